@@ -12,12 +12,19 @@ mod head;
 const MAX_HEAD_BYTES: usize = 1 << 10;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(Some((head, length))) = head::parse(input, MAX_HEAD_BYTES) else { return };
+    for form in [head::HeadForm::Cgi, head::HeadForm::CgiOrHttp] {
+        check(input, form);
+    }
+});
+
+fn check(input: &[u8], form: head::HeadForm) {
+    let parse = |input| head::parse(input, form, MAX_HEAD_BYTES);
+    let Ok(Some((head, length))) = parse(input) else { return };
     assert!(length <= input.len().min(MAX_HEAD_BYTES));
-    let alone = head::parse(&input[..length], MAX_HEAD_BYTES);
+    let alone = parse(&input[..length]);
     assert_eq!(alone, Ok(Some((head, length))));
     for end in 0..length {
-        let prefix = head::parse(&input[..end], MAX_HEAD_BYTES);
+        let prefix = parse(&input[..end]);
         assert!(!matches!(prefix, Ok(Some(_))), "complete after {end} of {length} bytes");
     }
     let (head, _) = alone.expect("valid").expect("complete");
@@ -27,4 +34,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(!head::HOP_BY_HOP_FIELDS.contains(&name), "{name} is passed on");
         assert_ne!(name, "content-length");
     }
-});
+}

@@ -25,6 +25,10 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+/// Number of reset streams that the engine remembers. A frame of the client on an older one is an
+/// error of that stream once more (RFC 9113 §5.4.2).
+const RECENT_RESETS: usize = 512;
+
 const INITIAL_WINDOW: u64 = 65_535;
 const MAX_FRAME_BYTES: usize = 16_384;
 
@@ -128,7 +132,8 @@ impl Client {
 struct Stream {
     has_headers: bool,
     is_ended: bool,
-    is_reset: bool,
+    /// Number of resets before that of this stream.
+    reset_at: Option<usize>,
     data_bytes: u64,
 }
 
@@ -144,6 +149,7 @@ struct Model<'a> {
     client: &'a Client,
     streams: HashMap<u32, Stream>,
     data_bytes: u64,
+    resets: usize,
     settings_acks: usize,
     ping_acks: usize,
     last_goaway: Option<u32>,
@@ -157,6 +163,7 @@ impl Model<'_> {
             client,
             streams: HashMap::new(),
             data_bytes: 0,
+            resets: 0,
             settings_acks: 0,
             ping_acks: 0,
             last_goaway: None,
@@ -203,7 +210,10 @@ impl Model<'_> {
             RST_STREAM => {
                 assert_eq!(payload.len(), 4);
                 let state = self.streams.entry(stream).or_default();
-                assert!(!std::mem::replace(&mut state.is_reset, true), "{stream} is reset twice");
+                let former = state.reset_at.replace(self.resets);
+                let is_recent = |at| self.resets - at < RECENT_RESETS;
+                assert!(!former.is_some_and(is_recent), "{stream} is reset twice");
+                self.resets += 1;
             }
             SETTINGS if flags & ACK != 0 => {
                 self.settings_acks += 1;
@@ -223,7 +233,7 @@ impl Model<'_> {
             WINDOW_UPDATE => {
                 let increment = u32::from_be_bytes(payload.try_into().expect("4 bytes"));
                 assert!(increment > 0 && increment < 1 << 31);
-                assert!(stream == 0 || !self.streams.entry(stream).or_default().is_reset);
+                assert!(stream == 0 || self.streams.entry(stream).or_default().reset_at.is_none());
             }
             PUSH_PROMISE | PRIORITY => panic!("a server sends no frame of type {kind}"),
             _ => panic!("an unknown type {kind}"),
@@ -234,7 +244,7 @@ impl Model<'_> {
     fn writable(&mut self, stream: u32) -> &mut Stream {
         let state = self.streams.entry(stream).or_default();
         assert!(!state.is_ended, "stream {stream} has ended");
-        assert!(!state.is_reset, "stream {stream} is reset");
+        assert!(state.reset_at.is_none(), "stream {stream} is reset");
         state
     }
 

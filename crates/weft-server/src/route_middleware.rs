@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::middleware::{
     BodyLimit, BodyRate, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit,
     RequestIds, SecurityHeaders, Timeout,
@@ -116,6 +116,19 @@ impl WrappedApp {
     }
 }
 
+impl Layer for BodyLimit {
+    fn respond(
+        self: &Rc<Self>,
+        mut request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response> {
+        match self.apply(&mut request) {
+            Ok(()) => next.respond(request),
+            Err(error) => ready(error.into()).boxed_local(),
+        }
+    }
+}
+
 impl Application for WrappedApp {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.respond(request)
@@ -200,7 +213,7 @@ impl RouteMiddleware {
             .with_some(self.substitution.clone())
             .with_some(self.compress.clone())
             .with_layer(self.request_fields.as_ref().map(RequestFieldChanges::for_worker))
-            .with_some(self.body.clone())
+            .with_layer(self.body.clone())
             .with_some(self.body_rate.clone())
             .with_layer(self.authentication.as_ref().map(Authentication::for_worker))
             .with_some(self.cors.clone())

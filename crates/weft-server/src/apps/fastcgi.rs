@@ -53,7 +53,7 @@ impl FastCgi {
     }
 
     async fn run(&self, request: Request, script: Script) -> Response {
-        self.proxy.forward(request, Some(Box::new(script))).await
+        Proxy::forward(&*self.proxy, request, Some(Box::new(script))).await
     }
 
     async fn find(&self, path: &str) -> Result<Script, LookupError> {

@@ -280,8 +280,8 @@ pub(crate) struct Pace {
     credit: i64,
     max_credit: i64,
     bytes_per_second: u32,
-    /// Start of the current wait, in milliseconds on the worker's clock.
-    waiting_since: Option<u64>,
+    /// Start of the current wait, in milliseconds on the worker's clock, or [`NEVER`].
+    waiting_since: u64,
 }
 
 impl Pace {
@@ -292,19 +292,19 @@ impl Pace {
     pub(crate) fn with_rate(bytes_per_second: u32, stall_timeout: Duration) -> Pace {
         let max_credit = micros(stall_timeout);
         let bytes_per_second = bytes_per_second.max(1);
-        Pace { credit: max_credit, max_credit, bytes_per_second, waiting_since: None }
+        Pace { credit: max_credit, max_credit, bytes_per_second, waiting_since: NEVER }
     }
 
     /// Restores the full credit.
     pub(crate) fn restart(&mut self) {
-        (self.credit, self.waiting_since) = (self.max_credit, None);
+        (self.credit, self.waiting_since) = (self.max_credit, NEVER);
     }
 
     /// Starts or continues a wait for the peer. Ready when the credit is used up.
     pub(crate) fn poll_expired(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
-        if self.waiting_since.is_none() || !deadline.is_set() {
+        if self.waiting_since == NEVER || !deadline.is_set() {
             // The deadline may have been cleared by the end of a request head since.
-            self.waiting_since.get_or_insert(deadline.0.clock.now());
+            self.waiting_since = self.waiting_since.min(deadline.0.clock.now());
             deadline.set(Duration::from_micros(self.credit.max(0) as u64));
         }
         // Without this check, a deadline that is set again after each byte would never expire: no
@@ -317,7 +317,10 @@ impl Pace {
 
     /// Records that `bytes` were transferred; this ends the wait.
     pub(crate) fn record_progress(&mut self, bytes: usize, deadline: &Deadline) {
-        let Some(since) = self.waiting_since.take() else { return };
+        let since = std::mem::replace(&mut self.waiting_since, NEVER);
+        if since == NEVER {
+            return;
+        }
         deadline.clear();
         let waited = Duration::from_millis(deadline.0.clock.now().saturating_sub(since));
         self.credit = self.credit_after(waited, bytes);

@@ -137,31 +137,41 @@ pub(crate) enum Effort {
     Best,
 }
 
-/// Size of the input between two calls of `is_wanted` in [`compress`]: 4 ms of work or less.
+/// Size of a step of [`compress`]: 4 ms of work or less.
 pub(crate) const STEP_BYTES: usize = 64 << 10;
 
-/// Compresses a whole file. Calls `is_wanted` before each step, and returns `None` as soon as it
-/// returns false.
+/// Compresses a whole file of `length` bytes, step by step, so that it need not be in memory. Calls
+/// `is_wanted` before each step, and returns `None` as soon as it returns false.
 ///
 /// # Errors
-/// If no memory is available, or the coding is not.
+/// If no memory is available, or the coding is not, or those of the steps.
 pub(crate) fn compress(
     coding: Coding,
     effort: Effort,
-    bytes: &[u8],
+    length: usize,
+    steps: impl Iterator<Item = io::Result<Bytes>>,
     mut is_wanted: impl FnMut() -> bool,
 ) -> io::Result<Option<Bytes>> {
     let mut encoder = match effort {
         Effort::Fast => Encoder::new(coding)?,
-        Effort::Best => Encoder::best(coding, bytes.len())?,
+        Effort::Best => Encoder::best(coding, length)?,
     };
-    for step in bytes.chunks(STEP_BYTES) {
+    for step in steps {
         if !is_wanted() {
             return Ok(None);
         }
-        encoder.write(step)?;
+        encoder.write(&step?)?;
     }
-    encoder.finish().map(Some)
+    let mut compressed = encoder.stream.finish()?;
+    // The result is cached.
+    compressed.shrink_to_fit();
+    Ok(Some(compressed.into()))
+}
+
+/// Returns the steps of a text in memory.
+pub(crate) fn steps(text: Bytes) -> impl Iterator<Item = io::Result<Bytes>> {
+    let end = text.len();
+    (0..end).step_by(STEP_BYTES).map(move |at| Ok(text.slice(at..end.min(at + STEP_BYTES))))
 }
 
 /// Compresses a stream, in bounded memory and with little CPU time.
@@ -259,7 +269,9 @@ mod tests {
             for length in [0, 1, 1_000, 1 << 20] {
                 let text = text(length);
                 for effort in [Effort::Fast, Effort::Best] {
-                    let compressed = compress(coding, effort, &text, || true).unwrap().unwrap();
+                    let steps = steps(Bytes::copy_from_slice(&text));
+                    let compressed = compress(coding, effort, length, steps, || true);
+                    let compressed = compressed.unwrap().unwrap();
                     let case = format!("{coding:?} {effort:?} {length}");
                     assert!(length < 1_000 || compressed.len() < length / 2, "{case}");
                     assert_eq!(decode(coding, &compressed).unwrap(), text, "{case}");
@@ -276,7 +288,8 @@ mod tests {
             .flat_map(|coding| [(coding, Effort::Fast), (coding, Effort::Best)])
         {
             let mut steps = 0;
-            let compressed = compress(coding, effort, &text, || {
+            let steps_of_text = super::steps(Bytes::copy_from_slice(&text));
+            let compressed = compress(coding, effort, text.len(), steps_of_text, || {
                 steps += 1;
                 steps < 3
             });

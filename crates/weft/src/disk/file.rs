@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
@@ -22,6 +23,13 @@ pub struct File {
     pub(crate) version: Option<FileVersion>,
     /// Set for a cached file once all of it was found in the page cache.
     pub(crate) is_resident: Option<Arc<AtomicBool>>,
+}
+
+/// The part of a [`File`] that was not sent yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsent {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
 }
 
 /// The location of a file's bytes.
@@ -165,7 +173,7 @@ impl File {
     ///
     /// # Errors
     /// The errors of `fstat(2)`.
-    pub fn open(file: impl Into<Arc<fs::File>>) -> std::io::Result<File> {
+    pub fn open(file: impl Into<Arc<fs::File>>) -> io::Result<File> {
         let file = file.into();
         let metadata = file.metadata()?;
         Ok(File::with_metadata(file, &metadata))
@@ -201,22 +209,13 @@ impl File {
         self.start == 0 && self.version.is_some_and(|version| version.length == self.length)
     }
 
-    /// Removes the first `sent` bytes.
-    ///
-    /// # Errors
-    /// If `sent` is 0: the file is shorter than its length at opening.
-    pub(crate) fn advance(&mut self, sent: usize) -> Result<(), Error> {
-        if sent == 0 {
-            let reason = "the file was truncated while it was sent";
-            return Err(Error::new(ErrorKind::LengthMismatch, reason));
-        }
-        self.start = self.start.saturating_add(sent as u64);
-        self.length -= sent as u64;
-        Ok(())
+    /// Returns all of the file, as the part that has to be sent.
+    pub(crate) fn unsent(&self) -> Unsent {
+        Unsent { start: self.start, length: self.length }
     }
 
     /// Returns the bytes, after reading them into memory if necessary.
-    pub(crate) fn read(&self) -> std::io::Result<Bytes> {
+    pub(crate) fn read(&self) -> io::Result<Bytes> {
         match &self.source {
             Source::Memory(_) => Ok(self.in_memory().unwrap_or_default()),
             Source::Open(file) => {
@@ -225,6 +224,16 @@ impl File {
                 Ok(bytes.into())
             }
         }
+    }
+
+    /// Returns the bytes in steps of `bytes` or, at the end, fewer, each read when it is its turn.
+    #[cfg(feature = "files")]
+    pub(crate) fn steps(&self, bytes: usize) -> impl Iterator<Item = io::Result<Bytes>> {
+        let step = move |at: u64| {
+            let end = self.length.min(at + bytes as u64);
+            self.clone().slice(at..end).read()
+        };
+        (0..self.length).step_by(bytes).map(step)
     }
 
     /// Returns the bytes, if they are in memory.
@@ -250,5 +259,21 @@ impl File {
     /// Replaces the source of the file with these bytes in memory.
     pub(crate) fn with_bytes(self, bytes: Bytes) -> File {
         File { source: Source::Memory(bytes), ..self }
+    }
+}
+
+impl Unsent {
+    /// Removes the first `sent` bytes.
+    ///
+    /// # Errors
+    /// If `sent` is 0: the file is shorter than its length at opening.
+    pub(crate) fn advance(&mut self, sent: usize) -> Result<(), Error> {
+        if sent == 0 {
+            let reason = "the file was truncated while it was sent";
+            return Err(Error::new(ErrorKind::LengthMismatch, reason));
+        }
+        self.start = self.start.saturating_add(sent as u64);
+        self.length -= sent as u64;
+        Ok(())
     }
 }

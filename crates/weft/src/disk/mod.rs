@@ -30,6 +30,7 @@ pub use self::file::File;
 #[cfg(feature = "files")]
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
+pub(crate) use self::file::Unsent;
 use crate::error::{Error, Result};
 use crate::exclusive::Exclusive;
 
@@ -60,21 +61,22 @@ pub(crate) fn read_nowait(
     }
 }
 
-/// Returns the number of bytes at the start of a file, at most `max`, that seem to be in the page
-/// cache. Only some bytes are probed; if a page between two probes is missing, the event loop waits
+/// Returns the number of bytes at the start of the rest of a file, at most `max`, that seem to be in
+/// the page cache. Only some bytes are probed; if a page between two probes is missing, the event loop waits
 /// for one disk read.
 ///
 /// Once all of a small cached file is resident, a flag of the file is set, and later calls do not
 /// probe.
-pub(crate) fn resident_len(file: &File, open: &fs::File, max: u64) -> u64 {
-    let length = file.length.min(max);
+pub(crate) fn resident_len(file: &File, rest: Unsent, open: &fs::File, max: u64) -> u64 {
+    let length = rest.length.min(max);
     let is_resident = file.is_resident.as_deref().filter(|_| length <= STRIDE_BYTES);
     if is_resident.is_some_and(|flag| flag.load(Relaxed)) {
         return length;
     }
-    let resident = resident_prefix(open, file.start, length);
+    let resident = resident_prefix(open, rest.start, length);
     if let Some(flag) = is_resident
         && resident == length
+        && rest == file.unsent()
         && file.is_whole()
     {
         flag.store(true, Relaxed);
@@ -122,6 +124,26 @@ pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Resu
     .await
 }
 
+/// A read that waits for the disk.
+pub(crate) struct BlockingRead {
+    file: Arc<fs::File>,
+    at: u64,
+    /// The buffer, of the length to read.
+    piece: Vec<u8>,
+}
+
+impl BlockingRead {
+    /// Reads on the runtime's blocking pool.
+    pub(crate) fn run(self) -> impl Future<Output = io::Result<Bytes>> {
+        blocking(move || {
+            let BlockingRead { file, at, mut piece } = self;
+            let read = read_at(&file, &mut piece, at)?;
+            piece.truncate(read);
+            Ok(piece.into())
+        })
+    }
+}
+
 /// Reads at most [`PIECE_BYTES`] of a range; empty at the end of the file.
 ///
 /// The returned future is small: it contains the piece, or the handle of the blocking pool.
@@ -130,24 +152,28 @@ pub(crate) fn read(
     at: u64,
     length: u64,
 ) -> impl Future<Output = io::Result<Bytes>> + use<> {
-    let mut piece = vec![0; length.min(PIECE_BYTES as u64) as usize];
-    match read_nowait(file, &mut piece, at) {
-        Ok(Some(read)) => {
-            piece.truncate(read);
-            Either::Left(future::ready(Ok(piece.into())))
-        }
-        Ok(None) => {
-            let file = file.clone();
-            Either::Right(blocking(move || read_piece(&file, piece, at)))
-        }
+    match try_read(file, at, length) {
+        Ok(Ok(piece)) => Either::Left(future::ready(Ok(piece))),
+        Ok(Err(read)) => Either::Right(read.run()),
         Err(error) => Either::Left(future::ready(Err(error))),
     }
 }
 
-fn read_piece(file: &fs::File, mut piece: Vec<u8>, at: u64) -> io::Result<Bytes> {
-    let read = read_at(file, &mut piece, at)?;
-    piece.truncate(read);
-    Ok(piece.into())
+/// Reads like [`read`] if the bytes are in the page cache. Otherwise returns the read as it remains
+/// to be performed.
+pub(crate) fn try_read(
+    file: &Arc<fs::File>,
+    at: u64,
+    length: u64,
+) -> io::Result<Result<Bytes, BlockingRead>> {
+    let mut piece = vec![0; length.min(PIECE_BYTES as u64) as usize];
+    Ok(match read_nowait(file, &mut piece, at)? {
+        Some(read) => {
+            piece.truncate(read);
+            Ok(piece.into())
+        }
+        None => Err(BlockingRead { file: file.clone(), at, piece }),
+    })
 }
 
 /// Reads once; waits for the disk. On some file systems, such as FUSE, a signal may interrupt it.
@@ -172,6 +198,8 @@ pub(crate) fn blocking<T: Send + 'static>(
 /// A file as a body. It is read on demand, in pieces.
 pub(crate) struct FileBody {
     pub(crate) file: File,
+    /// The part of the file that was not read yet.
+    pub(crate) rest: Unsent,
     max_piece: usize,
     pub(crate) reading: Option<Exclusive<Reading>>,
 }
@@ -181,14 +209,14 @@ pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>
 impl FileBody {
     /// Creates a body that is read in pieces of at most `max_piece` bytes, and of [`PIECE_BYTES`].
     pub(crate) fn new(file: File, max_piece: usize) -> FileBody {
-        FileBody { file, max_piece, reading: None }
+        FileBody { rest: file.unsent(), file, max_piece, reading: None }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let Source::Open(open) = &self.file.source else {
             return Poll::Ready(Ok(self.file.in_memory().unwrap_or_default()));
         };
-        let (at, length) = (self.file.start, self.file.length.min(self.max_piece as u64));
+        let (at, length) = (self.rest.start, self.rest.length.min(self.max_piece as u64));
         let open = open.clone();
         let reading = self.reading.get_or_insert_with(|| {
             Exclusive::new(Box::pin(async move { read(&open, at, length).await }))
@@ -207,20 +235,20 @@ impl http_body::Body for FileBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        if self.file.length == 0 {
+        if self.rest.length == 0 {
             return Poll::Ready(None);
         }
         let piece = ready!(self.poll_piece(cx))?;
-        self.file.advance(piece.len())?;
+        self.rest.advance(piece.len())?;
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.file.length == 0
+        self.rest.length == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.file.length)
+        SizeHint::with_exact(self.rest.length)
     }
 }
 

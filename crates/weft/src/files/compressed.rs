@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::compression::budget::{BACKGROUND_PAUSE, Budget, Pending, Permit};
-use crate::compression::{self, Coding, Effort};
+use crate::compression::{self, Coding, Effort, STEP_BYTES};
 use crate::disk::{self, File};
 use crate::files::cache::{CacheHandle, WeakCacheHandle};
 use crate::files::resource::{Representation, Resource};
@@ -236,7 +236,8 @@ impl Job {
             if !is_wanted() {
                 return Ok(None);
             }
-            compression::compress(coding, effort, &file.read()?, is_wanted)
+            let (length, steps) = (file.length as usize, file.steps(STEP_BYTES));
+            compression::compress(coding, effort, length, steps, is_wanted)
         };
         let outcome = match disk::blocking(work).await {
             Ok(Some(bytes)) => Outcome::Compressed(bytes),

@@ -144,7 +144,9 @@ impl Site {
         let is_wanted = Arc::downgrade(&waiting);
         let coded = disk::blocking(move || {
             let _permit = permit;
-            compression::compress(coding, Effort::Fast, &source, || is_wanted.strong_count() > 0)
+            let is_wanted = || is_wanted.strong_count() > 0;
+            let (length, steps) = (source.len(), compression::steps(source));
+            compression::compress(coding, Effort::Fast, length, steps, is_wanted)
         });
         let coded = coded.await.ok().flatten()?;
         drop(waiting);

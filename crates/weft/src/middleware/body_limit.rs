@@ -1,6 +1,7 @@
 //! Limit on the size of request bodies.
 
 use crate::app::{Application, Middleware};
+use crate::error::Result;
 use crate::message::body::too_large;
 use crate::message::request::Request;
 use crate::message::response::Response;
@@ -41,15 +42,27 @@ impl BodyLimit {
     pub fn new(bytes: u64) -> BodyLimit {
         BodyLimit { bytes }
     }
+
+    /// Applies the limit to a request, as the middleware does before it calls the application.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if the request declares a larger
+    /// body.
+    pub fn apply(&self, request: &mut Request) -> Result<()> {
+        if request.body().length().is_some_and(|length| length > self.bytes) {
+            return Err(too_large());
+        }
+        request.body().set_limit(self.bytes);
+        Ok(())
+    }
 }
 
 impl Middleware for BodyLimit {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        if request.body().length().is_some_and(|length| length > self.bytes) {
-            return too_large().into();
+        match self.apply(&mut request) {
+            Ok(()) => next.call(request).await,
+            Err(error) => error.into(),
         }
-        request.body().set_limit(self.bytes);
-        next.call(request).await
     }
 }
 

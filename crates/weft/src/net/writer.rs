@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::disk;
-use crate::disk::{File, Source};
+use crate::disk::{File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::secure::SecureWrite;
 use crate::net::socket::Socket;
@@ -157,47 +157,47 @@ impl Writer {
         Some(sent)
     }
 
-    /// Sends the buffered bytes and a file, in the same packet as far as possible. `file` is left
-    /// with the range that was not sent.
+    /// Sends the buffered bytes and the rest of a file, in the same packet as far as possible. `rest`
+    /// is left with the part that was not sent.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
     pub(crate) async fn send_file(
         &mut self,
-        file: &mut File,
+        file: &File,
+        rest: &mut Unsent,
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
         let Source::Open(open) = &file.source else {
             unreachable!("what is in memory is gathered")
         };
-        let open = open.clone();
         let Some(socket) = self.half.socket() else {
-            return self.copy_file(open, file, deadline, pace).await;
+            return self.copy_file(open, rest, deadline, pace).await;
         };
-        while !self.buffer.is_empty() && file.length > 0 {
-            let rest = self.buffer.chunk();
+        while !self.buffer.is_empty() && rest.length > 0 {
+            let chunk = self.buffer.chunk();
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-            let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, rest, flags));
+            let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, chunk, flags));
             let sent = sent.await?;
             self.buffer.advance(sent);
         }
-        while file.length > 0 {
-            let mut turn = disk::resident_len(file, &open, FILE_TURN_BYTES);
+        while rest.length > 0 {
+            let mut turn = disk::resident_len(file, *rest, open, FILE_TURN_BYTES);
             if turn == 0 {
                 // At the end of the file, a request for one byte reports it.
-                turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);
+                turn = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
             }
             while turn > 0 {
-                let mut at = file.start;
+                let mut at = rest.start;
                 let sent = progress(socket, deadline, pace, |fd| {
-                    rustix::fs::sendfile(fd, &*open, Some(&mut at), turn as usize)
+                    rustix::fs::sendfile(fd, &**open, Some(&mut at), turn as usize)
                 })
                 .await?;
-                file.advance(sent)?;
+                rest.advance(sent)?;
                 turn -= sent as u64;
             }
-            if file.length > 0 {
+            if rest.length > 0 {
                 tokio::task::yield_now().await;
             }
         }
@@ -207,14 +207,14 @@ impl Writer {
     /// Sends a file over a transport without `sendfile(2)`.
     async fn copy_file(
         &mut self,
-        open: Arc<std::fs::File>,
-        file: &mut File,
+        open: &Arc<std::fs::File>,
+        rest: &mut Unsent,
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
-        while file.length > 0 {
-            let piece = disk::read(&open, file.start, file.length).await?;
-            file.advance(piece.len())?;
+        while rest.length > 0 {
+            let piece = disk::read(open, rest.start, rest.length).await?;
+            rest.advance(piece.len())?;
             self.buffer.push(piece);
             self.flush(deadline, pace).await?;
         }

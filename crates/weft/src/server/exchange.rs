@@ -13,6 +13,8 @@
 //!    that fails later is abandoned, so that the client can detect that it is incomplete.
 //! 6. The hooks get a [`Record`], whichever way the exchange ends.
 
+#![allow(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
+
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -87,7 +89,7 @@ pub(super) trait ResponseSink {
     fn send_data(&mut self, data: Bytes, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Sends a file, or a part of one, as a piece of content.
-    fn send_file(&mut self, file: &mut File, is_last: bool) -> impl Future<Output = Result<()>>;
+    fn send_file(&mut self, file: &File, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Ends content whose last piece was not marked with `is_last`.
     fn finish(&mut self, trailers: Trailers) -> impl Future<Output = Result<()>>;
@@ -138,9 +140,9 @@ struct Exchange<'a, A: Application, S: ResponseSink> {
 
 /// Serves a request: calls the application and sends its response.
 ///
-/// Without `async`, the future contains each argument once. For the same reason, the functions that
-/// it awaits take references: the future of an exchange is the largest part of the memory that a
-/// client occupies by not reading.
+/// The future of an exchange is the largest part of the memory that a client occupies by not
+/// reading. Therefore this function and those that it awaits are not `async` themselves, so that
+/// their futures contain each argument once, and they take references.
 pub(super) fn serve<'a, A: Application, S: ResponseSink>(
     worker: &'a Worker<A>,
     sink: &'a mut S,
@@ -151,7 +153,7 @@ pub(super) fn serve<'a, A: Application, S: ResponseSink>(
     async move {
         let result = {
             let mut panicked = None;
-            let request = request(exchange.sink);
+            let (request, worker) = (request(exchange.sink), exchange.worker);
             let call = catch_panic_sync(|| worker.app.call(request));
             let mut call = pin!(call.map_err(|error| panicked = Some(error)).ok());
             match call.as_mut().as_pin_mut() {
@@ -305,17 +307,24 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     }
 
     /// Sends the rest of a response, or an error response in its place.
-    async fn finish(&mut self, remaining: &mut Remaining) -> Outcome {
-        let mut sent = send_remaining(self.sink, remaining).await;
-        self.sink.shared().set_responding(false);
-        if let Err(error) = sent {
-            let replaced = self.replace(error).map(|replacement| *remaining = replacement);
-            sent = match replaced {
-                // Boxed, because few responses are replaced.
-                Ok(()) => Box::pin(send_remaining(self.sink, remaining)).await,
-                Err(error) => Err(error),
-            };
+    fn finish(&mut self, remaining: &mut Remaining) -> impl Future<Output = Outcome> {
+        async move {
+            // Boxed, because few responses fail.
+            let sent = send_remaining(self.sink, remaining).await.map_err(Box::new);
+            self.sink.shared().set_responding(false);
+            match sent {
+                Ok(()) => self.end(Ok(())),
+                Err(error) => Box::pin(self.finish_failed(*error)).await,
+            }
         }
+    }
+
+    /// Sends an error response in place of a failed one, unless a part of that was sent.
+    async fn finish_failed(&mut self, error: Error) -> Outcome {
+        let sent = match self.replace(error) {
+            Ok(mut replacement) => send_remaining(self.sink, &mut replacement).await,
+            Err(error) => Err(error),
+        };
         self.end(sent)
     }
 
@@ -423,18 +432,25 @@ fn try_begin<S: ResponseSink>(sink: &mut S, mut response: Response) -> Result<Re
 }
 
 /// Sends the part of a response that [`Exchange::begin`] has not buffered.
-async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: &mut Remaining) -> Result<()> {
-    let (payload, length) = match remaining {
-        Remaining::Nothing => return Ok(()),
-        Remaining::Buffered => return sink.flush().await,
-        Remaining::Content(payload, length) => (payload, *length),
-    };
-    match payload {
-        Payload::Upgrade(_) => unreachable!("an upgrade has no content"),
-        Payload::File(file) => sink.send_file(Arc::make_mut(file), true).await,
-        Payload::Parts(parts) => Box::pin(send_parts(sink, parts)).await,
-        Payload::Body(body) if body.is_in_memory() => sink.send_data(body.take_bytes(), true).await,
-        Payload::Body(body) => send_stream(sink, body, length).await,
+fn send_remaining<S: ResponseSink>(
+    sink: &mut S,
+    remaining: &mut Remaining,
+) -> impl Future<Output = Result<()>> {
+    async move {
+        let (payload, length) = match remaining {
+            Remaining::Nothing => return Ok(()),
+            Remaining::Buffered => return sink.flush().await,
+            Remaining::Content(payload, length) => (payload, *length),
+        };
+        match payload {
+            Payload::Upgrade(_) => unreachable!("an upgrade has no content"),
+            Payload::File(file) => sink.send_file(file, true).await,
+            Payload::Parts(parts) => Box::pin(send_parts(sink, parts)).await,
+            Payload::Body(body) if body.is_in_memory() => {
+                sink.send_data(body.take_bytes(), true).await
+            }
+            Payload::Body(body) => send_stream(sink, body, length).await,
+        }
     }
 }
 
@@ -448,30 +464,35 @@ async fn send_parts<S: ResponseSink>(sink: &mut S, parts: &mut Parts) -> Result<
 
 /// Sends a body frame by frame, up to its trailers or until it reports its end, as hyper does: some
 /// bodies must not be polled after that. Returns an error if it does not have the declared length.
-async fn send_stream<S: ResponseSink>(
+fn send_stream<S: ResponseSink>(
     sink: &mut S,
     body: &mut Body,
     length: Option<u64>,
-) -> Result<()> {
-    let mut remaining = length.unwrap_or(u64::MAX);
-    let mut trailers = None;
-    let is_complete = |remaining| length.is_none() || remaining == 0;
-    while !is_end_stream(body)? {
-        // A statement of its own, so that its temporary values take no space while data is sent.
-        let Some(data) = next_data(sink, body, &mut trailers).await? else { break };
-        remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-        let is_last = is_complete(remaining) && is_end_stream(body)?;
-        if !data.is_empty() || is_last {
-            sink.send_data(data, is_last).await?;
+) -> impl Future<Output = Result<()>> {
+    let (mut remaining, has_length) = (length.unwrap_or(u64::MAX), length.is_some());
+    async move {
+        let mut trailers = None;
+        while !is_end_stream(body)? {
+            // In a block, so that the data takes no space beside the future that sends it.
+            let (sent, is_last) = {
+                let Some(data) = next_data(sink, body, &mut trailers).await? else { break };
+                remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
+                let is_last = (!has_length || remaining == 0) && is_end_stream(body)?;
+                if data.is_empty() && !is_last {
+                    continue;
+                }
+                (sink.send_data(data, is_last), is_last)
+            };
+            sent.await?;
+            if is_last {
+                return Ok(());
+            }
         }
-        if is_last {
-            return Ok(());
+        match has_length && remaining > 0 {
+            true => Err(wrong_length()),
+            false => sink.finish(trailers).await,
         }
     }
-    if !is_complete(remaining) {
-        return Err(wrong_length());
-    }
-    sink.finish(trailers).await
 }
 
 fn is_end_stream(body: &Body) -> Result<bool> {

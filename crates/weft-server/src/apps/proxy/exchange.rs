@@ -29,7 +29,7 @@ const SHORT_READ_BYTES: usize = 2 << 10;
 
 /// A request while it is forwarded.
 pub(super) struct OutboundRequest {
-    /// The request; its body is in `upload`.
+    /// The request. Its body moves to `upload`.
     pub(super) request: Request,
     pub(super) options: RequestOptions,
     /// Length of the body, if known.
@@ -43,6 +43,13 @@ pub(super) struct OutboundRequest {
 }
 
 impl OutboundRequest {
+    pub(super) fn new(mut request: Request, script: Option<Box<Script>>) -> OutboundRequest {
+        let body_length = request.body().length();
+        let options = RequestOptions::new(&request, body_length);
+        let wait = UpstreamWait::default();
+        OutboundRequest { request, options, body_length, script, upload: None, wait }
+    }
+
     /// Returns true if the request may be sent again after the upstream has not processed it. The body
     /// of the next attempt begins with what was sent in this one.
     pub(super) fn rewind(&mut self) -> bool {
@@ -58,12 +65,14 @@ impl OutboundRequest {
 
 /// Sends the buffered output, then the body, and waits for the head of the response. `space` is
 /// that for bodies.
-pub(super) async fn run(
-    lease: &mut Lease,
-    outbound: &mut OutboundRequest,
+///
+/// Without `async`, the future contains each argument once.
+pub(super) fn run<'a>(
+    lease: &'a mut Lease,
+    outbound: &'a mut OutboundRequest,
     settings: &ProxySettings,
-    space: &BufferSpace,
-) -> Result<(ResponseHead, BodyReader), GatewayError> {
+    space: &'a BufferSpace,
+) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> + use<'a> {
     let mut exchange = Exchange {
         head_reader: HeadReader::new(settings, lease.upstream()),
         response_timeout: settings.response_timeout,
@@ -73,11 +82,13 @@ pub(super) async fn run(
         connection: &mut lease.connection,
         outbound,
     };
-    let head = poll_fn(|cx| exchange.poll(cx)).await;
-    exchange.connection.timer.stop();
-    let head = head?;
-    let body = exchange.head_reader.into_body_reader(&head);
-    Ok((head, body))
+    async move {
+        let head = poll_fn(|cx| exchange.poll(cx)).await;
+        exchange.connection.timer.stop();
+        let head = head?;
+        let body = exchange.head_reader.into_body_reader(&head);
+        Ok((head, body))
+    }
 }
 
 struct Exchange<'a> {

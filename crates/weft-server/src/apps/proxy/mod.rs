@@ -53,6 +53,7 @@ mod connection;
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::Either;
 use weft::middleware::GrpcWeb;
-use weft::{Application, Body, Method, Middleware, Request, Response, StatusCode};
+use weft::{Application, Body, Error, Method, Middleware, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
@@ -259,79 +260,112 @@ impl Proxy {
         Arc::as_ptr(&self.shared).addr()
     }
 
+    /// Handles a request, with a proxy that is borrowed or shared.
+    pub(super) fn respond(
+        proxy: impl Deref<Target = Proxy>,
+        mut request: Request,
+    ) -> impl Future<Output = Response> {
+        proxy.start_checks();
+        if proxy.shared.settings.grpc_web && GrpcWeb::is_call(&request) {
+            // Before the body is converted: its limit is that of the received bytes.
+            request.body().set_limit(proxy.shared.settings.max_body_bytes);
+            // Boxed: most requests are others.
+            let call = async move { GrpcWeb::new().call(request, &Forward(&proxy)).await };
+            return Either::Left(Box::pin(call));
+        }
+        Either::Right(Proxy::forward(proxy, request, None))
+    }
+
     /// Forwards a request, with FastCGI or SCGI for a script.
-    pub(super) async fn forward(&self, request: Request, script: Option<Box<Script>>) -> Response {
-        match self.prepare(request, script).await {
-            Ok(mut outbound) => self.send(&mut outbound).await,
-            Err(response) => response,
+    ///
+    /// Clients may keep the future of each of their requests waiting. Without `async`, it contains
+    /// the request once.
+    pub(super) fn forward(
+        proxy: impl Deref<Target = Proxy>,
+        request: Request,
+        script: Option<Box<Script>>,
+    ) -> impl Future<Output = Response> {
+        let mut outbound = OutboundRequest::new(request, script);
+        async move {
+            if let Err(response) = proxy.prepare(&mut outbound).await {
+                return response;
+            }
+            proxy.send(&mut outbound).await
         }
     }
 
-    /// Receives the body of a request, unless it is streamed. A function of its own, so that its
-    /// variables occupy no memory while the response is awaited.
-    async fn prepare(
-        &self,
-        mut request: Request,
-        script: Option<Box<Script>>,
-    ) -> Result<OutboundRequest, Response> {
+    /// Receives the body of a request, unless it is streamed.
+    async fn prepare(&self, outbound: &mut OutboundRequest) -> Result<(), Response> {
         let settings = &self.shared.settings;
+        let request = &mut outbound.request;
         if *request.method() == Method::CONNECT {
             // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
             return Err(StatusCode::NOT_IMPLEMENTED.into());
         }
-        if let Some(response) = hops::respond_locally(&request, self.shared.via.as_ref()) {
+        if let Some(response) = hops::respond_locally(request, self.shared.via.as_ref()) {
             return Err(response);
         }
-        let mut body = std::mem::take(request.body());
-        body.set_limit(settings.max_body_bytes);
-        let mut body_length = body.length();
-        let mut options = RequestOptions::new(&request, body_length);
+        request.body().set_limit(settings.max_body_bytes);
         // A script gets the length before the body (RFC 3875 §4.1.2).
-        let needs_length = script.is_some() && body_length.is_none();
+        let needs_length = outbound.script.is_some() && outbound.body_length.is_none();
         // A call may have its response before the end of its request, and its client may be silent
         // between two messages.
-        let is_call = grpc::is_call(&request) && self.shared.has_http2_upstream();
+        let is_call = grpc::is_call(request) && self.shared.has_http2_upstream();
         if is_call {
-            body.set_min_rate(0, Duration::MAX);
+            request.body().set_min_rate(0, Duration::MAX);
         }
         let is_buffered = settings.buffer_requests && !is_call;
-        if body_length != Some(0) && (is_buffered || needs_length) {
-            // The client has sent the body by then, after a 100 (Continue) if it waits for one.
-            options.expect_continue = false;
-            // Boxed: the future is large, and most requests have no body.
-            let client = self.limited_client(&request);
-            match Box::pin(spool::receive(body, &self.request_limits, client)).await {
-                Ok(ReceivedBody { length: None, .. }) if needs_length => {
-                    let error = GatewayError::Overloaded("no space for a request body");
-                    return Err(error.into_reported_response(&"a script", &request));
-                }
-                Ok(received) => {
-                    body = received.body;
-                    body_length = received.length.filter(|_| needs_length).or(body_length);
-                }
-                Err(error) => return Err(GatewayError::Client(error).into_response()),
-            }
+        if outbound.body_length != Some(0) && (is_buffered || needs_length) {
+            self.receive_body(outbound, needs_length).await?;
         }
-        let upload = (body_length != Some(0)).then(|| {
-            let framing = match body_length {
+        if outbound.body_length != Some(0) {
+            let framing = match outbound.body_length {
                 _ if settings.protocol == Protocol::FastCgi => Framing::FastCgi,
                 Some(_) => Framing::Sized,
                 None => Framing::Chunked,
             };
-            let expect_continue = options.expect_continue && script.is_none();
+            let expect_continue = outbound.options.expect_continue && outbound.script.is_none();
             let trailers = settings.request_trailers.clone();
-            Box::new(Upload::new(body, framing, expect_continue, trailers))
-        });
-        let wait = UpstreamWait::default();
-        Ok(OutboundRequest { request, options, body_length, script, upload, wait })
+            let body = std::mem::take(outbound.request.body());
+            let upload = Upload::new(body, framing, expect_continue, trailers);
+            outbound.upload = Some(Box::new(upload));
+        }
+        Ok(())
+    }
+
+    /// Receives the body of a request. With `needs_length`, all of it, to determine its length.
+    async fn receive_body(
+        &self,
+        outbound: &mut OutboundRequest,
+        needs_length: bool,
+    ) -> Result<(), Response> {
+        // The client has sent the body by then, after a 100 (Continue) if it waits for one.
+        outbound.options.expect_continue = false;
+        let client = self.limited_client(&outbound.request);
+        let body = std::mem::take(outbound.request.body());
+        // Boxed: the future is large, and most requests have no body.
+        match Box::pin(spool::receive(body, &self.request_limits, client)).await {
+            Ok(ReceivedBody { length: None, .. }) if needs_length => {
+                let error = GatewayError::Overloaded("no space for a request body");
+                Err(error.into_reported_response(&"a script", &outbound.request))
+            }
+            Ok(received) => {
+                *outbound.request.body() = received.body;
+                if needs_length {
+                    outbound.body_length = received.length;
+                }
+                Ok(())
+            }
+            Err(error) => Err(GatewayError::Client(error).into_response()),
+        }
     }
 
     /// Sends a request of the server's own, without a body and without an upgrade.
     pub(crate) async fn ask(&self, request: Request) -> Response {
         let options = RequestOptions { upgrade: None, expect_continue: false };
-        let (body_length, script, upload) = (Some(0), None, None);
-        let wait = UpstreamWait::default();
-        let mut outbound = OutboundRequest { request, options, body_length, script, upload, wait };
+        let body_length = Some(0);
+        let mut outbound =
+            OutboundRequest { options, body_length, ..OutboundRequest::new(request, None) };
         self.send(&mut outbound).await
     }
 
@@ -515,19 +549,8 @@ impl Proxy {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.set_connection(lease.connection.address);
         }
-        let OutboundRequest { request, options, body_length, script, .. } = &*outbound;
-        let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
-        let (out, to) = (lease.connection.output.tail(), Destination { upstream, settings, via });
-        let composed = match script {
-            Some(script) => {
-                let environment = &self.shared.environment;
-                let application = scripts::Application { settings, environment };
-                scripts::compose(out, request, script, *body_length, &application)
-            }
-            None => request::compose(out, request, options, *body_length, &to),
-        };
-        if let Err(error) = composed {
-            out.clear();
+        if let Err(error) = self.compose(pool, lease.connection.output.tail(), outbound) {
+            lease.connection.output.tail().clear();
             lease.return_to_pool();
             return Err(GatewayError::Client(error));
         }
@@ -545,12 +568,35 @@ impl Proxy {
             StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, outbound, &head)?,
             _ => {
                 let response = self.forward_response(lease, outbound, &head, body)?;
-                let mount = outbound.request.mount();
+                let (upstream, mount) = (&pool.upstream.url, outbound.request.mount());
                 rewriting::rewrite(&head, response, settings, &Origin { upstream, mount })
             }
         };
         self.record_response(pool, head.status, latency);
         Ok(response)
+    }
+
+    /// Appends the head of a request in the protocol of the upstream, or the variables for a script.
+    fn compose(
+        &self,
+        pool: &Pool,
+        out: &mut Vec<u8>,
+        outbound: &OutboundRequest,
+    ) -> Result<(), Error> {
+        let OutboundRequest { request, options, body_length, script, .. } = outbound;
+        let settings = &*self.shared.settings;
+        match script {
+            Some(script) => {
+                let environment = &self.shared.environment;
+                let application = scripts::Application { settings, environment };
+                scripts::compose(out, request, script, *body_length, &application)
+            }
+            None => {
+                let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
+                let to = Destination { upstream, settings, via };
+                request::compose(out, request, options, *body_length, &to)
+            }
+        }
     }
 
     /// Returns the client that a connection and buffered bodies are counted for; `None` for one
@@ -666,16 +712,8 @@ fn error_response(
 }
 
 impl Application for Proxy {
-    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
-        self.start_checks();
-        if self.shared.settings.grpc_web && GrpcWeb::is_call(&request) {
-            // Before the body is converted: its limit is that of the received bytes.
-            request.body().set_limit(self.shared.settings.max_body_bytes);
-            // Boxed: most requests are others.
-            let call = async { GrpcWeb::new().call(request, &Forward(self)).await };
-            return Either::Left(Box::pin(call));
-        }
-        Either::Right(self.forward(request, None))
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        Proxy::respond(self, request)
     }
 }
 
@@ -684,7 +722,7 @@ struct Forward<'a>(&'a Proxy);
 
 impl Application for Forward<'_> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        self.0.forward(request, None)
+        Proxy::forward(self.0, request, None)
     }
 }
 

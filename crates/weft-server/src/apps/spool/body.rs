@@ -66,9 +66,9 @@ impl SpooledBody {
             // Busy at the end: the write has not ended, because the pump has panicked.
             Next::Busy | Next::Empty if state.end.is_some() => match state.end.take() {
                 Some(End::Failed(error)) => Event::Failed(error),
-                Some(End::Complete(trailers)) if !trailers.is_empty() => {
-                    state.end = Some(End::Complete(HeaderMap::new()));
-                    Event::Trailers(trailers)
+                Some(End::Complete(Some(trailers))) => {
+                    state.end = Some(End::Complete(None));
+                    Event::Trailers(*trailers)
                 }
                 end => {
                     state.end = end;
@@ -161,8 +161,7 @@ impl HttpBody for SpooledBody {
 
     fn is_end_stream(&self) -> bool {
         let state = self.shared.state();
-        let is_complete =
-            || matches!(&state.end, Some(End::Complete(trailers)) if trailers.is_empty());
+        let is_complete = || matches!(&state.end, Some(End::Complete(None)));
         self.failure.is_none() && state.queue.is_empty() && is_complete()
     }
 

@@ -14,6 +14,7 @@ mod pump;
 mod queue;
 mod space;
 mod temp_file;
+mod unread;
 mod writers;
 
 use std::future::poll_fn;

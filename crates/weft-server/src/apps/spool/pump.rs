@@ -77,48 +77,62 @@ pub(super) struct State {
 
 /// The end of the source.
 pub(super) enum End {
-    Complete(HeaderMap),
+    /// With the trailers, boxed, because few bodies have any.
+    Complete(Option<Box<HeaderMap>>),
     Failed(Error),
 }
 
 /// Reads the source to its end.
-pub(super) async fn run<S: Source>(first: Bytes, source: S, shared: Arc<Shared>) {
-    let mut guard = EndOnDrop { shared: shared.clone(), end: None };
-    let mut pump = Pump::new(source, &shared);
-    let mut next = Some(Ok(Frame::data(first)));
-    let end = loop {
-        pump.accept(next);
-        pump.make_room().await;
-        if let Some(end) = pump.end.take() {
-            break end;
+///
+/// Without `async`, the future contains the source once.
+pub(super) fn run<S: Source>(
+    first: Bytes,
+    source: S,
+    shared: Arc<Shared>,
+) -> impl Future<Output = ()> {
+    let mut pump = Pump::new(source, shared);
+    pump.accept(Some(Ok(Frame::data(first))));
+    async move {
+        loop {
+            pump.make_room().await;
+            if pump.reader.end.is_some() {
+                return;
+            }
+            let next = poll_fn(|cx| pump.poll_read(cx)).await;
+            pump.accept(next);
         }
-        next = poll_fn(|cx| pump.poll_read(cx)).await;
-    };
-    drop(pump);
-    guard.end = Some(end);
+    }
 }
 
 /// A frame, `None` at the end, or an error.
 type Received = Option<Result<Frame<Bytes>, Error>>;
 
-struct Pump<'a, S> {
+struct Pump<S> {
     source: S,
-    shared: &'a Shared,
-    trailers: HeaderMap,
-    /// The end, once it was received.
-    end: Option<End>,
+    trailers: Option<Box<HeaderMap>>,
     /// Number of turns for which the next read has waited for memory.
     turns_without_memory: u32,
+    /// Dropped last: the reader gets the end when the source is free.
+    reader: ReaderGuard,
 }
 
-impl<S: Source> Pump<'_, S> {
-    fn new(source: S, shared: &Shared) -> Pump<'_, S> {
-        Pump { source, shared, trailers: HeaderMap::new(), end: None, turns_without_memory: 0 }
+/// Ends the body when it is dropped, so that the reader does not wait for ever. There is no end if
+/// the pump panics, for example because no thread can be started for a write.
+struct ReaderGuard {
+    shared: Arc<Shared>,
+    /// The end, once it was received.
+    end: Option<End>,
+}
+
+impl<S: Source> Pump<S> {
+    fn new(source: S, shared: Arc<Shared>) -> Pump<S> {
+        let reader = ReaderGuard { shared, end: None };
+        Pump { source, trailers: None, turns_without_memory: 0, reader }
     }
 
     /// Reads as much as there is memory for.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
-        let granted = self.shared.state().memory.grow(READ_BYTES, MIN_READ_BYTES);
+        let granted = self.reserve_read();
         if granted == 0 && self.turns_without_memory < MAX_TURNS_WITHOUT_MEMORY {
             self.turns_without_memory += 1;
             cx.waker().wake_by_ref();
@@ -127,7 +141,7 @@ impl<S: Source> Pump<'_, S> {
         self.turns_without_memory = 0;
         self.source.limit_read(if granted > 0 { granted } else { SHORT_BYTES });
         let polled = Pin::new(&mut self.source).poll_frame(cx);
-        let mut state = self.shared.state();
+        let mut state = self.reader.shared.state();
         match polled.is_ready() {
             true => state.set_short(granted == 0),
             false => state.settle(),
@@ -135,39 +149,48 @@ impl<S: Source> Pump<'_, S> {
         polled
     }
 
+    /// Reserves memory for a read, and records if there is none.
+    fn reserve_read(&self) -> usize {
+        let memory = &mut self.reader.shared.state().memory;
+        let granted = memory.grow(READ_BYTES, MIN_READ_BYTES);
+        memory.set_starved(granted == 0);
+        granted
+    }
+
     fn accept(&mut self, received: Received) {
         match received.map(|frame| frame.map(Frame::into_data)) {
-            None => return self.end = Some(self.complete()),
-            Some(Err(error)) => return self.end = Some(End::Failed(error)),
+            None => return self.reader.end = Some(self.complete()),
+            Some(Err(error)) => return self.reader.end = Some(End::Failed(error)),
             Some(Ok(Ok(data))) => {
                 let in_source = self.source.buffered_bytes();
-                self.shared.change(|state| {
+                self.reader.shared.change(|state| {
                     state.received += data.len() as u64;
                     state.in_source = in_source;
                     state.queue.push(data);
                 });
             }
             Some(Ok(Err(frame))) => {
-                self.trailers.extend(frame.into_trailers().unwrap_or_default());
+                let trailers = frame.into_trailers().unwrap_or_default();
+                self.trailers.get_or_insert_default().extend(trailers);
             }
         }
         if self.source.is_end_stream() {
-            self.end = Some(self.complete());
+            self.reader.end = Some(self.complete());
         }
     }
 
     fn complete(&mut self) -> End {
-        End::Complete(std::mem::take(&mut self.trailers))
+        End::Complete(self.trailers.take().filter(|trailers| !trailers.is_empty()))
     }
 
     /// Reads further bytes that are available now and written to the file at once, if there was no
     /// memory to read more before.
     async fn read_more_for_file(&mut self) {
         let is_worth_it = || {
-            let state = self.shared.state();
+            let state = self.reader.shared.state();
             state.memory.is_short() && state.queue.may_write(SPILL_BYTES)
         };
-        if self.end.is_some() || !is_worth_it() {
+        if self.reader.end.is_some() || !is_worth_it() {
             return;
         }
         self.source.limit_read(SPILL_BYTES);
@@ -178,45 +201,43 @@ impl<S: Source> Pump<'_, S> {
         self.source.free_memory();
     }
 
-    /// Writes to the file, or waits for the reader, until there is room for more data.
+    /// Makes room for more data.
     async fn make_room(&mut self) {
-        if !self.shared.state().queue.is_full() {
+        if !self.reader.shared.state().queue.is_full() {
             return;
         }
         // A reader that keeps up takes the data now, and nothing is written to the file.
         yield_now().await;
-        if !self.shared.state().queue.is_full() {
-            return;
+        if self.reader.shared.state().queue.is_full() {
+            // Boxed: clients may keep many bodies waiting, and few of them are being written.
+            Box::pin(self.write_or_wait()).await;
         }
+    }
+
+    /// Writes to the file, or waits for the reader, until there is room for more data.
+    async fn write_or_wait(&mut self) {
         self.source.free_memory();
-        let share = self.shared.state().memory.share().clone();
+        let share = self.reader.shared.state().memory.share().clone();
         let mut permit = share.permit_write().await;
         self.read_more_for_file().await;
-        while self.shared.state().queue.is_full() {
-            let write = self.shared.state().queue.start_write();
+        while self.reader.shared.state().queue.is_full() {
+            let write = self.reader.shared.state().queue.start_write();
             let Some(write) = write else {
                 permit = None;
-                poll_fn(|cx| self.shared.poll_space(cx)).await;
+                poll_fn(|cx| self.reader.shared.poll_space(cx)).await;
                 continue;
             };
             let Some(written) = share.space.writers.run(write).await else {
                 let reason = "the thread that wrote has panicked";
-                return self.end = Some(End::Failed(failed("cannot be stored", reason)));
+                return self.reader.end = Some(End::Failed(failed("cannot be stored", reason)));
             };
-            self.shared.change(|state| state.queue.finish_write(written));
+            self.reader.shared.change(|state| state.queue.finish_write(written));
         }
         drop(permit);
     }
 }
 
-/// Ends the body when the pump ends, so that the reader does not wait for ever. A pump ends without
-/// a result if it panics, for example because no thread can be started for a write.
-struct EndOnDrop {
-    shared: Arc<Shared>,
-    end: Option<End>,
-}
-
-impl Drop for EndOnDrop {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         let aborted = || End::Failed(failed("is incomplete", "its task has ended"));
         let end = self.end.take().unwrap_or_else(aborted);

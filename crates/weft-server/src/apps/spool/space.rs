@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::client_limit::Client;
+use super::unread::UnreadBytes;
 use super::writers::Writers;
 use crate::throttled_log::ThrottledWarning;
 
@@ -23,12 +25,13 @@ pub(crate) struct BufferSpace {
     memory: Budget,
     disk: Budget,
     max_memory_per_client: AtomicU64,
+    unread: UnreadBytes,
     /// The clients with buffered bodies.
     clients: Mutex<HashMap<Client, Weak<Share>>>,
     writes: Semaphore,
     pub(super) writers: Arc<Writers>,
     /// Number of bodies that get no memory.
-    short_bodies: AtomicUsize,
+    starved_bodies: AtomicUsize,
     pub(super) warning: ThrottledWarning,
 }
 
@@ -39,7 +42,8 @@ pub(crate) struct BufferSpaceLimits {
     pub(crate) memory_bytes: u64,
     /// Maximum memory of the bodies of one client.
     pub(crate) memory_bytes_per_client: u64,
-    /// Maximum size of all temporary files; those of one client may have half of it.
+    /// Maximum size of all temporary files; those of one client may have half of it, including
+    /// the bytes that it left [unread](super::unread) a short time ago.
     pub(crate) disk_bytes: u64,
 }
 
@@ -65,7 +69,7 @@ impl BufferSpace {
 
     /// Returns true if there is a body that gets no memory. Others should begin with small reads, then.
     pub(crate) fn is_short(&self) -> bool {
-        self.short_bodies.load(Relaxed) > 0
+        self.starved_bodies.load(Relaxed) > 0
     }
 
     /// Returns the share of a client. `None` is one that forwards requests of many clients: only the
@@ -93,10 +97,11 @@ impl Default for BufferSpace {
             memory: Budget::new(limits.memory_bytes),
             disk: Budget::new(limits.disk_bytes),
             max_memory_per_client: AtomicU64::new(limits.memory_bytes_per_client),
+            unread: UnreadBytes::default(),
             clients: Mutex::default(),
             writes: Semaphore::new(MAX_WRITES),
             writers: Arc::default(),
-            short_bodies: AtomicUsize::new(0),
+            starved_bodies: AtomicUsize::new(0),
             warning: ThrottledWarning::default(),
         }
     }
@@ -143,7 +148,10 @@ impl Share {
     /// Reserves bytes of the disk, if there are as many.
     pub(super) fn reserve_disk(&self, bytes: u64) -> bool {
         let max = match self.client {
-            Some(_) => self.space.disk.max.load(Relaxed) / 2,
+            Some(client) => {
+                let max = self.max_disk_bytes();
+                max.saturating_sub(self.space.unread.of(client, max, Instant::now()))
+            }
             None => u64::MAX,
         };
         if self.disk.reserve(bytes, bytes, max) < bytes {
@@ -156,9 +164,20 @@ impl Share {
         is_granted
     }
 
-    pub(super) fn release_disk(&self, bytes: u64) {
+    /// Releases bytes of the disk, of which the client has left some unread.
+    pub(super) fn release_disk(&self, bytes: u64, unread: u64) {
         self.disk.release(bytes);
         self.space.disk.used.release(bytes);
+        if let Some(client) = self.client
+            && unread > 0
+        {
+            self.space.unread.add(client, unread, self.max_disk_bytes(), Instant::now());
+        }
+    }
+
+    /// The disk space of a client.
+    fn max_disk_bytes(&self) -> u64 {
+        self.space.disk.max.load(Relaxed) / 2
     }
 
     /// Waits until a part of a body may be written to its file. The wait is as long as the writes of
@@ -185,13 +204,15 @@ impl Drop for Share {
 pub(super) struct Memory {
     share: Arc<Share>,
     bytes: usize,
-    /// The last reservation has failed.
+    /// The last read had no memory.
     is_short: bool,
+    /// The last reservation for a read has failed.
+    is_starved: bool,
 }
 
 impl Memory {
     pub(super) fn new(share: Arc<Share>) -> Memory {
-        Memory { share, bytes: 0, is_short: false }
+        Memory { share, bytes: 0, is_short: false, is_starved: false }
     }
 
     pub(super) fn share(&self) -> &Arc<Share> {
@@ -209,15 +230,20 @@ impl Memory {
         self.is_short
     }
 
-    /// Records if the body gets no memory.
+    /// Records if the body was read without memory.
     pub(super) fn set_short(&mut self, is_short: bool) {
-        let short_bodies = &self.share.space.short_bodies;
-        match (self.is_short, is_short) {
-            (false, true) => drop(short_bodies.fetch_add(1, Relaxed)),
-            (true, false) => drop(short_bodies.fetch_sub(1, Relaxed)),
+        self.is_short = is_short;
+    }
+
+    /// Records if the next read of the body gets no memory.
+    pub(super) fn set_starved(&mut self, is_starved: bool) {
+        let starved_bodies = &self.share.space.starved_bodies;
+        match (self.is_starved, is_starved) {
+            (false, true) => drop(starved_bodies.fetch_add(1, Relaxed)),
+            (true, false) => drop(starved_bodies.fetch_sub(1, Relaxed)),
             _ => {}
         }
-        self.is_short = is_short;
+        self.is_starved = is_starved;
     }
 
     /// Sets the memory in use, which may be more than was reserved.
@@ -241,7 +267,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.set(0);
-        self.set_short(false);
+        self.set_starved(false);
     }
 }
 
@@ -329,7 +355,15 @@ mod tests {
             (space.share(client(1)), space.share(client(2)), space.share(None));
         assert!(one.reserve_disk(30) && !one.reserve_disk(21) && one.reserve_disk(20));
         assert!(other.reserve_disk(40) && !many.reserve_disk(11) && many.reserve_disk(10));
-        one.release_disk(50);
+        one.release_disk(50, 0);
         assert!(!other.reserve_disk(11) && other.reserve_disk(10) && many.reserve_disk(40));
+        other.release_disk(50, 0);
+        // Bytes that were not read count for a while, also if the client has no body.
+        one.release_disk(0, 49);
+        drop(one);
+        let one = space.share(client(1));
+        assert!(!one.reserve_disk(3) && one.reserve_disk(1));
+        // The process does not count them.
+        assert!(other.reserve_disk(49));
     }
 }

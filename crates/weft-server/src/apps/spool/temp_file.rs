@@ -116,7 +116,7 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         // Most bodies use no file, and the counter is shared by all workers.
         if self.reserved > 0 {
-            self.share.release_disk(self.reserved);
+            self.share.release_disk(self.reserved, self.unread.end - self.unread.start);
         }
     }
 }

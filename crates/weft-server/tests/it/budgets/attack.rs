@@ -43,6 +43,8 @@ pub enum Ends {
 pub struct Budget {
     /// Peak memory per connection, in KiB.
     pub memory_kib: f64,
+    /// Memory that the server needs once, however many connections there are, in KiB.
+    pub shared_kib: f64,
     /// CPU time per connection, as a number of ordinary requests that take as long.
     pub requests: f64,
     /// CPU time per byte, relative to that of ordinary clients, which open as many connections and
@@ -100,7 +102,13 @@ impl Attack {
             ends: Ends::Served(Duration::from_secs(15)),
             answer: "200",
             ordinary: "/small.txt",
-            budget: Budget { memory_kib: 64.0, requests: 100.0, cpu: 2.0, descriptors: 1.0 },
+            budget: Budget {
+                memory_kib: 64.0,
+                shared_kib: 0.0,
+                requests: 100.0,
+                cpu: 2.0,
+                descriptors: 1.0,
+            },
             known_excess: None,
         }
     }
@@ -189,6 +197,11 @@ impl Attack {
 
     pub fn memory_kib(mut self, memory_kib: f64) -> Attack {
         self.budget.memory_kib = memory_kib;
+        self
+    }
+
+    pub fn shared_kib(mut self, shared_kib: f64) -> Attack {
+        self.budget.shared_kib = shared_kib;
         self
     }
 

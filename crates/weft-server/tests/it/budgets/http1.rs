@@ -63,12 +63,14 @@ fn heads() -> Vec<Attack> {
             .once(b"GET /")
             .flood(10_000, |_| vec![b'a'; 1024])
             .given_up(0.0..=8.0)
-            .answer("414"),
+            .answer("414")
+            .requests(300.0),
         row("endless field line", "huge head")
             .once(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
             .flood(10_000, |_| vec![b'a'; 1024])
             .given_up(0.0..=8.0)
-            .answer("431"),
+            .answer("431")
+            .requests(300.0),
         row("endless field lines", "many fields")
             .once(b"GET / HTTP/1.1\r\nHost: a\r\n")
             .flood(100_000, |_| b"a:\r\n".to_vec())
@@ -144,7 +146,8 @@ fn bodies() -> Vec<Attack> {
             .once(b"0\r\n")
             .flood(10_000, |_| [&b"X: "[..], &[b'a'; 1024], b"\r\n"].concat())
             .given_up(0.0..=8.0)
-            .answer("405|400"),
+            .answer("405|400")
+            .requests(300.0),
     ]
 }
 
@@ -156,14 +159,18 @@ fn responses() -> Vec<Attack> {
             .reads(Reads::Slowly)
             .given_up(0.8..=12.0)
             .descriptors(2.0)
-            .cpu(15.0),
+            // The kernel copies as much of the file as its socket buffer holds.
+            .cpu(60.0)
+            .requests(300.0),
         row("large file that is not read", "slow read")
             .once(get("/large.bin", ""))
             .reads(Reads::Nothing)
             .given_up(0.8..=12.0)
             .descriptors(2.0)
             .answer("nothing")
-            .cpu(15.0),
+            // The kernel copies as much of the file as its socket buffer holds.
+            .cpu(60.0)
+            .requests(300.0),
         row("pipelined requests", "pipelining flood")
             .flood(2_000, |_| get("/small.txt", ""))
             .last(get("/", CLOSE))

@@ -40,8 +40,9 @@ use attack::{Attack, Budget, Ends, Transport};
 use client::Progress;
 use server::{Ordinary, OrdinaryClient, Sample, Site, Target};
 
-/// Factor of the limits in a build without optimization, which also runs beside other tests.
-const SLACK: f64 = if cfg!(debug_assertions) { 1.5 } else { 1.0 };
+/// Factor of the limits of CPU time in a build without optimization, which also runs beside other
+/// tests.
+const SLACK: f64 = if cfg!(debug_assertions) { 2.0 } else { 1.0 };
 
 /// Memory that the server may keep after an attack: caches, and free memory of the allocator.
 const MAX_RETAINED_BYTES: u64 = 4 << 20;
@@ -164,11 +165,9 @@ impl Measured {
             settled(&server, &after)
         });
         OrdinaryClient::connect(&server, tls).get(attack.ordinary);
-        server.stop();
-        let sent = progress.sent.load(Relaxed);
-        Measured {
+        let mut measured = Measured {
             connections: attack.connections,
-            sent,
+            sent: progress.sent.load(Relaxed),
             answers,
             peak,
             cpu: after.cpu - before.cpu,
@@ -176,7 +175,14 @@ impl Measured {
             before,
             after,
             repeated,
+        };
+        if !measured.excesses(attack).is_empty() {
+            // Other processes, which slow this one down, may have started in between.
+            let later = Ordinary::measure(&server, attack.ordinary, tls);
+            measured.ordinary = measured.ordinary.max(later);
         }
+        server.stop();
+        measured
     }
 
     /// Returns `true` if the server has returned what it used. The allocator may keep memory that is
@@ -211,8 +217,9 @@ impl Measured {
 
     /// Returns a line for each limit of the row that is exceeded.
     fn excesses(&self, attack: &Attack) -> Vec<String> {
-        let Budget { memory_kib, requests, cpu, descriptors } = attack.budget;
-        let [memory_kib, requests, cpu] = [memory_kib, requests, cpu].map(|limit| limit * SLACK);
+        let Budget { memory_kib, shared_kib, requests, cpu, descriptors } = attack.budget;
+        let memory_kib = memory_kib + shared_kib / self.connections as f64;
+        let [requests, cpu] = [requests, cpu].map(|limit| limit * SLACK);
         let mut excesses = Vec::new();
         let mut require = |is_met: bool, text: String| {
             if !is_met {
@@ -256,7 +263,11 @@ impl Measured {
     }
 
     fn write_row(&self, table: &mut String, attack: &Attack, excesses: &[String]) {
-        let Budget { memory_kib, requests, cpu, descriptors } = attack.budget;
+        let Budget { memory_kib, shared_kib, requests, cpu, descriptors } = attack.budget;
+        let memory_limit = match shared_kib {
+            0.0 => memory_kib.to_string(),
+            _ => format!("{memory_kib}, and {shared_kib} once"),
+        };
         let answers: Vec<_> = self.answer_set().into_iter().collect();
         let closed = match (&attack.ends, self.peak.given_up) {
             (Ends::GivenUp(range), Some(time)) => {
@@ -273,7 +284,7 @@ impl Measured {
         let connections = self.connections;
         writeln!(
             table,
-            "| {}{note} | {} | {} × {} | {} | {:.1} KiB (at most {memory_kib}) | {:.1} (at most {descriptors}) | {:.1} (at most {requests}) | {:.3} (at most {cpu}) | {closed} |",
+            "| {}{note} | {} | {} × {} | {} | {:.1} KiB (at most {memory_limit}) | {:.1} (at most {descriptors}) | {:.1} (at most {requests}) | {:.3} (at most {cpu}) | {closed} |",
             attack.name,
             attack.class,
             connections,

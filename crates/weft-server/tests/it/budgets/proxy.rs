@@ -91,10 +91,10 @@ fn clients() -> Vec<Attack> {
             .flood(100, |n| h2_get(n, "/up/silent", &[]))
             .given_up(0.8..=8.0)
             .answer("504|GOAWAY NO_ERROR")
-            .memory_kib(4096.0)
+            .memory_kib(512.0)
             .descriptors(101.0)
             .cpu(6.0)
-            .requests(300.0),
+            .requests(900.0),
     ]
 }
 
@@ -145,7 +145,7 @@ fn upstreams() -> Vec<Attack> {
 
 fn proxy_headers() -> Vec<Attack> {
     vec![
-        proxied("no header").connections(64).given_up(0.8..=8.0).memory_kib(8.0),
+        proxied("no header").connections(64).given_up(0.8..=8.0).memory_kib(8.0).cpu(4.0),
         proxied("random bytes")
             .flood(1_000, |n| (0..1024).map(|index| (index * 7 + n * 13) as u8 | 0x80).collect())
             .given_up(0.0..=8.0),
@@ -158,7 +158,7 @@ fn proxy_headers() -> Vec<Attack> {
             .once(b"PROXY TCP4 ")
             .trickle(20, |_| b"1".to_vec())
             .given_up(0.8..=8.0)
-            .memory_kib(16.0)
+            .memory_kib(24.0)
             .cpu(30.0),
         proxied("version 2 with 64 KiB of fields")
             .once(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff")

@@ -277,6 +277,15 @@ impl Ordinary {
         Ordinary { per_request, per_connection, per_byte }
     }
 
+    /// The higher costs of two measurements.
+    pub fn max(self, other: Ordinary) -> Ordinary {
+        Ordinary {
+            per_request: self.per_request.max(other.per_request),
+            per_connection: self.per_connection.max(other.per_connection),
+            per_byte: self.per_byte.max(other.per_byte),
+        }
+    }
+
     /// CPU time of ordinary clients with as many connections and bytes.
     pub fn cpu(&self, connections: usize, bytes: u64) -> Duration {
         let bytes = Duration::from_secs_f64(self.per_byte * bytes as f64);

@@ -52,7 +52,8 @@ fn handshakes() -> Vec<Attack> {
             .once(record(HANDSHAKE, &[1, 0xff, 0xff, 0xff]))
             .flood(1_000, |_| record(HANDSHAKE, &[0; 16_000]))
             .given_up(0.0..=8.0)
-            .answer("TLS alert|nothing"),
+            .answer("TLS alert|nothing")
+            .requests(300.0),
         records("random bytes", "wrong protocol")
             .flood(1_000, |n| (0..1024).map(|index| (index * 7 + n * 13) as u8 | 0x80).collect())
             .given_up(0.0..=8.0)
@@ -107,7 +108,7 @@ fn connections() -> Vec<Attack> {
             .reads(Reads::Slowly)
             .given_up(0.8..=12.0)
             .descriptors(2.0)
-            .requests(120.0)
+            .requests(450.0)
             .cpu(20.0),
         row("pipelined requests whose responses are not read", "pipelining flood")
             .flood(100_000, |_| get("/small.txt", ""))

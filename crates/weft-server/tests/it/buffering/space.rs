@@ -164,3 +164,23 @@ fn a_client_leaves_space_to_others() {
     let mut third = ShutClient::connect(&site, 3, 2);
     assert!(third.read(0..2).iter().all(|body| *body == pattern(1 << 20)));
 }
+
+/// A client that leaves its responses unread, again and again, makes the server write its share to
+/// the disk once: the bytes count for a while after their files are gone.
+#[test]
+fn a_client_that_reads_nothing_causes_few_writes() {
+    const MAX: u64 = 1 << 20;
+    let route = format!("proxy = \"http://{}/\"", large_upstream(1 << 20));
+    let site = Site::serve("max_temp_bytes = \"1MiB\"", &route);
+    let first = ShutClient::connect(&site, 1, 8);
+    until("the client has its share", || stored(&site) + (128 << 10) >= MAX / 2);
+    drop(first);
+    until("all temporary files are closed", || site.temp_files().is_empty());
+    let mut again = ShutClient::connect(&site, 1, 8);
+    // By then, the responses of the first client would have been stored, too.
+    let _other = ShutClient::connect(&site, 2, 8);
+    until("another client has its share", || stored(&site) + (128 << 10) >= MAX / 2);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(stored(&site) <= MAX / 2 + (64 << 10), "{}", stored(&site));
+    assert!(again.read(0..2).iter().all(|body| *body == pattern(1 << 20)));
+}

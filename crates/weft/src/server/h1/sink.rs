@@ -194,15 +194,15 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         }
     }
 
-    async fn send_file(&mut self, file: &mut File, is_last: bool) -> Result<()> {
+    async fn send_file(&mut self, file: &File, is_last: bool) -> Result<()> {
         if let Some(bytes) = file.in_memory() {
             return self.send_data(bytes, is_last).await;
         }
         self.exchange.progress = ResponseProgress::Started;
-        let length = file.length;
+        let mut rest = file.unsent();
         let conn = &mut *self.conn;
-        let sent = conn.writer.send_file(file, &conn.deadline, &mut self.pace).await;
-        self.exchange.body_bytes += length - file.length;
+        let sent = conn.writer.send_file(file, &mut rest, &conn.deadline, &mut self.pace).await;
+        self.exchange.body_bytes += file.length - rest.length;
         sent
     }
 

@@ -1,9 +1,11 @@
 //! The exchange of a stream: one request and its response.
 
+#![allow(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
+
 use std::cell::RefCell;
 use std::fs;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,7 +14,7 @@ use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::app::Application;
-use crate::disk::{self, File, Source};
+use crate::disk::{self, File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
 use crate::message::connection::Shared;
@@ -65,7 +67,7 @@ pub(super) fn serve<'a, A: Application>(
             Ok(request) => sink.serve(request, &pipe).await,
             Err(refused) => Box::pin(sink.refuse(refused)).await,
         }
-        connection.borrow_mut().end_exchange(stream, sink.shared);
+        sink.connection.borrow_mut().end_exchange(sink.stream, sink.shared);
     }
 }
 
@@ -88,13 +90,21 @@ struct StreamSink<'a, A> {
 }
 
 impl<A: Application> StreamSink<'_, A> {
-    async fn serve(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) {
-        self.is_tunnel = received.is_tunnel;
-        self.head = Some(received.head.clone());
-        let watch = self.worker.stopwatch();
-        let request = |sink: &mut Self| sink.request(received, pipe);
-        exchange::serve(self.worker, self, request, watch).await;
-        let Some(pipe) = pipe else { return };
+    fn serve(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) -> impl Future<Output = ()> {
+        async move {
+            self.is_tunnel = received.is_tunnel;
+            self.head = Some(received.head.clone());
+            let watch = self.worker.stopwatch();
+            let request = |sink: &mut Self| sink.request(received, pipe);
+            exchange::serve(self.worker, self, request, watch).await;
+            if let Some(pipe) = pipe {
+                self.end_pipe(pipe).await;
+            }
+        }
+    }
+
+    /// Ends the content of a request, or runs the handler of an upgrade.
+    async fn end_pipe(&mut self, pipe: &Pipe) {
         if let Some(upgrade) = self.upgrade.take() {
             return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe.clone()))).await;
         }
@@ -187,14 +197,29 @@ impl<A: Application> StreamSink<'_, A> {
     }
 
     /// Reads the next piece of an open file, when the client can receive it.
-    async fn read_piece(&mut self, open: &Arc<fs::File>, file: &File) -> Result<Bytes> {
-        let demand = Demand::File(file.length);
-        let length = poll_fn(|cx| {
-            let connection = &mut self.connection.borrow_mut();
-            self.content.poll_turn(self.worker, connection, demand, cx)
-        })
-        .await?;
-        let mut reading = pin!(disk::read(open, file.start, length as u64));
+    fn read_piece(
+        &mut self,
+        open: &Arc<fs::File>,
+        rest: Unsent,
+    ) -> impl Future<Output = Result<Bytes>> {
+        let demand = Demand::File(rest.length);
+        async move {
+            let turn = poll_fn(|cx| {
+                let connection = &mut self.connection.borrow_mut();
+                self.content.poll_turn(self.worker, connection, demand, cx)
+            });
+            let length = turn.await?;
+            let read = match disk::try_read(open, rest.start, length as u64)? {
+                Ok(piece) => return Ok(piece),
+                // Boxed: few reads wait for the disk, and many streams wait for their turn.
+                Err(read) => Box::pin(self.read_from_disk(read)),
+            };
+            read.await
+        }
+    }
+
+    async fn read_from_disk(&mut self, read: disk::BlockingRead) -> Result<Bytes> {
+        let mut reading = Box::pin(read.run());
         poll_fn(|cx| match reading.as_mut().poll(cx) {
             Poll::Pending => self.poll_connection(cx).map(Err),
             Poll::Ready(piece) => Poll::Ready(piece.map_err(Error::from)),
@@ -313,16 +338,23 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         self.content.send(self.worker, self.connection, data, is_last)
     }
 
-    async fn send_file(&mut self, file: &mut File, is_last: bool) -> Result<()> {
-        while file.length > 0 {
-            let piece = match &file.source {
-                Source::Open(open) => self.read_piece(open, file).await?,
-                Source::Memory(_) => file.in_memory().unwrap_or_default(),
-            };
-            file.advance(piece.len())?;
-            self.send_data(piece, is_last && file.length == 0).await?;
+    fn send_file(&mut self, file: &File, is_last: bool) -> impl Future<Output = Result<()>> {
+        let mut rest = file.unsent();
+        async move {
+            while rest.length > 0 {
+                // In a block, so that the piece takes no space beside the future that sends it.
+                let sent = {
+                    let piece = match &file.source {
+                        Source::Open(open) => self.read_piece(open, rest).await?,
+                        Source::Memory(_) => file.in_memory().unwrap_or_default(),
+                    };
+                    rest.advance(piece.len())?;
+                    self.send_data(piece, is_last && rest.length == 0)
+                };
+                sent.await?;
+            }
+            Ok(())
         }
-        Ok(())
     }
 
     async fn finish(&mut self, trailers: Trailers) -> Result<()> {
@@ -371,6 +403,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(serve::<App>);
-        assert!(size <= 768, "{size}");
+        assert!(size <= 608, "{size}");
     }
 }

@@ -26,9 +26,9 @@ pub(super) struct OutboundContent {
     /// Number of bytes that the connection had sent when `pace` was last reset.
     sent_at_reset: u64,
     /// Number of bytes queued by [`send_small`](OutboundContent::send_small).
-    queued: u64,
+    queued: u32,
     /// The window that the next frame of a body is expected to need: the size of the last one.
-    frame_window: usize,
+    frame_window: u32,
 }
 
 impl OutboundContent {
@@ -39,7 +39,7 @@ impl OutboundContent {
             credited: 0,
             sent_at_reset: 0,
             queued: 0,
-            frame_window: FRAME_WINDOW,
+            frame_window: FRAME_WINDOW as u32,
         }
     }
 
@@ -47,7 +47,7 @@ impl OutboundContent {
     pub(super) fn body_bytes(&self, connection: &mut Connection) -> u64 {
         match self.queued {
             0 => connection.content_sent(self.stream),
-            queued => queued,
+            queued => queued.into(),
         }
     }
 
@@ -58,7 +58,7 @@ impl OutboundContent {
         connection: &mut Connection,
         bytes: Bytes,
     ) -> Result<Option<Bytes>> {
-        let length = bytes.len() as u64;
+        let length = bytes.len() as u32;
         let waiting = connection.send_small(self.stream, bytes)?;
         if waiting.is_none() {
             self.queued = length;
@@ -74,7 +74,7 @@ impl OutboundContent {
         bytes: Bytes,
         is_last: bool,
     ) -> impl Future<Output = Result<()>> {
-        self.frame_window = bytes.len().clamp(1, FRAME_WINDOW);
+        self.frame_window = bytes.len().clamp(1, FRAME_WINDOW) as u32;
         let mut unsent = Some(bytes).filter(|bytes| is_last || !bytes.is_empty());
         // Without `async`, the future contains each argument once.
         poll_fn(move |cx| {
@@ -89,7 +89,7 @@ impl OutboundContent {
 
     /// The demand for the next frame of a body.
     pub(super) fn next_frame(&self) -> Demand {
-        Demand::Frame(self.frame_window)
+        Demand::Frame(self.frame_window as usize)
     }
 
     /// Ready when the next piece of content may be obtained. Returns the number of bytes to read from

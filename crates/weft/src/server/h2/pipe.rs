@@ -57,7 +57,8 @@ pub(super) enum Pushed {
 pub(super) enum RecvEnd {
     #[default]
     Open,
-    Complete(Option<Headers>),
+    /// With the trailers; boxed, because few requests have any.
+    Complete(Option<Box<Headers>>),
     /// The stream was reset, or the connection has ended.
     Reset,
 }
@@ -76,7 +77,7 @@ struct Outgoing {
 /// The next event for the application.
 pub(super) enum PipeEvent {
     Data(Bytes),
-    End(Option<Headers>),
+    End(Option<Box<Headers>>),
     Reset,
 }
 

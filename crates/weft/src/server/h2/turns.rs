@@ -11,7 +11,8 @@
 //! - *narrow*: the window is smaller. Such a stream gets its turn while the budget lasts: a body may
 //!   end, or have a frame that fits.
 //!
-//! A file whose window is closed is in neither: its end is known in advance.
+//! A file whose window is closed is in neither: its end is known in advance. Nor is a file read
+//! while the content that was obtained before it will use up the window of the connection.
 
 use std::collections::VecDeque;
 
@@ -30,7 +31,8 @@ const MAX_READING_BYTES: usize = 64 << 10;
 /// content waits. 32 KiB: eight responses, or as much as the output buffer.
 const MAX_SMALL_BYTES: usize = 32 << 10;
 
-/// Maximum size of a piece of a file: one frame, or several if no other stream has content.
+/// Maximum size of a piece of a file: one frame, or several if the stream has sent some, and no
+/// other stream has content. The first of many responses is alone, too, when it begins.
 const FILE_PIECE_BYTES: usize = MAX_FRAME_PAYLOAD;
 const LONE_FILE_PIECE_BYTES: usize = 4 * MAX_FRAME_PAYLOAD;
 
@@ -53,6 +55,11 @@ pub(super) enum Demand {
 }
 
 impl Demand {
+    /// Returns `true` if the next piece may need no window: it may be the end of a body.
+    fn may_be_empty(self) -> bool {
+        matches!(self, Demand::Frame(_))
+    }
+
     /// The window that is worth a piece.
     fn full_window(self) -> usize {
         match self {
@@ -98,12 +105,27 @@ pub(super) enum Holding {
     Nothing,
     /// Waits for its turn, in a lane unless the window is closed.
     Waiting(Demand, Option<Lane>),
-    /// A piece of this size is being read.
-    Reading(usize),
-    /// This number of bytes was obtained ahead and is not framed.
-    Ahead(usize),
+    /// A piece is being read.
+    Reading(Obtained),
+    /// Content was obtained ahead and is not framed.
+    Ahead(Obtained),
     /// This number of bytes of small content is not framed.
     Small(usize),
+}
+
+/// Content of a stream that waits to be framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Obtained {
+    bytes: usize,
+    /// Number of bytes that the window of the stream permits to send. They will use as much of the
+    /// window of the connection.
+    claim: usize,
+}
+
+impl Obtained {
+    fn new(bytes: usize, stream: &Stream) -> Obtained {
+        Obtained { bytes, claim: bytes.min(stream.window().available()) }
+    }
 }
 
 /// The state of the connection's output.
@@ -123,11 +145,13 @@ pub(super) struct Turns {
     reading: usize,
     ahead: usize,
     small: usize,
+    /// Sum of the claims on the window of the connection.
+    claimed: usize,
 }
 
 struct Waiting {
     stream: u32,
-    full_window: usize,
+    demand: Demand,
 }
 
 impl Turns {
@@ -150,7 +174,7 @@ impl Turns {
         let lane = demand.lane(window);
         let is_next = lane.is_some_and(|lane| match self.lane(lane).front() {
             Some(front) if front.stream != stream.id => false,
-            _ => self.permits(lane, demand.full_window(), room),
+            _ => self.permits(lane, demand, room),
         });
         if !is_next {
             self.wait(stream, demand, lane);
@@ -158,22 +182,31 @@ impl Turns {
         }
         self.release(stream);
         let is_alone = self.wide.is_empty() && self.narrow.is_empty() && self.used() == 0;
-        let bytes = demand.piece(window.min(room.window), is_alone);
+        let is_alone = is_alone && stream.content_sent() > 0;
+        let bytes = demand.piece(window.min(self.free_window(room)), is_alone);
+        let obtained = Obtained::new(bytes, stream);
         self.reading += bytes;
-        stream.holding = Holding::Reading(bytes);
+        self.claimed += obtained.claim;
+        stream.holding = Holding::Reading(obtained);
         Some(bytes)
     }
 
     /// Returns the next stream of a lane, if it may take its turn now.
     pub(super) fn next(&mut self, lane: Lane, room: Room) -> Option<u32> {
-        let &Waiting { stream, full_window } = self.lane(lane).front()?;
-        self.permits(lane, full_window, room).then_some(stream)
+        let &Waiting { stream, demand } = self.lane(lane).front()?;
+        self.permits(lane, demand, room).then_some(stream)
     }
 
-    fn permits(&self, lane: Lane, full_window: usize, room: Room) -> bool {
-        let has_budget = self.used() < MAX_AHEAD_BYTES;
-        let is_worth_it = || self.reading < MAX_READING_BYTES && room.window >= full_window;
+    fn permits(&self, lane: Lane, demand: Demand, room: Room) -> bool {
+        let window = self.free_window(room);
+        let has_budget = self.used() < MAX_AHEAD_BYTES && (window > 0 || demand.may_be_empty());
+        let is_worth_it = || self.reading < MAX_READING_BYTES && window >= demand.full_window();
         room.is_open && (has_budget || (lane == Lane::Wide && is_worth_it()))
+    }
+
+    /// The window of the connection, without the part that obtained content will use.
+    fn free_window(&self, room: Room) -> usize {
+        room.window.saturating_sub(self.claimed)
     }
 
     fn used(&self) -> usize {
@@ -188,15 +221,24 @@ impl Turns {
         self.release(stream);
         stream.holding = holding;
         if let Some(lane) = lane {
-            let waiting = Waiting { stream: stream.id, full_window: demand.full_window() };
-            self.lane(lane).push_back(waiting);
+            self.lane(lane).push_back(Waiting { stream: stream.id, demand });
         }
     }
 
     /// Processes a change of a stream's window.
     pub(super) fn on_window_changed(&mut self, stream: &mut Stream) {
-        if let Holding::Waiting(demand, _) = stream.holding {
-            self.wait(stream, demand, demand.lane(stream.window().available()));
+        let window = stream.window().available();
+        match &mut stream.holding {
+            Holding::Waiting(demand, _) => {
+                let demand = *demand;
+                self.wait(stream, demand, demand.lane(window));
+            }
+            Holding::Reading(Obtained { bytes, claim })
+            | Holding::Ahead(Obtained { bytes, claim }) => {
+                let former = std::mem::replace(claim, window.min(*bytes));
+                self.claimed = self.claimed - former + *claim;
+            }
+            Holding::Nothing | Holding::Small(_) => {}
         }
     }
 
@@ -205,8 +247,10 @@ impl Turns {
     pub(super) fn on_queued(&mut self, stream: &mut Stream, bytes: usize) {
         if let Holding::Reading(_) = stream.holding {
             self.release(stream);
+            let obtained = Obtained::new(bytes, stream);
             self.ahead += bytes;
-            stream.holding = Holding::Ahead(bytes);
+            self.claimed += obtained.claim;
+            stream.holding = Holding::Ahead(obtained);
         }
     }
 
@@ -220,12 +264,14 @@ impl Turns {
         is_allowed
     }
 
-    /// Counts framed content.
+    /// Counts framed content, before it is subtracted from the windows.
     pub(super) fn on_framed(&mut self, stream: &mut Stream, bytes: usize) {
         match &mut stream.holding {
             Holding::Ahead(held) => {
                 self.ahead -= bytes;
-                *held -= bytes;
+                self.claimed -= bytes;
+                held.bytes -= bytes;
+                held.claim -= bytes;
             }
             Holding::Small(held) => {
                 self.small -= bytes;
@@ -246,8 +292,14 @@ impl Turns {
                     _ => lane.retain(|waiting| waiting.stream != stream.id),
                 }
             }
-            Holding::Reading(bytes) => self.reading -= bytes,
-            Holding::Ahead(bytes) => self.ahead -= bytes,
+            Holding::Reading(Obtained { bytes, claim }) => {
+                self.reading -= bytes;
+                self.claimed -= claim;
+            }
+            Holding::Ahead(Obtained { bytes, claim }) => {
+                self.ahead -= bytes;
+                self.claimed -= claim;
+            }
             Holding::Small(bytes) => self.small -= bytes,
         }
     }
@@ -276,17 +328,23 @@ mod tests {
             (1 << 20, 1 << 20, 1 << 20, true, Some(LONE_FILE_PIECE_BYTES)),
             (1 << 20, 1 << 20, 1 << 20, false, Some(FILE_PIECE_BYTES)),
             (5_000, 1 << 20, 1 << 20, false, Some(5_000)),
-            (1 << 20, 5_000, 1 << 20, false, Some(5_000)),
+            // Content that was obtained before will use one byte of the window.
+            (1 << 20, 5_000, 1 << 20, false, Some(4_999)),
             (1 << 20, 1 << 20, 3, false, Some(3)),
             (1, 1 << 20, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
             (1, 1 << 20, 10, false, Some(10)),
-            (1 << 20, 0, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
+            (1 << 20, 2, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
+            (1 << 20, 1, 1 << 20, false, None),
+            (1 << 20, 0, 1 << 20, true, None),
             (0, 1 << 20, 1 << 20, false, None),
             (-1, 1 << 20, 1 << 20, false, None),
         ] {
-            let mut turns = Turns { ahead: usize::from(!alone), ..Turns::default() };
+            let before = usize::from(!alone);
+            let mut turns = Turns { ahead: before, claimed: before, ..Turns::default() };
             let room = Room { window: connection_window, ..OPEN };
-            let taken = turns.take(&mut stream(1, window), Demand::File(remaining), room);
+            let mut stream = stream(1, window + 1);
+            stream.content_framed(1, false);
+            let taken = turns.take(&mut stream, Demand::File(remaining), room);
             assert_eq!(taken, piece, "{window} {connection_window} {remaining}");
         }
     }
@@ -320,6 +378,28 @@ mod tests {
             turns.release(stream);
         }
         assert!(turns.used() == 0 && turns.wide.is_empty() && turns.narrow.is_empty());
+        assert_eq!(turns.claimed, 0);
+    }
+
+    /// The responses of a client that opens the windows of its streams only: together they hold as
+    /// much as the window of the connection.
+    #[test]
+    fn the_window_of_the_connection_bounds_all_streams_together() {
+        let mut turns = Turns::default();
+        let room = Room { window: 65_535, ..OPEN };
+        let mut streams: Vec<_> = (0..128).map(|n| stream(2 * n + 1, 1 << 20)).collect();
+        for stream in &mut streams {
+            if let Some(bytes) = turns.take(stream, Demand::File(1 << 20), room) {
+                turns.on_queued(stream, bytes);
+            }
+        }
+        assert_eq!((turns.used(), turns.claimed), (65_535, 65_535));
+        // Content whose stream has no window leaves that of the connection to other streams.
+        streams[0].adjust_window(-(1 << 20)).unwrap();
+        turns.on_window_changed(&mut streams[0]);
+        assert!(turns.next(Lane::Wide, room).is_some());
+        streams.iter_mut().for_each(|stream| turns.release(stream));
+        assert_eq!((turns.used(), turns.claimed), (0, 0));
     }
 
     #[test]

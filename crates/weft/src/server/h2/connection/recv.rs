@@ -275,7 +275,7 @@ impl Connection {
         match self.field_block.trailers() {
             Ok(trailers) if is_complete => {
                 let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                self.on_end(id, RecvEnd::Complete(trailers));
+                self.on_end(id, RecvEnd::Complete(trailers.map(Box::new)));
                 Ok(())
             }
             _ => self.fail_stream(id, ErrorCode::PROTOCOL_ERROR),

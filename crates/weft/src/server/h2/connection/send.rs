@@ -276,7 +276,15 @@ fn sendable(stream: Option<&mut Stream>) -> Result<&mut Stream> {
     stream.filter(|stream| !stream.is_reset()).ok_or_else(Error::disconnected)
 }
 
+/// Space for a full output buffer, the frame that fills it, and some small frames.
+const OUTPUT_BYTES: usize = (32 << 10) + MAX_FRAME_PAYLOAD + (2 << 10);
+
 fn write_data(out: &mut Vec<u8>, stream: &mut Stream, bytes: &[u8], ends: bool) {
+    let has_space = out.capacity() - out.len() >= FRAME_HEADER_LEN + bytes.len();
+    if bytes.len() >= MAX_FRAME_PAYLOAD / 2 && !has_space {
+        // A buffer that grows by doubling has a third more than it needs when it is full.
+        out.reserve_exact(OUTPUT_BYTES.saturating_sub(out.len()));
+    }
     let flags = if ends { flag::END_STREAM } else { 0 };
     frame::write(out, kind::DATA, flags, stream.id, bytes);
     stream.content_framed(bytes.len(), ends);
