@@ -86,12 +86,13 @@ impl Plan {
                         .map_err(|message| route.app.problem(message)),
                 };
                 let rewrite = route.rewrite.clone().map(Arc::new);
+                let split = route.split.clone().map(Arc::new);
                 match (app, opened) {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
                         let noted = RouteLogPlan::new(route, &self.log, self.tracing.is_some());
-                        let target = Target { app, middleware: opened, noted, rewrite };
+                        let target = Target { app, middleware: opened, noted, rewrite, split };
                         routes.push((&route.key, target));
                     }
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),

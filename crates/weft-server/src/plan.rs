@@ -4,6 +4,7 @@ mod acme; // names for which certificates are ordered
 mod host_names; // names of hosts
 mod redirect; // targets of redirects
 mod rewrite; // changes of paths, and groups in templates
+mod split; // shares of requests for other routes
 mod streams; // TCP connections that are forwarded without HTTP
 mod route; // routes and their applications
 mod tls; // TLS
@@ -22,6 +23,7 @@ use self::streams::{plan_streams, stream_addresses};
 use self::tls::plan_tls;
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
+pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
 pub(crate) use self::streams::{StreamPlan, udp_address};
 pub(crate) use self::tls::TlsPlan;
 

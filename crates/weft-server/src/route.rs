@@ -18,6 +18,7 @@ mod methods; // methods of a key
 mod pattern; // regular expressions
 mod reading; // readings of a path that decide about prefixes
 mod rewrite; // changes of the path
+mod split; // shares of the requests that other routes get
 mod table; // the route table
 mod variants; // all readings of a path
 
@@ -39,6 +40,7 @@ pub(crate) use self::endpoint::PrefixLength;
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::pattern::Pattern;
 pub(crate) use self::rewrite::{Otherwise, PathTemplate, Rewrite, TryFiles};
+pub(crate) use self::split::Split;
 pub(crate) use self::variants::units;
 
 use crate::apps::{App, FORWARDED_METHODS, ResponseFuture, respond_later, respond_now};
@@ -68,6 +70,7 @@ pub(crate) struct Target {
     pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
     pub(crate) rewrite: Option<Arc<Rewrite>>,
+    pub(crate) split: Option<Arc<Split>>,
 }
 
 /// The router of a worker. It has its own applications, and shares the table with other workers.
@@ -274,13 +277,15 @@ impl Routing {
             .collect();
         for route in self.table.routes() {
             let (own, shared) = (&mut targets[route.target], &self.targets[route.target]);
-            if shared.middleware.is_none() && shared.rewrite.is_none() {
+            let is_plain = shared.rewrite.is_none() && shared.split.is_none();
+            if is_plain && shared.middleware.is_none() {
                 continue;
             }
             let endpoint = Endpoint {
                 app: own.app.own.clone(),
                 directory: route.directory.clone(),
                 rewrite: shared.rewrite.clone(),
+                split: shared.split.clone(),
                 router: current.clone(),
                 loop_warning: self.loop_warning.clone(),
             };
@@ -364,7 +369,7 @@ mod tests {
                 let text = format!("{} {key}", names[0]);
                 let text = Template::parse(&text).unwrap();
                 let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
-                Target { app, middleware: None, noted: None, rewrite: None }
+                Target { app, middleware: None, noted: None, rewrite: None, split: None }
             };
             let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
             let targets = keys.iter().map(|key| (key, app(key))).collect();

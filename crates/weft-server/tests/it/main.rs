@@ -47,6 +47,7 @@ mod route_limits;
 mod scgi_uwsgi;
 mod security;
 mod service;
+mod split;
 mod status;
 mod streams;
 mod substitution;
@@ -71,6 +72,8 @@ mod exhaustion;
 #[allow(unused_imports, reason = "the program uses more of it")]
 #[path = "../../src/sync.rs"]
 mod sync;
+#[path = "../../src/rendezvous.rs"]
+mod rendezvous;
 #[path = "../../src/splice.rs"]
 mod splice;
 #[path = "../../src/request_notes/mod.rs"]

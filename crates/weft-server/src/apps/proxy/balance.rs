@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::settings::Balance;
+use crate::rendezvous::{mix, score};
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
@@ -196,10 +197,9 @@ impl Balancer {
             let bound = (5 * (loads + 1) * it.weight as usize).div_ceil(4 * weights.max(1));
             it.load < bound.max(MIN_BOUND)
         };
-        let scored = all().filter(is_within_bound).map(|it| {
-            let score = weighted_score(mix(key ^ self.shares[it.index].seed), it.weight);
-            (it.index, score)
-        });
+        let scored = all()
+            .filter(is_within_bound)
+            .map(|it| (it.index, score(key, self.shares[it.index].seed, it.weight)));
         scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(index, _)| index)
     }
 
@@ -231,26 +231,6 @@ impl Eligible {
     fn is_as_light_as(&self, other: &Eligible) -> bool {
         self.load * (other.weight as usize) == other.load * self.weight as usize
     }
-}
-
-/// Returns a score that is the highest of all with a probability in proportion to the weight.
-fn weighted_score(hash: u64, weight: u32) -> f64 {
-    // 53 bits, the precision of the type; in (0, 1).
-    let fraction = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    -f64::from(weight) / fraction.ln()
-}
-
-/// Hashes a text: FNV-1a, with mixed bits. The same on all platforms and in all versions.
-pub(crate) fn hash(text: &[u8]) -> u64 {
-    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    mix(text.iter().fold(0xcbf2_9ce4_8422_2325, step))
-}
-
-/// Mixes the bits of a number (the finalizer of splitmix64).
-fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]

@@ -94,6 +94,7 @@ use super::gateway::GatewayError;
 use super::script::{Script, Variable};
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
+use crate::rendezvous::hash;
 use crate::request_notes::RequestNotes;
 use crate::throttled_log::ThrottledWarning;
 
@@ -197,7 +198,7 @@ impl Proxy {
         let share = |member: &UpstreamMember| Share {
             weight: member.weight,
             is_backup: member.is_backup,
-            seed: balance::hash(member.url.to_string().as_bytes()),
+            seed: hash(member.url.to_string().as_bytes()),
         };
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
@@ -342,7 +343,7 @@ impl Proxy {
             true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
             false => None,
         };
-        let key = key.map(|key| balance::hash(key.as_bytes()));
+        let key = key.map(|key| hash(key.as_bytes()));
         let sticky = self.shared.sticky.as_ref();
         let known = sticky.and_then(|sticky| sticky.find(&outbound.request));
         let mut tried = Vec::new();
