@@ -114,14 +114,13 @@ impl Plan {
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => Ok(Opened {
-                apps,
-                middleware,
-                buffer_space,
-                routing: builder.build(),
-                streams,
-                tls,
-            }),
+            Ok(tls) if problems.is_empty() => {
+                let routing = builder.build();
+                if let Some(former) = former {
+                    routing.take_over_upstreams(&former.routing);
+                }
+                Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
+            }
             _ => Err(problems),
         }
     }

@@ -32,7 +32,7 @@ use crate::config::{
     Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig, Problem,
     TopConfig, TracingConfig, without_effect,
 };
-use crate::config_change::ConfigChanges;
+use crate::config_change::PermittedChanges;
 use crate::route::{PathKey, Pattern};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
@@ -63,7 +63,8 @@ pub(crate) struct Plan {
     pub(crate) status: Addresses,
     /// Hosts of the status endpoint, in the form of [`HostPlan::names`].
     pub(crate) status_hosts: Vec<String>,
-    pub(crate) config_changes: ConfigChanges,
+    pub(crate) config_changes: PermittedChanges,
+    pub(crate) upstream_changes: PermittedChanges,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamPlan>,
@@ -233,6 +234,7 @@ impl Plan {
             status: Addresses::new(status.listen, None),
             status_hosts,
             config_changes: status.config_changes,
+            upstream_changes: status.upstream_changes,
             limits,
             hosts: plans,
             streams,

@@ -52,8 +52,9 @@ pub(crate) fn print(plan: &Plan) -> String {
         let hosts = all_at(&plan.status_hosts);
         out.push_str("\n[status]\n");
         let listen = all_at(&plan.status.list);
-        let config_changes = plan.config_changes;
-        keys(&mut out, &STATUS, &StatusConfig { listen, hosts, config_changes });
+        let (config_changes, upstream_changes) = (plan.config_changes, plan.upstream_changes);
+        let config = StatusConfig { listen, hosts, config_changes, upstream_changes };
+        keys(&mut out, &STATUS, &config);
     }
     if let Some(tracing) = &plan.tracing {
         out.push_str("\n[tracing]\n");

@@ -43,7 +43,8 @@ pub(crate) use self::rewrite::{Otherwise, PathTemplate, Rewrite, TryFiles};
 pub(crate) use self::split::Split;
 pub(crate) use self::variants::units;
 
-use crate::apps::{App, FORWARDED_METHODS, ResponseFuture, respond_later, respond_now};
+use crate::apps::{App, FORWARDED_METHODS, Proxy, ResponseFuture, respond_later, respond_now};
+use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::request_notes::{NotedRoute, RequestNotes};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
@@ -244,6 +245,40 @@ impl Routing {
     /// Returns the names of the routes, each with its application.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
         self.names.iter().zip(self.targets.iter().map(|target| &*target.app))
+    }
+
+    /// Changes an upstream of all routes that have it, and logs that. Returns the number of changes:
+    /// routes with the same settings share their upstreams.
+    pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> usize {
+        let mut proxies = HashMap::new();
+        for (name, app) in self.routes().filter(|(name, _)| change.applies_to(name)) {
+            if let Some(proxy) = app.proxy() {
+                proxies.entry(proxy.identity()).or_insert((name, proxy));
+            }
+        }
+        let has_changed = |(name, proxy): &&(&RouteName, &Proxy)| {
+            let has_changed = proxy.change_upstream(&change.upstream, change.control);
+            if has_changed {
+                let (upstream, control) = (&change.upstream, change.control);
+                let RouteName { host, prefix } = name;
+                log::info!(
+                    "a client changed the upstream {upstream} of {host} {prefix}: {control}"
+                );
+            }
+            has_changed
+        };
+        proxies.values().filter(has_changed).count()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from the routes of the same names.
+    pub(crate) fn take_over_upstreams(&self, former: &Routing) {
+        let former: HashMap<_, _> = former.routes().collect();
+        for (name, app) in self.routes() {
+            let former = former.get(name).and_then(|app| app.proxy());
+            if let (Some(proxy), Some(former)) = (app.proxy(), former) {
+                proxy.take_over(former);
+            }
+        }
     }
 
     /// Builds the router of a worker. Applications that the worker's `former` router has are kept

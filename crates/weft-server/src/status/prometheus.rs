@@ -182,6 +182,13 @@ impl Page {
                 self.sample("weft_upstream_state", &labels, u8::from(is_current));
             }
         }
+        self.gauge(
+            "weft_upstream_weight",
+            "Weight of the upstream, as configured or as set since.",
+        );
+        for upstream in upstreams {
+            self.sample("weft_upstream_weight", &upstream.labels(), upstream.report.weight);
+        }
         type Count = (&'static str, &'static str, fn(&Upstream) -> u64);
         let counters: [Count; 2] = [
             (

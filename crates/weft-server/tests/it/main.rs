@@ -56,6 +56,7 @@ mod tls;
 mod tools;
 mod tracing;
 mod try_files;
+mod upstream_changes;
 mod upstream_tls;
 mod warnings;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::GatewayError;
+use super::control::UpstreamMode;
 use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::counter::{Counter, Histogram, HistogramTotals};
@@ -114,16 +115,23 @@ pub(crate) enum State {
     Resting,
     /// Health checks have failed.
     Down,
+    /// An operator drains it: it gets only requests of its sessions.
+    Draining,
+    /// An operator has taken it out.
+    Disabled,
 }
 
 impl State {
-    pub(crate) const ALL: [State; 3] = [State::Up, State::Resting, State::Down];
+    pub(crate) const ALL: [State; 5] =
+        [State::Up, State::Resting, State::Down, State::Draining, State::Disabled];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             State::Up => "up",
             State::Resting => "resting",
             State::Down => "down",
+            State::Draining => "draining",
+            State::Disabled => "disabled",
         }
     }
 }
@@ -134,6 +142,8 @@ pub(crate) struct UpstreamReport {
     #[serde(rename = "upstream")]
     pub(crate) url: String,
     pub(crate) state: State,
+    /// As it is configured, or as an operator has set it.
+    pub(crate) weight: u32,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
     pub(crate) retries_by_reason: BTreeMap<&'static str, u64>,
@@ -150,14 +160,17 @@ impl UpstreamReport {
     /// Creates a report without connections and requests.
     pub(crate) fn new(upstream: &Upstream) -> UpstreamReport {
         let health = &upstream.health;
-        let state = match (health.is_unhealthy(), health.is_resting(Instant::now())) {
-            (true, _) => State::Down,
-            (false, true) => State::Resting,
-            (false, false) => State::Up,
+        let state = match upstream.mode() {
+            UpstreamMode::Disabled => State::Disabled,
+            _ if health.is_unhealthy() => State::Down,
+            UpstreamMode::Draining => State::Draining,
+            UpstreamMode::Up if health.is_resting(Instant::now()) => State::Resting,
+            UpstreamMode::Up => State::Up,
         };
         UpstreamReport {
             url: upstream.to_string(),
             state,
+            weight: upstream.set_weight(),
             requests: 0,
             retries: 0,
             retries_by_reason: RetryReason::ALL.map(|reason| (reason.name(), 0)).into(),

@@ -50,6 +50,7 @@ mod upload;
 mod upstream;
 mod url;
 mod connection;
+mod control;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -66,6 +67,8 @@ use weft_proto::http1::client::ResponseHead;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::balance::{Balancer, Candidate, Share};
 pub(crate) use self::connection::UpstreamConnection;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::control::{ControlChange, UpstreamMode};
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
@@ -73,7 +76,8 @@ pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::latency::UpstreamWait;
-pub(crate) use self::member::UpstreamMember;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::member::{MAX_WEIGHT, UpstreamMember};
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Leased, Pool};
@@ -166,14 +170,16 @@ impl Proxy {
             down_time: settings.down_time,
             slow_start: settings.slow_start,
         };
-        let upstream = |url: &url::UpstreamUrl| {
+        let upstream = |member: &UpstreamMember| {
+            let url = &member.url;
             let health = Health::new(policy, Instant::now());
             let http_version = settings.http_version_of(url);
             let name = settings.tls_name.as_deref();
             let upstream = Upstream::new(url.clone(), health, &tls)?.with_server_name(name)?;
-            Ok(Arc::new(upstream.with_http_version(http_version)))
+            Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
         };
-        let upstreams: Vec<_> = settings.urls().map(upstream).collect::<Result<_, String>>()?;
+        let upstreams = settings.upstreams.iter().map(upstream);
+        let upstreams: Vec<_> = upstreams.collect::<Result<_, String>>()?;
         let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
         let shared = Arc::new(Shared {
             sticky,
@@ -196,17 +202,13 @@ impl Proxy {
         let members = &shared.settings.upstreams;
         let pools = shared.upstreams.iter().zip(members).map(pool).collect();
         let share = |member: &UpstreamMember| Share {
-            weight: member.weight,
             is_backup: member.is_backup,
             seed: hash(member.url.to_string().as_bytes()),
         };
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
         let shares = members.iter().map(share).collect();
-        let balancer = match Balancer::new(shared.settings.balance, shares, seed) {
-            balancer if shared.settings.slow_start.is_zero() => balancer,
-            balancer => balancer.with_varying_weights(),
-        };
+        let balancer = Balancer::new(shared.settings.balance, shares, seed);
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -253,6 +255,24 @@ impl Proxy {
             report
         };
         self.shared.upstreams.iter().map(report).collect()
+    }
+
+    /// Changes the state of an upstream; returns false if there is none with this URL.
+    pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
+        let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
+        let upstream = self.shared.upstreams.iter().find(find);
+        upstream.map(|upstream| upstream.change(change)).is_some()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
+    /// upstreams.
+    pub(crate) fn take_over(&self, former: &Proxy) {
+        for upstream in &self.shared.upstreams {
+            let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
+            if let Some(former) = former.shared.upstreams.iter().find(is_same) {
+                upstream.take_over(former);
+            }
+        }
     }
 
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
@@ -429,8 +449,10 @@ impl Proxy {
         let now = Instant::now();
         let mut pools = self.pools.iter().enumerate();
         pools.any(|(other, pool)| {
-            let health = &pool.upstream.health;
-            !tried.contains(&other) && !health.is_unhealthy() && !health.is_resting(now)
+            let upstream = &pool.upstream;
+            !tried.contains(&other)
+                && upstream.may_get_requests()
+                && !upstream.health.is_resting(now)
         })
     }
 
@@ -455,7 +477,7 @@ impl Proxy {
         tried: &[usize],
     ) -> Option<usize> {
         let count = self.pools.len();
-        if count == 1 && !self.pools[0].upstream.health.is_unhealthy() {
+        if count == 1 && self.pools[0].upstream.may_get_requests() {
             return Some(0);
         }
         let now = Instant::now();
@@ -464,22 +486,23 @@ impl Proxy {
             let health = &pool.upstream.health;
             Candidate {
                 // Resting the only upstream would fail all requests for no benefit.
-                is_up: !health.is_unhealthy() && (count == 1 || !health.is_resting(now)),
+                is_up: pool.upstream.may_get_requests() && (count == 1 || !health.is_resting(now)),
                 was_tried: tried.contains(&index),
                 is_full: pool.is_full(),
                 load: pool.load(),
-                percent: health.percent(now),
+                weight: pool.upstream.weight(now),
             }
         };
         let is_available = |index: &usize| {
-            let it = candidate(*index);
-            it.is_up && !it.was_tried
+            let upstream = &self.pools[*index].upstream;
+            let is_resting = || count > 1 && upstream.health.is_resting(now);
+            !tried.contains(index) && upstream.may_get_requests_of_session() && !is_resting()
         };
         let chosen =
             of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
         // If the responses of all are failures, what they send is better than nothing.
         let still_responds = |index: usize| Candidate {
-            is_up: !self.pools[index].upstream.health.is_unhealthy(),
+            is_up: self.pools[index].upstream.may_get_requests(),
             ..candidate(index)
         };
         match self.shared.settings.has_failing_responses() {

@@ -216,6 +216,7 @@ function showUpstreams(now, then) {
       // Without scheme and trailing slash, to fit on narrow screens.
       { text: it.upstream.replace(/^http:\/\/(.*)\/$/, "$1"), title: `${it.upstream} for ${showRoute(it)}` },
       { text: it.state, name: `health ${it.state}` },
+      number(showCount(it.weight), it.weight !== 1),
       rateCell(rate),
       timeCell(p50),
       timeCell(p99),
