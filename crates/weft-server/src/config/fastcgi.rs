@@ -61,7 +61,11 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 21] = [
+const HTTP_KEYS: [&str; 25] = [
+    "mirror",
+    "mirror_share",
+    "mirror_timeout",
+    "max_mirrored",
     "http_version",
     "max_http2_connections",
     "max_streams",

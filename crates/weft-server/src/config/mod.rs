@@ -20,6 +20,7 @@ mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod respond; // the keys of redirects and fixed responses
+mod mirror; // copies of requests
 mod rewrite; // rewrite and try_files
 mod split; // shares of requests for other routes
 mod proxy; // the keys of a proxy route

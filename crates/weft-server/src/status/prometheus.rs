@@ -206,6 +206,16 @@ impl Page {
                 self.sample(name, &upstream.labels(), count(upstream));
             }
         }
+        if upstreams.iter().any(|upstream| upstream.report.is_mirror) {
+            self.counter(
+                "weft_mirror_dropped_total",
+                "Requests of which the mirror should have got a copy, and did not.",
+            );
+            for upstream in upstreams.iter().filter(|upstream| upstream.report.is_mirror) {
+                let dropped = upstream.report.dropped_copies;
+                self.sample("weft_mirror_dropped_total", &upstream.labels(), dropped);
+            }
+        }
         self.counter(
             "weft_upstream_retries_total",
             "Requests sent again after a failed attempt, by its failure.",

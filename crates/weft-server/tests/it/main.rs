@@ -36,6 +36,7 @@ mod log_routes;
 mod log_values;
 mod matching;
 mod client_address;
+mod mirror;
 mod options;
 mod paths;
 mod program;

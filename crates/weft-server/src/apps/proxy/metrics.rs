@@ -22,6 +22,8 @@ pub(super) struct UpstreamMetrics {
     retries: [Counter; RetryReason::ALL.len()],
     durations: Histogram,
     queue_times: Histogram,
+    /// Requests of which no copy was sent, if this is the server for copies.
+    dropped_copies: Counter,
 }
 
 /// Reason why a request is sent again.
@@ -86,6 +88,10 @@ impl UpstreamMetrics {
         SentRequest { metrics: self, start: Instant::now() }
     }
 
+    pub(super) fn count_dropped_copy(&self) {
+        self.dropped_copies.add(1);
+    }
+
     /// Records the time for which a request has waited for a connection in use by others.
     pub(super) fn record_queue_time(&self, time: Duration) {
         self.queue_times.observe(time);
@@ -144,6 +150,10 @@ pub(crate) struct UpstreamReport {
     pub(crate) state: State,
     /// As it is configured, or as an operator has set it.
     pub(crate) weight: u32,
+    /// It gets copies of the requests of others.
+    pub(crate) is_mirror: bool,
+    /// Copies that were not sent.
+    pub(crate) dropped_copies: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
     pub(crate) retries_by_reason: BTreeMap<&'static str, u64>,
@@ -171,6 +181,8 @@ impl UpstreamReport {
             url: upstream.to_string(),
             state,
             weight: upstream.set_weight(),
+            is_mirror: false,
+            dropped_copies: 0,
             requests: 0,
             retries: 0,
             retries_by_reason: RetryReason::ALL.map(|reason| (reason.name(), 0)).into(),
@@ -192,6 +204,7 @@ impl UpstreamReport {
         self.queued += pool.queued();
         if let Some(metrics) = pool.metrics.get() {
             self.requests += metrics.requests.get();
+            self.dropped_copies += metrics.dropped_copies.get();
             for (reason, counter) in RetryReason::ALL.iter().zip(&metrics.retries) {
                 // Each counter is read once, so that the total is the sum.
                 let count = counter.get();

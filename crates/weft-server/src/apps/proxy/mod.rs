@@ -35,6 +35,7 @@ mod hops;
 mod http2;
 mod latency;
 mod member;
+mod mirror;
 mod pool;
 mod request;
 mod response;
@@ -80,6 +81,9 @@ use self::latency::UpstreamWait;
 pub(crate) use self::member::{MAX_WEIGHT, UpstreamMember};
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
+use self::mirror::Mirror;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::mirror::MirrorSettings;
 use self::pool::{Lease, Leased, Pool};
 use self::request::{Destination, RequestOptions};
 use self::response_reader::BodyReader;
@@ -110,6 +114,8 @@ pub(crate) struct Proxy {
     balancer: Balancer,
     /// Returns the key by which a request is hashed; empty: it has none.
     hash_key: HashKey,
+    /// Copies of requests for another server.
+    mirror: Option<Mirror>,
     /// Limits of buffered bodies. Each worker has its own, so that their reference counts are not
     /// shared.
     request_limits: Arc<SpoolLimits>,
@@ -131,6 +137,8 @@ struct Shared {
     buffer_space: Arc<BufferSpace>,
     /// Configured variables for scripts.
     environment: Vec<(String, OsString)>,
+    /// The proxy for copies of requests, from which each worker has its own.
+    mirror: Option<Proxy>,
     /// Pools of the clones that collect metrics.
     counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
@@ -181,8 +189,11 @@ impl Proxy {
         let upstreams = settings.upstreams.iter().map(upstream);
         let upstreams: Vec<_> = upstreams.collect::<Result<_, String>>()?;
         let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
+        let mirror = settings.mirror.proxy_settings(&settings);
+        let mirror = mirror.map(|settings| Proxy::new(settings, buffer_space.clone()));
         let shared = Arc::new(Shared {
             sticky,
+            mirror: mirror.transpose()?,
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
             settings: Arc::new(settings),
@@ -216,7 +227,9 @@ impl Proxy {
         };
         let request_limits = limits(shared.settings.request_buffer_bytes);
         let response_limits = limits(shared.settings.response_buffer_bytes);
-        Proxy { pools, balancer, hash_key, request_limits, response_limits, shared }
+        let mirror = shared.mirror.as_ref();
+        let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), &shared.settings.mirror, seed));
+        Proxy { pools, balancer, hash_key, mirror, request_limits, response_limits, shared }
     }
 
     /// Hashes requests by `key`.
@@ -231,7 +244,8 @@ impl Proxy {
     }
 
     /// Collects metrics of the requests of this clone.
-    pub(crate) fn with_metrics(self) -> Proxy {
+    pub(crate) fn with_metrics(mut self) -> Proxy {
+        self.mirror = self.mirror.take().map(Mirror::with_metrics);
         let mut counted_pools =
             self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
         counted_pools.retain(|pool| pool.strong_count() > 0);
@@ -254,22 +268,38 @@ impl Proxy {
             own_pools.for_each(|pool| report.add(pool));
             report
         };
-        self.shared.upstreams.iter().map(report).collect()
+        let reports = self.shared.upstreams.iter().map(report);
+        let of_mirror = self.shared.mirror.iter().flat_map(Proxy::report);
+        let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
+        reports.chain(of_mirror).collect()
+    }
+
+    /// The upstreams, and the server that gets copies of their requests.
+    fn all_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let of_mirror = self.shared.mirror.iter().flat_map(|mirror| &mirror.shared.upstreams);
+        self.shared.upstreams.iter().chain(of_mirror)
+    }
+
+    /// Counts a request of which a copy was to be sent by this proxy.
+    fn count_dropped_copy(&self) {
+        if let Some(metrics) = self.pools[0].metrics.get() {
+            metrics.count_dropped_copy();
+        }
     }
 
     /// Changes the state of an upstream; returns false if there is none with this URL.
     pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
         let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
-        let upstream = self.shared.upstreams.iter().find(find);
+        let upstream = self.all_upstreams().find(find);
         upstream.map(|upstream| upstream.change(change)).is_some()
     }
 
     /// Takes over the states of upstreams that operators have set, from a former proxy with the same
     /// upstreams.
     pub(crate) fn take_over(&self, former: &Proxy) {
-        for upstream in &self.shared.upstreams {
+        for upstream in self.all_upstreams() {
             let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
-            if let Some(former) = former.shared.upstreams.iter().find(is_same) {
+            if let Some(former) = former.all_upstreams().find(is_same) {
                 upstream.take_over(former);
             }
         }
@@ -316,22 +346,33 @@ impl Proxy {
             body.set_min_rate(0, Duration::MAX);
         }
         let is_buffered = settings.buffer_requests && !is_call;
+        let may_copy = script.is_none() && options.upgrade.is_none();
+        let mirror = self.mirror.as_ref().filter(|_| may_copy);
+        let mirror = mirror.and_then(|mirror| Some((mirror, mirror.permit()?)));
+        let mut copy = (body_length == Some(0)).then(Bytes::new);
         if body_length != Some(0) && (is_buffered || needs_length) {
             // The client has sent the body by then, after a 100 (Continue) if it waits for one.
             options.expect_continue = false;
             // Boxed: the future is large, and most requests have no body.
             let client = self.limited_client(&request);
-            match Box::pin(spool::receive(body, &self.request_limits, client)).await {
+            let copies = mirror.is_some();
+            match Box::pin(spool::receive(body, &self.request_limits, client, copies)).await {
                 Ok(ReceivedBody { length: None, .. }) if needs_length => {
                     let error = GatewayError::Overloaded("no space for a request body");
                     return Err(error.into_reported_response(&"a script", &request));
                 }
                 Ok(received) => {
                     body = received.body;
+                    copy = received.copy;
                     body_length = received.length.filter(|_| needs_length).or(body_length);
                 }
                 Err(error) => return Err(GatewayError::Client(error).into_response()),
             }
+        }
+        match (mirror, copy) {
+            (Some((mirror, permit)), Some(copy)) => mirror.send(&request, copy, permit),
+            (Some((mirror, _)), None) => mirror.count_dropped(),
+            (None, _) => {}
         }
         let upload = (body_length != Some(0)).then(|| {
             let framing = match body_length {

@@ -10,6 +10,7 @@ use weft::{HeaderName, Network, StatusCode};
 
 use super::super::script::Variable;
 use super::member::UpstreamMember;
+use super::mirror::MirrorSettings;
 use super::rewriting::Replacement;
 use super::sticky::StickySettings;
 use super::tls::ClientIdentity;
@@ -194,6 +195,9 @@ pub(crate) struct ProxySettings {
 
     /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
     pub(crate) cookie_domain: Vec<Replacement>,
+
+    /// Copies of requests for another server. Default none.
+    pub(crate) mirror: MirrorSettings,
 
     /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
@@ -485,6 +489,11 @@ impl ProxySettings {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
         self.sticky.validate()?;
+        self.mirror.validate()?;
+        let mirror = self.mirror.url.as_ref();
+        if let Some(url) = mirror.filter(|url| self.urls().any(|it| it.is_same_upstream(url))) {
+            return Err(format!("{url} is an upstream, and cannot be the mirror, too"));
+        }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err("tls_cert and tls_key need each other".to_owned());
         }
@@ -573,6 +582,7 @@ impl Default for ProxySettings {
             rewrite_location: Some(Vec::new()),
             cookie_path: Vec::new(),
             cookie_domain: Vec::new(),
+            mirror: MirrorSettings::default(),
             ca: None,
             tls_cert: None,
             tls_key: None,
