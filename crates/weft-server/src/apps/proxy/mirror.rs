@@ -83,6 +83,7 @@ impl MirrorSettings {
             failure_latency: Duration::ZERO,
             rewrite_location: None,
             tls_name: None,
+            tls_pin: Vec::new(),
             ..route.clone()
         })
     }

@@ -36,6 +36,7 @@ mod http2;
 mod latency;
 mod member;
 mod mirror;
+mod pin;
 mod pool;
 mod request;
 mod response;
@@ -168,7 +169,8 @@ impl Proxy {
         let tls = match settings.has_tls_upstream() {
             true => {
                 let own = settings.client_identity();
-                Some(tls::config(settings.ca.as_deref(), own.as_ref(), settings.http_version)?)
+                let (ca, pins) = (settings.ca.as_deref(), &settings.tls_pin);
+                Some(tls::config(ca, own.as_ref(), pins, settings.http_version)?)
             }
             false => None,
         };

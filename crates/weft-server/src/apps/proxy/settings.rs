@@ -11,6 +11,7 @@ use weft::{HeaderName, Network, StatusCode};
 use super::super::script::Variable;
 use super::member::UpstreamMember;
 use super::mirror::MirrorSettings;
+use super::pin::Pin;
 use super::rewriting::Replacement;
 use super::sticky::StickySettings;
 use super::tls::ClientIdentity;
@@ -210,6 +211,9 @@ pub(crate) struct ProxySettings {
     /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams. Default
     /// none: the host of the URL.
     pub(crate) tls_name: Option<String>,
+
+    /// Keys of which the certificate of an upstream must have one. Default none: any key.
+    pub(crate) tls_pin: Vec<Pin>,
 }
 
 /// Protocol of an upstream.
@@ -497,6 +501,9 @@ impl ProxySettings {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err("tls_cert and tls_key need each other".to_owned());
         }
+        if !self.tls_pin.is_empty() && !self.urls().all(UpstreamUrl::is_tls) {
+            return Err("tls_pin needs upstreams with https://".to_owned());
+        }
         let Some(check) = &self.check else { return Ok(()) };
         match &check.target {
             CheckTarget::Path(path) if !path.starts_with('/') => {
@@ -587,6 +594,7 @@ impl Default for ProxySettings {
             tls_cert: None,
             tls_key: None,
             tls_name: None,
+            tls_pin: Vec::new(),
         }
     }
 }
