@@ -339,7 +339,7 @@ fn add_route(
 ) {
     let names = Located { location: location.clone(), value: host };
     let key = Located { location: location.clone(), value: prefix };
-    let (options, rewrite) = Default::default();
+    let (options, rewrite, split) = Default::default();
     let action = Located { location, value: action };
-    config.add_route(names, RouteConfig { key, options, rewrite, action });
+    config.add_route(names, RouteConfig { key, options, rewrite, split, action });
 }

@@ -1,20 +1,22 @@
-//! Changes of the configuration by clients of the status endpoint, from the endpoint to the thread
-//! that controls the process.
+//! Changes of the configuration and of upstreams by clients of the status endpoint, from the endpoint
+//! to the thread that controls the process.
 //!
-//! The files are not written: a change is in effect until the next reload, start or upgrade. So the
+//! The files are not written: a change of the configuration is in effect until the next reload, start or upgrade. So the
 //! process needs no permission to write its configuration, and nobody becomes the user who starts
 //! it by a change.
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::apps::proxy::ControlChange;
 use crate::config::{Problem, Sources};
+use crate::route::RouteName;
 
 /// Connections on which changes are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ConfigChanges {
+pub(crate) enum PermittedChanges {
     #[default]
     Never,
-    /// Unix sockets, whose permissions decide who may change the configuration.
+    /// Unix sockets, whose permissions decide who may make changes.
     Unix,
     /// Also connections from the loopback address, and so every user of the machine.
     Loopback,
@@ -77,10 +79,32 @@ impl ConfigHistory {
     }
 }
 
-/// A change, and the channel of its result, which has the warnings about the new configuration.
-pub(crate) struct ChangeRequest {
-    pub(crate) change: ConfigChange,
-    pub(crate) reply: oneshot::Sender<Result<Vec<Problem>, ChangeError>>,
+/// Change of an upstream that a client requests.
+pub(crate) struct UpstreamChange {
+    /// Text of its URL.
+    pub(crate) upstream: String,
+    /// Restricts the change to the upstreams of some routes.
+    pub(crate) host: Option<String>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) control: ControlChange,
+}
+
+impl UpstreamChange {
+    /// Returns true if the change applies to the upstreams of a route.
+    pub(crate) fn applies_to(&self, route: &RouteName) -> bool {
+        let is = |wanted: &Option<String>, name: &String| {
+            wanted.as_ref().is_none_or(|wanted| wanted == name)
+        };
+        is(&self.host, &route.host) && is(&self.prefix, &route.prefix)
+    }
+}
+
+/// A change, and the channel of its result.
+pub(crate) enum ChangeRequest {
+    /// The result has the warnings about the new configuration.
+    Config { change: ConfigChange, reply: oneshot::Sender<Result<Vec<Problem>, ChangeError>> },
+    /// The result is the number of upstreams that were changed.
+    Upstream { change: UpstreamChange, reply: oneshot::Sender<usize> },
 }
 
 pub(crate) type ChangeSender = mpsc::Sender<ChangeRequest>;

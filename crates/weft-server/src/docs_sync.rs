@@ -11,7 +11,7 @@ use crate::args::OTHER_OPTIONS;
 use crate::config::fastcgi_keys;
 use crate::config::{
     ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE,
-    STATUS, STREAM, Sources, TLS, TOP, TRACING, ValueKind, flags, quoted,
+    SPLIT, STATUS, STREAM, Sources, TLS, TOP, TRACING, ValueKind, flags, quoted,
 };
 use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
@@ -187,10 +187,11 @@ fn documentation_has_every_key() {
     let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
     let of_logs = route_table(&ACCESS_LOG);
     let of_paths = route_table(&REWRITE);
+    let of_shares = route_table(&SPLIT);
     let of_streams = route_table(&STREAM);
     let of_tracing = route_table(&TRACING);
     let own = [route_table(&PROXY), route_table(&CGI)];
-    let others = [of_logs, of_paths, of_fastcgi, of_streams, of_tracing];
+    let others = [of_logs, of_paths, of_shares, of_fastcgi, of_streams, of_tracing];
     for table in own.into_iter().chain(others) {
         if !text.contains(&table) {
             missing.push_str(&table);

@@ -18,6 +18,7 @@ mod tls;
 mod trace_context;
 mod tracing; // TlsPlan → Tls
 mod template; // texts with placeholders
+mod rendezvous; // rendezvous hashing
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
 mod route_middleware; // middleware of a route, made of its options

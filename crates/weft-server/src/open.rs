@@ -86,12 +86,13 @@ impl Plan {
                         .map_err(|message| route.app.problem(message)),
                 };
                 let rewrite = route.rewrite.clone().map(Arc::new);
+                let split = route.split.clone().map(Arc::new);
                 match (app, opened) {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
                         let noted = RouteLogPlan::new(route, &self.log, self.tracing.is_some());
-                        let target = Target { app, middleware: opened, noted, rewrite };
+                        let target = Target { app, middleware: opened, noted, rewrite, split };
                         routes.push((&route.key, target));
                     }
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
@@ -113,14 +114,13 @@ impl Plan {
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => Ok(Opened {
-                apps,
-                middleware,
-                buffer_space,
-                routing: builder.build(),
-                streams,
-                tls,
-            }),
+            Ok(tls) if problems.is_empty() => {
+                let routing = builder.build();
+                if let Some(former) = former {
+                    routing.take_over_upstreams(&former.routing);
+                }
+                Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
+            }
             _ => Err(problems),
         }
     }

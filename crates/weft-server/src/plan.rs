@@ -4,6 +4,7 @@ mod acme; // names for which certificates are ordered
 mod host_names; // names of hosts
 mod redirect; // targets of redirects
 mod rewrite; // changes of paths, and groups in templates
+mod split; // shares of requests for other routes
 mod streams; // TCP connections that are forwarded without HTTP
 mod route; // routes and their applications
 mod tls; // TLS
@@ -22,6 +23,7 @@ use self::streams::{plan_streams, stream_addresses};
 use self::tls::plan_tls;
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
+pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
 pub(crate) use self::streams::{StreamPlan, udp_address};
 pub(crate) use self::tls::TlsPlan;
 
@@ -30,7 +32,7 @@ use crate::config::{
     Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig, Problem,
     TopConfig, TracingConfig, without_effect,
 };
-use crate::config_change::ConfigChanges;
+use crate::config_change::PermittedChanges;
 use crate::route::{PathKey, Pattern};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
@@ -61,7 +63,8 @@ pub(crate) struct Plan {
     pub(crate) status: Addresses,
     /// Hosts of the status endpoint, in the form of [`HostPlan::names`].
     pub(crate) status_hosts: Vec<String>,
-    pub(crate) config_changes: ConfigChanges,
+    pub(crate) config_changes: PermittedChanges,
+    pub(crate) upstream_changes: PermittedChanges,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamPlan>,
@@ -231,6 +234,7 @@ impl Plan {
             status: Addresses::new(status.listen, None),
             status_hosts,
             config_changes: status.config_changes,
+            upstream_changes: status.upstream_changes,
             limits,
             hosts: plans,
             streams,

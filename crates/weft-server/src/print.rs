@@ -11,11 +11,11 @@ use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     ACME, AcmeConfig, CGI, ConfigLocation, DnsConfig, FILES, FilesConfig, Key, LIMITS, LOG,
     Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig,
-    RewriteConfig, RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TRACING, TlsConfig,
-    TlsProfile, TopConfig, quoted, quoted_list,
+    RewriteConfig, RouteOptions, SPLIT, STATUS, STREAM, SplitConfig, StatusConfig, TLS, TOP,
+    TRACING, TlsConfig, TlsProfile, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
-use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
+use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan, TlsPlan};
 use crate::route::Rewrite;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
@@ -52,8 +52,9 @@ pub(crate) fn print(plan: &Plan) -> String {
         let hosts = all_at(&plan.status_hosts);
         out.push_str("\n[status]\n");
         let listen = all_at(&plan.status.list);
-        let config_changes = plan.config_changes;
-        keys(&mut out, &STATUS, &StatusConfig { listen, hosts, config_changes });
+        let (config_changes, upstream_changes) = (plan.config_changes, plan.upstream_changes);
+        let config = StatusConfig { listen, hosts, config_changes, upstream_changes };
+        keys(&mut out, &STATUS, &config);
     }
     if let Some(tracing) = &plan.tracing {
         out.push_str("\n[tracing]\n");
@@ -209,8 +210,9 @@ fn app(route: &RoutePlan) -> String {
         }
     };
     let rewrite = other_keys(&REWRITE, &rewrite_config(route), &RewriteConfig::default());
+    let split = other_keys(&SPLIT, &split_config(route), &SplitConfig::default());
     let options = other_keys(&OPTIONS, &route.options, &RouteOptions::default());
-    let keys = format!("{action}{rewrite}{options}");
+    let keys = format!("{action}{rewrite}{split}{options}");
     format!("{{ {} }}", keys.trim_start_matches(", "))
 }
 
@@ -230,6 +232,15 @@ fn rewrite_config(route: &RoutePlan) -> RewriteConfig {
         None => {}
     }
     config
+}
+
+fn split_config(route: &RoutePlan) -> SplitConfig {
+    let Some(split) = &route.split else { return SplitConfig::default() };
+    let key = split.key().source();
+    SplitConfig {
+        shares: split.shares().map(|(name, share)| (at(format!("@{name}")), share)).collect(),
+        key: (key != DEFAULT_SPLIT_KEY).then(|| at(key.to_owned())),
+    }
 }
 
 /// Formats the other keys of a route table, each after a comma. Omits empty lists, except for those

@@ -67,8 +67,20 @@ impl ServerProcess<'_> {
         systemd::ready();
     }
 
-    /// Makes a change of a client, logs it, and sends the result.
-    pub(crate) fn change_config(&mut self, ChangeRequest { change, reply }: ChangeRequest) {
+    /// Makes a change of a client, logs it, and sends the result. A failed reply is ignored: the client
+    /// has disconnected, and the change is logged.
+    pub(crate) fn change(&mut self, request: ChangeRequest) {
+        match request {
+            ChangeRequest::Config { change, reply } => {
+                let _ = reply.send(self.change_config(change));
+            }
+            ChangeRequest::Upstream { change, reply } => {
+                let _ = reply.send(self.active().opened.routing.change_upstreams(&change));
+            }
+        }
+    }
+
+    fn change_config(&mut self, change: ConfigChange) -> Result<Vec<Problem>, ChangeError> {
         systemd::reloading();
         let result = match change {
             ConfigChange::Replace(text) => self.replace_config(text),
@@ -82,8 +94,7 @@ impl ServerProcess<'_> {
             Err(_) => log::warn!("a change of the configuration by a client was refused"),
         }
         systemd::ready();
-        // Ignored: the client has disconnected, and the change is logged.
-        let _ = reply.send(result);
+        result
     }
 
     fn replace_config(&mut self, text: String) -> Result<Vec<Problem>, ChangeError> {
@@ -244,6 +255,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         log: _,
         tracing: _,
         config_changes: _,
+        upstream_changes: _,
         warnings: _,
         // These do not, or not always.
         workers,

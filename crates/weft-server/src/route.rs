@@ -18,6 +18,7 @@ mod methods; // methods of a key
 mod pattern; // regular expressions
 mod reading; // readings of a path that decide about prefixes
 mod rewrite; // changes of the path
+mod split; // shares of the requests that other routes get
 mod table; // the route table
 mod variants; // all readings of a path
 
@@ -39,9 +40,11 @@ pub(crate) use self::endpoint::PrefixLength;
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::pattern::Pattern;
 pub(crate) use self::rewrite::{Otherwise, PathTemplate, Rewrite, TryFiles};
+pub(crate) use self::split::Split;
 pub(crate) use self::variants::units;
 
-use crate::apps::{App, FORWARDED_METHODS, ResponseFuture, respond_later, respond_now};
+use crate::apps::{App, FORWARDED_METHODS, Proxy, ResponseFuture, respond_later, respond_now};
+use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::request_notes::{NotedRoute, RequestNotes};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
@@ -68,6 +71,7 @@ pub(crate) struct Target {
     pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
     pub(crate) rewrite: Option<Arc<Rewrite>>,
+    pub(crate) split: Option<Arc<Split>>,
 }
 
 /// The router of a worker. It has its own applications, and shares the table with other workers.
@@ -243,6 +247,40 @@ impl Routing {
         self.names.iter().zip(self.targets.iter().map(|target| &*target.app))
     }
 
+    /// Changes an upstream of all routes that have it, and logs that. Returns the number of changes:
+    /// routes with the same settings share their upstreams.
+    pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> usize {
+        let mut proxies = HashMap::new();
+        for (name, app) in self.routes().filter(|(name, _)| change.applies_to(name)) {
+            if let Some(proxy) = app.proxy() {
+                proxies.entry(proxy.identity()).or_insert((name, proxy));
+            }
+        }
+        let has_changed = |(name, proxy): &&(&RouteName, &Proxy)| {
+            let has_changed = proxy.change_upstream(&change.upstream, change.control);
+            if has_changed {
+                let (upstream, control) = (&change.upstream, change.control);
+                let RouteName { host, prefix } = name;
+                log::info!(
+                    "a client changed the upstream {upstream} of {host} {prefix}: {control}"
+                );
+            }
+            has_changed
+        };
+        proxies.values().filter(has_changed).count()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from the routes of the same names.
+    pub(crate) fn take_over_upstreams(&self, former: &Routing) {
+        let former: HashMap<_, _> = former.routes().collect();
+        for (name, app) in self.routes() {
+            let former = former.get(name).and_then(|app| app.proxy());
+            if let (Some(proxy), Some(former)) = (app.proxy(), former) {
+                proxy.take_over(former);
+            }
+        }
+    }
+
     /// Builds the router of a worker. Applications that the worker's `former` router has are kept
     /// with their state, and metrics of routes with equal names continue. Routes that pass requests
     /// on do so to the `current` router.
@@ -274,13 +312,15 @@ impl Routing {
             .collect();
         for route in self.table.routes() {
             let (own, shared) = (&mut targets[route.target], &self.targets[route.target]);
-            if shared.middleware.is_none() && shared.rewrite.is_none() {
+            let is_plain = shared.rewrite.is_none() && shared.split.is_none();
+            if is_plain && shared.middleware.is_none() {
                 continue;
             }
             let endpoint = Endpoint {
                 app: own.app.own.clone(),
                 directory: route.directory.clone(),
                 rewrite: shared.rewrite.clone(),
+                split: shared.split.clone(),
                 router: current.clone(),
                 loop_warning: self.loop_warning.clone(),
             };
@@ -364,7 +404,7 @@ mod tests {
                 let text = format!("{} {key}", names[0]);
                 let text = Template::parse(&text).unwrap();
                 let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
-                Target { app, middleware: None, noted: None, rewrite: None }
+                Target { app, middleware: None, noted: None, rewrite: None, split: None }
             };
             let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
             let targets = keys.iter().map(|key| (key, app(key))).collect();

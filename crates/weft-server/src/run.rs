@@ -228,7 +228,7 @@ impl<'a> ServerProcess<'a> {
                 ControlEvent::Stop => break ExitMode::Stop,
                 ControlEvent::Quit => break ExitMode::Quit,
                 ControlEvent::Reload => self.reload_and_log(),
-                ControlEvent::Change(request) => self.change_config(request),
+                ControlEvent::Change(request) => self.change(request),
                 ControlEvent::ReopenLogs => self.logs.reopen(),
                 ControlEvent::Upgrade if successor.is_some() => {
                     log::warn!("an upgrade is already in progress");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{
     ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
-    RewriteConfig, STATUS, STATUS_CODE, STREAM, TLS, TOP, TRACING, ValueKind,
+    RewriteConfig, SPLIT, STATUS, STATUS_CODE, STREAM, TLS, TOP, TRACING, ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 
@@ -63,6 +63,7 @@ fn route() -> Value {
     for (form, own) in forms_of_routes() {
         let mut form_table = own;
         form_table.extend(properties(&OPTIONS));
+        form_table.extend(properties(&SPLIT));
         form_table.insert("use".to_owned(), reference("use"));
         let mut form_table = table(form_table);
         form_table["required"] = json!([form]);
@@ -136,6 +137,7 @@ fn with_rewrite(mut own: Properties, keys: &'static [Key<RewriteConfig>]) -> Pro
 
 fn all_route_properties() -> Properties {
     let mut all = properties(&OPTIONS);
+    all.extend(properties(&SPLIT));
     forms_of_routes().into_iter().for_each(|(_, own)| all.extend(own));
     all
 }

@@ -36,7 +36,7 @@ pub(crate) enum ControlEvent {
     Upgrade,
     /// An upgrade has completed or failed.
     UpgradeFinished(UpgradeResult),
-    /// A client of the status endpoint changes the configuration.
+    /// A client of the status endpoint changes the configuration or an upstream.
     Change(ChangeRequest),
 }
 
@@ -57,7 +57,7 @@ impl Signals {
         Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade, changes })
     }
 
-    /// Makes changes of the configuration events.
+    /// Makes changes of clients of the status endpoint events.
     pub(crate) fn receive_changes(&mut self, changes: ChangeReceiver) {
         self.changes = Some(changes);
     }

@@ -9,7 +9,7 @@ use crate::certificate;
 use crate::config::{FilesConfig, LogTarget, PageSource, Problem, show_time};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
-use crate::route::{Otherwise, PathKey, Rewrite};
+use crate::route::PathKey;
 use crate::template::nginx_variable;
 
 /// Number of redirects after which browsers report a loop.
@@ -115,11 +115,9 @@ fn missing_directory(to: &LogTarget) -> Option<String> {
 /// Finds a route that no other route leads to.
 fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
     let PathKey::Name(name) = &route.key.path else { return None };
-    let is_used = host.routes.iter().any(|other| {
-        let rewrite = other.rewrite.as_ref();
-        matches!(rewrite, Some(Rewrite::TryFiles(files)) if files.otherwise == Otherwise::Route(name.clone()))
-    });
-    (!is_used).then(|| route.app.problem(format!("no `try_files` leads to the route @{name}")))
+    let mut used = host.routes.iter().flat_map(RoutePlan::named_routes);
+    let message = || format!("no `try_files` and no `split` leads to the route @{name}");
+    (!used.any(|used| used == name)).then(|| route.app.problem(message()))
 }
 
 fn missing_fallback(route: &RoutePlan) -> Option<Problem> {

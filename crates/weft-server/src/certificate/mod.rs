@@ -87,6 +87,15 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     name::to_text(element(fields)?.1)
 }
 
+/// Returns the public key with its algorithm, as it is encoded (SubjectPublicKeyInfo).
+pub(crate) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, fields) = serial_and_rest(certificate)?;
+    // The algorithm, the issuer, the validity and the subject.
+    let fields = element(element(element(element(fields)?.2)?.2)?.2)?.2;
+    let (SEQUENCE, _, rest) = element(fields)? else { return None };
+    Some(&fields[..fields.len() - rest.len()])
+}
+
 /// Returns the name of the issuer as text (RFC 4514), in ASCII.
 pub(crate) fn issuer(certificate: &[u8]) -> Option<String> {
     let (_, fields) = serial_and_rest(certificate)?;

@@ -83,6 +83,12 @@ impl std::fmt::Display for StatusRange {
 }
 
 impl Share {
+    /// All requests.
+    pub(crate) const ALL: Share = Share(1_000_000);
+
+    /// Error for a text that is no share.
+    pub(super) const EXPECTED: &str = "expected a percentage such as \"1%\" or \"0.05%\"";
+
     /// Parses a percentage with up to four decimals.
     pub(super) fn parse(text: &str) -> Option<Share> {
         let number = text.strip_suffix('%')?.trim_end();
@@ -92,7 +98,7 @@ impl Share {
             return None;
         }
         let millionths: u32 = format!("{whole}{decimals:0<4}").parse().ok()?;
-        (is_number(whole) && millionths <= 1_000_000).then_some(Share(millionths))
+        (is_number(whole) && millionths <= Share::ALL.0).then_some(Share(millionths))
     }
 }
 
@@ -187,8 +193,7 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
         help: "share of the requests that are logged, such as \"1%\"",
         kind: ValueKind::Text(|log, text| {
             let share = Share::parse(&text.value);
-            let invalid = "expected a percentage such as \"1%\" or \"0.05%\"";
-            log.sample = Some(share.ok_or_else(|| text.problem(invalid))?);
+            log.sample = Some(share.ok_or_else(|| text.problem(Share::EXPECTED))?);
             Ok(())
         }),
         show: |log| log.sample.map_or_else(String::new, |share| quoted(&share.to_string())),

@@ -6,7 +6,7 @@ use super::route::{Action, RouteConfig};
 use super::tls::ClientAuthMode;
 use super::tracing::TracingConfig;
 use super::{Config, HostConfig};
-use crate::config_change::ConfigChanges;
+use crate::config_change::PermittedChanges;
 
 /// Returns a warning for each key of a route that has no effect without another.
 pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
@@ -49,11 +49,16 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
     }));
     let status = &config.status;
     let is_unix = |address: &Located<String>| address.value.starts_with("unix:");
-    if let (ConfigChanges::Unix, Some(first)) = (status.config_changes, status.listen.first())
-        && !status.listen.iter().any(is_unix)
+    for (name, permitted) in
+        [("config_changes", status.config_changes), ("upstream_changes", status.upstream_changes)]
     {
-        let message = "`config_changes = \"unix\"` has no effect without a Unix socket in `listen`";
-        warnings.push(first.problem(message));
+        if let (PermittedChanges::Unix, Some(first)) = (permitted, status.listen.first())
+            && !status.listen.iter().any(is_unix)
+        {
+            let message =
+                format!("`{name} = \"unix\"` has no effect without a Unix socket in `listen`");
+            warnings.push(first.problem(message));
+        }
     }
     warnings
 }

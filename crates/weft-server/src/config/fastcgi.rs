@@ -61,7 +61,11 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 21] = [
+const HTTP_KEYS: [&str; 26] = [
+    "mirror",
+    "mirror_share",
+    "mirror_timeout",
+    "max_mirrored",
     "http_version",
     "max_http2_connections",
     "max_streams",
@@ -83,6 +87,7 @@ const HTTP_KEYS: [&str; 21] = [
     "tls_cert",
     "tls_key",
     "tls_name",
+    "tls_pin",
 ];
 
 /// Keys of a files route with `php` that the files have, too, or that follow from them.

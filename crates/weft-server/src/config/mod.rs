@@ -20,7 +20,9 @@ mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod respond; // the keys of redirects and fixed responses
+mod mirror; // copies of requests
 mod rewrite; // rewrite and try_files
+mod split; // shares of requests for other routes
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI or SCGI route
 mod status; // the keys of [status]
@@ -61,6 +63,7 @@ pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use source::{Sources, syntax_problems, toml_files};
+pub(crate) use split::{SPLIT, SplitConfig};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;
 pub(crate) use streams::{STREAM, StreamConfig};

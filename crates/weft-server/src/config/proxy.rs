@@ -12,6 +12,7 @@ use super::balance::{
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
+use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
 use super::quoting::{quoted, quoted_list, table};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
@@ -26,7 +27,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 49] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 54] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -279,6 +280,10 @@ pub(crate) static PROXY: [Key<ProxySettings>; 49] = [
         }),
         show: |settings| table(settings.cookie_domain.iter().cloned()),
     },
+    MIRROR,
+    MIRROR_SHARE,
+    MIRROR_TIMEOUT,
+    MAX_MIRRORED,
     Key {
         name: "ca",
         flag: "",
@@ -323,6 +328,21 @@ pub(crate) static PROXY: [Key<ProxySettings>; 49] = [
             Ok(())
         }),
         show: |settings| settings.tls_name.as_deref().map_or(String::new(), quoted),
+    },
+    Key {
+        name: "tls_pin",
+        flag: "",
+        argument: "",
+        help: "public keys of which the certificate of an upstream must have one, besides all else: \
+               sha256/ and the SHA-256 in base64",
+        kind: ValueKind::Texts(|settings, pins| {
+            let parse = |text: Located<String>| {
+                text.value.parse().map_err(|invalid: String| text.problem(invalid))
+            };
+            settings.tls_pin = pins.into_iter().map(parse).collect::<ConfigResult<_>>()?;
+            Ok(())
+        }),
+        show: |settings| quoted_list(settings.tls_pin.iter().map(ToString::to_string)),
     },
 ];
 

@@ -14,6 +14,7 @@ use super::proxy::PROXY;
 use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 use super::rewrite::{REWRITE, RewriteConfig};
 use super::snippet::{Entries, Snippets};
+use super::split::{SPLIT, SplitConfig};
 use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
@@ -24,6 +25,7 @@ pub(crate) struct RouteConfig {
     pub(crate) key: Located<String>,
     pub(crate) options: RouteOptions,
     pub(crate) rewrite: RewriteConfig,
+    pub(crate) split: SplitConfig,
     pub(crate) action: Located<Action>,
 }
 
@@ -113,7 +115,7 @@ pub(super) fn read_route<'a>(
     problems: &mut Vec<Problem>,
 ) -> Option<RouteConfig> {
     let location = value.location();
-    let (options, rewrite) = Default::default();
+    let (options, rewrite, split) = Default::default();
     let action = match value.as_text() {
         Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
         None => match value.entries() {
@@ -121,6 +123,7 @@ pub(super) fn read_route<'a>(
                 let form = form_of(&entries);
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
                 let (options, others) = snippets.read_options(entries, is_own, problems);
+                let (split, others) = read_split(others, problems);
                 let (rewrite, others) = read_rewrite(others, form, problems);
                 let action = match rewrite.rewrite.is_some() && form_of(&others).is_none() {
                     true => {
@@ -129,7 +132,7 @@ pub(super) fn read_route<'a>(
                     }
                     false => read_table(value, &others, problems)?,
                 };
-                return Some(RouteConfig { key, options, rewrite, action });
+                return Some(RouteConfig { key, options, rewrite, split, action });
             }
             Err(_) => Err(value.problem(
                 "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
@@ -138,7 +141,7 @@ pub(super) fn read_route<'a>(
     };
     let found = action.map_err(|problem| problems.push(problem)).ok();
     let action = found.map(|value| Located { location, value })?;
-    Some(RouteConfig { key, options, rewrite, action })
+    Some(RouteConfig { key, options, rewrite, split, action })
 }
 
 /// The keys that select the form of a route table.
@@ -192,6 +195,18 @@ fn read_rewrite<'a>(
         }
     }
     (rewrite, others)
+}
+
+/// Reads the keys of shares for other routes, which any form may have. Returns the others.
+fn read_split<'a>(entries: Entries<'a>, problems: &mut Vec<Problem>) -> (SplitConfig, Entries<'a>) {
+    let (mut split, mut others) = (SplitConfig::default(), Entries::new());
+    for (name, value) in entries {
+        match SPLIT.iter().find(|key| key.name == name.value) {
+            Some(key) => problems.extend(key.set_value(&mut split, &value).err()),
+            None => others.push((name, value)),
+        }
+    }
+    (split, others)
 }
 
 /// Returns true if tables of a form have this key besides the options of every route.
@@ -342,7 +357,9 @@ fn read_other_keys<'a, T: 'static>(
             None => {
                 let own = keys.clone().map(|key| key.name);
                 let general = OPTIONS.iter().map(|key| key.name);
-                match suggest(&name.value, general.chain(REWRITE.iter().map(|key| key.name))) {
+                let of_paths = REWRITE.iter().map(|key| key.name);
+                let of_shares = SPLIT.iter().map(|key| key.name);
+                match suggest(&name.value, general.chain(of_paths).chain(of_shares)) {
                     Some(option) => Err(unknown_key(name, [option].into_iter())),
                     None => Err(unknown_key(name, own)),
                 }

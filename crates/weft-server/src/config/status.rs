@@ -4,7 +4,7 @@ use super::key::{Key, ValueKind};
 use super::location::Located;
 use super::quoting::{quoted, quoted_addresses};
 use super::top::addresses;
-use crate::config_change::ConfigChanges;
+use crate::config_change::PermittedChanges;
 
 /// Values of `[status]`. Without addresses there is no status endpoint, and no metrics are
 /// collected.
@@ -12,10 +12,11 @@ use crate::config_change::ConfigChanges;
 pub(crate) struct StatusConfig {
     pub(crate) listen: Vec<Located<String>>,
     pub(crate) hosts: Vec<Located<String>>,
-    pub(crate) config_changes: ConfigChanges,
+    pub(crate) config_changes: PermittedChanges,
+    pub(crate) upstream_changes: PermittedChanges,
 }
 
-pub(crate) static STATUS: [Key<StatusConfig>; 3] = [
+pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
     Key {
         name: "listen",
         flag: "status-listen",
@@ -44,19 +45,35 @@ pub(crate) static STATUS: [Key<StatusConfig>; 3] = [
         argument: "WHERE",
         help: "connections of the status endpoint on which clients may change the configuration: \
                never, unix (Unix sockets) or loopback (also those from this machine)",
-        kind: ValueKind::Choice(&["never", "unix", "loopback"], |status, choice| {
-            status.config_changes = match choice {
-                "unix" => ConfigChanges::Unix,
-                "loopback" => ConfigChanges::Loopback,
-                _ => ConfigChanges::Never,
-            };
+        kind: ValueKind::Choice(&CHOICES, |status, choice| {
+            status.config_changes = permitted(choice);
         }),
-        show: |status| {
-            quoted(match status.config_changes {
-                ConfigChanges::Never => "never",
-                ConfigChanges::Unix => "unix",
-                ConfigChanges::Loopback => "loopback",
-            })
-        },
+        show: |status| show(status.config_changes),
+    },
+    Key {
+        name: "upstream_changes",
+        flag: "status-upstream-changes",
+        argument: "WHERE",
+        help: "connections of the status endpoint on which clients may drain and disable upstreams \
+               and change their weights: never, unix or loopback",
+        kind: ValueKind::Choice(&CHOICES, |status, choice| {
+            status.upstream_changes = permitted(choice);
+        }),
+        show: |status| show(status.upstream_changes),
     },
 ];
+
+const CHOICES: [&str; 3] = ["never", "unix", "loopback"];
+
+const PERMITTED: [PermittedChanges; 3] =
+    [PermittedChanges::Never, PermittedChanges::Unix, PermittedChanges::Loopback];
+
+fn permitted(choice: &str) -> PermittedChanges {
+    let position = CHOICES.iter().position(|known| *known == choice);
+    position.map_or_else(PermittedChanges::default, |position| PERMITTED[position])
+}
+
+fn show(permitted: PermittedChanges) -> String {
+    let position = PERMITTED.iter().position(|known| *known == permitted);
+    position.map_or_else(String::new, |position| quoted(CHOICES[position]))
+}

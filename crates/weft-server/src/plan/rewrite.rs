@@ -3,7 +3,7 @@
 use super::RoutePlan;
 use crate::captures::Group;
 use crate::config::{Action, ConfigResult, Located, Problem, RewriteConfig, suggest};
-use crate::route::{Otherwise, PathKey, PathTemplate, Pattern, Rewrite, RouteKey, TryFiles};
+use crate::route::{PathKey, PathTemplate, Pattern, Rewrite, RouteKey, TryFiles};
 use crate::template::Template;
 
 pub(super) fn plan_rewrite(
@@ -53,15 +53,9 @@ pub(super) fn check_route_names(routes: &[RoutePlan], problems: &mut Vec<Problem
         PathKey::Name(name) => Some(&**name),
         _ => None,
     });
-    for route in routes {
-        let Some(Rewrite::TryFiles(TryFiles { otherwise: Otherwise::Route(name), .. })) =
-            &route.rewrite
-        else {
-            continue;
-        };
-        if known.clone().any(|known| known == name) {
-            continue;
-        }
+    let is_unknown = |name: &&str| !known.clone().any(|known| known == *name);
+    let named = routes.iter().flat_map(|route| route.named_routes().map(move |name| (route, name)));
+    for (route, name) in named.filter(|(_, name)| is_unknown(name)) {
         let hint = match suggest(name, known.clone()) {
             Some(suggestion) => format!("did you mean @{suggestion}?"),
             None => format!("it is a route of the same host with the key \"@{name}\""),

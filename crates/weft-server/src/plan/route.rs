@@ -6,11 +6,12 @@ use weft::{HeaderValue, Network, Settings, StatusCode};
 
 use super::redirect::check_redirect;
 use super::rewrite::{Patterns, check_groups, check_route_names, parse_template, plan_rewrite};
+use super::split::plan_split;
 use crate::apps::{cgi, proxy};
 use crate::config::{
     Action, ConfigLocation, ConfigResult, FilesConfig, Located, Problem, RouteConfig, RouteOptions,
 };
-use crate::route::{PathKey, Pattern, Rewrite, RouteKey};
+use crate::route::{Otherwise, PathKey, Pattern, Rewrite, RouteKey, Split, TryFiles};
 use crate::template::Template;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub(crate) struct RoutePlan {
     /// With the inherited options.
     pub(crate) options: RouteOptions,
     pub(crate) rewrite: Option<Rewrite>,
+    pub(crate) split: Option<Split>,
     pub(crate) app: Located<AppPlan>,
 }
 
@@ -56,6 +58,18 @@ pub(crate) enum AppPlan {
 }
 
 impl RoutePlan {
+    /// Names of the routes to which this one passes requests on.
+    pub(crate) fn named_routes(&self) -> impl Iterator<Item = &str> {
+        let otherwise = match &self.rewrite {
+            Some(Rewrite::TryFiles(TryFiles { otherwise: Otherwise::Route(name), .. })) => {
+                Some(&**name)
+            }
+            _ => None,
+        };
+        let groups = self.split.iter().flat_map(|split| split.shares().map(|(name, _)| name));
+        otherwise.into_iter().chain(groups)
+    }
+
     /// The template of a redirect or a text.
     pub(crate) fn template(&self) -> Option<&Template> {
         match &self.app.value {
@@ -108,7 +122,7 @@ pub(super) fn plan_routes(
     problems: &mut Vec<Problem>,
 ) -> Vec<RoutePlan> {
     let mut plans = Vec::<RoutePlan>::new();
-    for RouteConfig { key: written, options, rewrite, action } in routes {
+    for RouteConfig { key: written, options, rewrite, split, action } in routes {
         let key = RouteKey::parse(&written.value);
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
         let patterns = Patterns { key: key.as_ref(), host: inherited.host_pattern.as_ref() };
@@ -118,9 +132,14 @@ pub(super) fn plan_routes(
         options.complete_body_rate(inherited.limits);
         let rewrite = plan_rewrite(rewrite, &action, patterns);
         let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
+        let split = plan_split(split, patterns);
+        let split = split.map_err(|problem| problems.push(problem)).ok();
         let app = plan_app(action, patterns, &mut options, inherited);
         let app = app.map_err(|problem| problems.push(problem)).ok();
-        let (Some(key), Some(rewrite), Some(mut app)) = (key, rewrite, app) else { continue };
+        let (Some(key), Some(rewrite), Some(split), Some(mut app)) = (key, rewrite, split, app)
+        else {
+            continue;
+        };
         if let (AppPlan::Files { files, .. }, Some(Rewrite::TryFiles(_))) =
             (&mut app.value, &rewrite)
         {
@@ -129,7 +148,7 @@ pub(super) fn plan_routes(
         }
         match plans.iter().any(|known| known.key.conflicts_with(&key)) {
             true => problems.push(written.problem(already_given(&written.value, &key))),
-            false => plans.push(RoutePlan { key, options, rewrite, app }),
+            false => plans.push(RoutePlan { key, options, rewrite, split, app }),
         }
     }
     check_route_names(&plans, problems);
@@ -159,7 +178,7 @@ pub(super) fn route_of_others(
     let text = Template::parse("").ok()?;
     let app = AppPlan::Respond { text, status: StatusCode::NOT_FOUND, content_type: None };
     let app = Located { location: location.clone(), value: app };
-    Some(RoutePlan { key, options: options.clone(), rewrite: None, app })
+    Some(RoutePlan { key, options: options.clone(), rewrite: None, split: None, app })
 }
 
 /// Returns the application of a route. Options that its files have themselves move there.

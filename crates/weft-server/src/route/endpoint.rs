@@ -1,4 +1,5 @@
-//! The target of a route behind its middleware: the path that an application gets, and `try_files`.
+//! The target of a route behind its middleware: the path that an application gets, `try_files` and
+//! `split`.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -8,6 +9,7 @@ use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::{Method, Request, Response, StatusCode};
 
 use super::rewrite::{Candidate, Otherwise, PathTemplate, Rewrite, TryFiles};
+use super::split::Split;
 use super::{Destination, Router};
 use crate::apps::App;
 use crate::captures::Captures;
@@ -31,6 +33,7 @@ pub(super) struct Endpoint {
     /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
     pub(super) directory: Option<Arc<str>>,
     pub(super) rewrite: Option<Arc<Rewrite>>,
+    pub(super) split: Option<Arc<Split>>,
     /// The current router of the worker.
     pub(super) router: Weak<RefCell<Router>>,
     pub(super) loop_warning: Arc<ThrottledWarning>,
@@ -42,6 +45,13 @@ impl Endpoint {
         self: &Rc<Self>,
         mut request: Request,
     ) -> LocalBoxFuture<'static, Response> {
+        if let Some(split) = self.split.clone()
+            && let Some(route) = split.route_of(&request)
+        {
+            let (this, route) = (self.clone(), route.to_owned());
+            return async move { this.pass_on(request, Destination::Route(&route)).await }
+                .boxed_local();
+        }
         if let Some(rewrite) = self.rewrite.clone() {
             let this = self.clone();
             return async move { this.rewrite(&rewrite, request).await }.boxed_local();

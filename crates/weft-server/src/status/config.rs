@@ -1,29 +1,20 @@
 //! `PUT /config` and `POST /config/undo`: changes of the configuration.
-//!
-//! A client that may change the configuration may read all files of the server's user, and start its
-//! programs. So this is disabled by default, and refuses what could come from elsewhere:
-//!
-//! - connections other than those of `config_changes`;
-//! - requests that a proxy has forwarded;
-//! - requests of browsers, which any site can make them send to a local address. They have `Origin`
-//!   or `Sec-Fetch-Site`; a form cannot send `PUT` or the media type of TOML without a preflight
-//!   request, which gets no permission here; and a site that resolves its own name to the loopback
-//!   address (DNS rebinding) has that name in `Host`.
 
 use serde::Serialize;
 use tokio::sync::oneshot;
 use weft::{Method, Request, Response, StatusCode, header};
 
-use super::hosts::is_loopback_host;
+use super::permission;
 use crate::config::{ConfigLocation, Problem};
-use crate::config_change::{ChangeError, ChangeRequest, ChangeSender, ConfigChange, ConfigChanges};
+use crate::config_change::{
+    ChangeError, ChangeRequest, ChangeSender, ConfigChange, PermittedChanges,
+};
 
 /// Maximum size of a configuration, in bytes: a thousand hosts. Files may be larger.
 pub(super) const MAX_CONFIG_BYTES: usize = 1 << 20;
 
-/// Fields of requests that come from a browser, or by way of a proxy.
-const FOREIGN_FIELDS: [&str; 6] =
-    ["origin", "sec-fetch-site", "via", "forwarded", "x-forwarded-for", "x-real-ip"];
+const DISABLED: &str =
+    "changes of the configuration are disabled; see `config_changes` in [status]";
 
 /// Returns true for the paths of this module.
 pub(super) fn is_change(request: &Request) -> bool {
@@ -33,7 +24,7 @@ pub(super) fn is_change(request: &Request) -> bool {
 /// Makes a change, if it is permitted.
 pub(super) async fn respond(
     mut request: Request,
-    permitted: ConfigChanges,
+    permitted: PermittedChanges,
     changes: &ChangeSender,
 ) -> Response {
     let (method, is_undo) = match request.path() {
@@ -44,7 +35,7 @@ pub(super) async fn respond(
         let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
         return response.with_header(header::ALLOW, method.as_str());
     }
-    if let Err(reason) = check_origin(&request, permitted) {
+    if let Err(reason) = permission::check(&request, permitted, DISABLED) {
         return refusal(StatusCode::FORBIDDEN, reason);
     }
     let is_json = prefers_json(&request);
@@ -59,7 +50,7 @@ pub(super) async fn respond(
         },
     };
     let (reply, result) = oneshot::channel();
-    place.send(ChangeRequest { change, reply });
+    place.send(ChangeRequest::Config { change, reply });
     match result.await {
         Ok(Ok(warnings)) => report(StatusCode::OK, &warnings, is_json),
         Ok(Err(ChangeError::Invalid(problems))) => {
@@ -70,38 +61,13 @@ pub(super) async fn respond(
     }
 }
 
-fn check_origin(request: &Request, permitted: ConfigChanges) -> Result<(), &'static str> {
-    match (request.peer().address(), permitted) {
-        (_, ConfigChanges::Never) => {
-            return Err("changes of the configuration are disabled; see `config_changes` in \
-                        [status]");
-        }
-        (None, _) => {}
-        (Some(_), ConfigChanges::Unix) => return Err("changes are accepted on Unix sockets only"),
-        (Some(address), ConfigChanges::Loopback) => {
-            if !address.ip().to_canonical().is_loopback() {
-                return Err("changes are accepted from this machine only");
-            }
-            if !request.host().is_some_and(is_loopback_host) {
-                return Err("changes are accepted for `localhost` and loopback addresses only");
-            }
-        }
-    }
-    match FOREIGN_FIELDS.iter().any(|name| request.headers().get_bytes(name).is_some()) {
-        true => Err("changes are not accepted from browsers and by way of proxies"),
-        false => Ok(()),
-    }
-}
-
 fn prefers_json(request: &Request) -> bool {
     let accepted = request.headers().get("accept").unwrap_or_default();
     accepted.contains("application/json")
 }
 
 async fn read_text(request: &mut Request) -> Result<String, Response> {
-    let kind = request.headers().get("content-type").unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/toml") {
+    if !has_type(request, "application/toml") {
         let reason = "expected a configuration with `Content-Type: application/toml`";
         return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
     }
@@ -111,7 +77,13 @@ async fn read_text(request: &mut Request) -> Result<String, Response> {
         .map_err(|_| refusal(StatusCode::BAD_REQUEST, "the configuration is not valid UTF-8"))
 }
 
-fn refusal(status: StatusCode, reason: &str) -> Response {
+/// Returns true if the content of a request has this media type.
+pub(super) fn has_type(request: &Request, expected: &str) -> bool {
+    let kind = request.headers().get("content-type").unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(expected)
+}
+
+pub(super) fn refusal(status: StatusCode, reason: &str) -> Response {
     Response::text(format!("{reason}\n")).with_status(status)
 }
 

@@ -9,12 +9,14 @@
 
 mod config; // changes of the configuration
 mod hosts; // the hosts that the endpoint serves
+mod permission; // clients that may change something
 mod process; // process metrics from the kernel
 mod prometheus; // Snapshot → text format
 mod registry; // the metrics registry
 mod routes; // metrics of a worker's routes
 mod site; // the application of the endpoint
 mod snapshot; // all metrics at one point in time
+mod upstreams; // changes of upstreams
 mod worker; // metrics of a worker's connections
 
 use std::time::Duration;

@@ -182,6 +182,13 @@ impl Page {
                 self.sample("weft_upstream_state", &labels, u8::from(is_current));
             }
         }
+        self.gauge(
+            "weft_upstream_weight",
+            "Weight of the upstream, as configured or as set since.",
+        );
+        for upstream in upstreams {
+            self.sample("weft_upstream_weight", &upstream.labels(), upstream.report.weight);
+        }
         type Count = (&'static str, &'static str, fn(&Upstream) -> u64);
         let counters: [Count; 2] = [
             (
@@ -197,6 +204,16 @@ impl Page {
             self.counter(name, help);
             for upstream in upstreams {
                 self.sample(name, &upstream.labels(), count(upstream));
+            }
+        }
+        if upstreams.iter().any(|upstream| upstream.report.is_mirror) {
+            self.counter(
+                "weft_mirror_dropped_total",
+                "Requests of which the mirror should have got a copy, and did not.",
+            );
+            for upstream in upstreams.iter().filter(|upstream| upstream.report.is_mirror) {
+                let dropped = upstream.report.dropped_copies;
+                self.sample("weft_mirror_dropped_total", &upstream.labels(), dropped);
             }
         }
         self.counter(

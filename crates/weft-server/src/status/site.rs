@@ -13,6 +13,7 @@ use super::hosts;
 use super::prometheus;
 use super::registry::MetricsRegistry;
 use super::snapshot::Snapshot;
+use super::upstreams;
 use crate::active_plan::PlanReceiver;
 use crate::config_change::ChangeSender;
 
@@ -115,6 +116,9 @@ impl Application for Site {
         if config::is_change(&request) {
             let permitted = self.plans.borrow().plan.config_changes;
             return config::respond(request, permitted, &self.changes).await;
+        }
+        if upstreams::is_change(&request) {
+            return upstreams::respond(request, &self.plans, &self.changes).await;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);

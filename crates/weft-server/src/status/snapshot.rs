@@ -192,7 +192,7 @@ fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>]) -> Route {
 
 /// Collects the upstreams of all routes. Routes with identical proxy settings share one proxy; its
 /// upstreams are labeled with the first of these routes.
-fn upstreams(routing: &Routing) -> Vec<Upstream> {
+pub(super) fn upstreams(routing: &Routing) -> Vec<Upstream> {
     let mut known = HashSet::new();
     let mut all = Vec::new();
     for (route, app) in routing.routes() {

@@ -57,7 +57,7 @@ impl Targets {
             Ok(Target { upstream: Arc::new(upstream), connections, metrics })
         };
         let targets = urls.iter().map(target).collect::<Result<_, String>>()?;
-        let shares = urls.iter().map(|_| Share { weight: 1, is_backup: false, seed: 0 }).collect();
+        let shares = urls.iter().map(|_| Share { is_backup: false, seed: 0 }).collect();
         Ok(Targets { targets, balancer: Balancer::new(balance, shares, 0) })
     }
 
@@ -144,7 +144,7 @@ impl Targets {
                 is_up: !tried.contains(&index) && !target.upstream.health.is_unhealthy(),
                 was_tried: target.upstream.health.is_resting(now),
                 is_full: false,
-                percent: 100,
+                weight: 1,
                 load: target.connections.load(Relaxed),
             }
         };

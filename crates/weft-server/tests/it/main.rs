@@ -16,6 +16,7 @@ mod config_changes;
 mod defer_accept;
 mod deploy;
 mod differential;
+mod early_responses;
 mod editing;
 mod error_pages;
 mod fairness;
@@ -36,6 +37,7 @@ mod log_routes;
 mod log_values;
 mod matching;
 mod client_address;
+mod mirror;
 mod options;
 mod paths;
 mod program;
@@ -47,6 +49,7 @@ mod route_limits;
 mod scgi_uwsgi;
 mod security;
 mod service;
+mod split;
 mod status;
 mod streams;
 mod substitution;
@@ -55,6 +58,7 @@ mod tls;
 mod tools;
 mod tracing;
 mod try_files;
+mod upstream_changes;
 mod upstream_tls;
 mod warnings;
 
@@ -71,6 +75,8 @@ mod exhaustion;
 #[allow(unused_imports, reason = "the program uses more of it")]
 #[path = "../../src/sync.rs"]
 mod sync;
+#[path = "../../src/rendezvous.rs"]
+mod rendezvous;
 #[path = "../../src/splice.rs"]
 mod splice;
 #[path = "../../src/request_notes/mod.rs"]

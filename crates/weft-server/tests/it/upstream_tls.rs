@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine;
 use tempfile::TempDir;
 
-use crate::common::{Client, Weft, run, weft};
+use crate::common::{Client, Weft, run, until, weft};
 
 /// Writes a certificate for a name, which is its own authority, and its key.
 fn write_certificate(folder: &Path, file: &str, name: &str) {
@@ -75,6 +76,43 @@ fn upstreams_get_a_certificate_and_must_have_a_name() {
     upstream.stop();
 }
 
+/// Returns the pin of the key of a certificate.
+fn pin(folder: &TempDir, file: &str) -> String {
+    let key = fs::read_to_string(folder.path().join(format!("{file}.key"))).unwrap();
+    let key = rcgen::KeyPair::from_pem(&key).unwrap();
+    let info = rcgen::PublicKeyData::subject_public_key_info(&key);
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &info);
+    format!("sha256/{}", base64::prelude::BASE64_STANDARD.encode(hash))
+}
+
+#[test]
+fn upstreams_must_have_a_pinned_key() {
+    let folder = certificates();
+    let (upstream, port) = upstream(&folder);
+    let (app, other) = (pin(&folder, "app"), pin(&folder, "other"));
+    let keys = ", tls_cert = \"proxy.pem\", tls_key = \"proxy.key\"";
+    for (pins, name, version, status) in [
+        (format!("{app:?}"), "app.internal", "1.1", 200),
+        (format!("{other:?}, {app:?}"), "app.internal", "2", 200),
+        (format!("{other:?}"), "app.internal", "1.1", 502),
+        (format!("{other:?}"), "app.internal", "2", 502),
+        // A pin does not replace the verification of the name.
+        (format!("{app:?}"), "other.internal", "1.1", 502),
+    ] {
+        let keys =
+            format!("{keys}, tls_name = {name:?}, http_version = {version:?}, tls_pin = [{pins}]");
+        let path = write_proxy(&folder, port, &keys);
+        let proxy = Weft::start(&mut weft([Path::new("--config"), &path]));
+        assert_eq!(Client::tcp(proxy.address()).get("/").status, status, "{keys}");
+        if status == 502 && name == "app.internal" {
+            let refused = format!("its key is not in tls_pin: {app}");
+            until("the key is logged", || proxy.stderr().contains(&refused));
+        }
+        proxy.stop();
+    }
+    upstream.stop();
+}
+
 #[test]
 fn invalid_certificates_are_reported() {
     let folder = certificates();
@@ -87,6 +125,8 @@ fn invalid_certificates_are_reported() {
         (", tls_cert = \"proxy.pem\", tls_key = \"none.key\"", "none.key: "),
         (", tls_cert = \"proxy.pem\", tls_key = \"other.key\"", "proxy.pem: "),
         (", tls_name = \"a b\"", "tls_name \"a b\": "),
+        (", tls_pin = [\"sha1/AAAA\"]", "expected sha256/ and the SHA-256 of a public key"),
+        (", tls_pin = [\"sha256/AAAA\"]", "expected sha256/ and the SHA-256 of a public key"),
     ] {
         let path = write_proxy(&folder, 1, keys);
         let output = run([Path::new("check"), &path]);

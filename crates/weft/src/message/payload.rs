@@ -9,18 +9,16 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::disk::File;
-#[cfg(feature = "tower")]
 use crate::disk::PIECE_BYTES;
 use crate::error::{Error, Result};
 use crate::message::body::Body;
-use crate::message::response::{Part, Parts, Payload};
+use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade::Upgrade;
 
 /// Converts a payload into a body, or an upgrade with an empty body.
 ///
 /// The preconditions of the request were already evaluated against the file, so its version is not
 /// needed any more.
-#[cfg(feature = "tower")]
 pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
     to_body_in_pieces(payload, PIECE_BYTES)
 }
@@ -40,6 +38,23 @@ pub(crate) fn to_body_in_pieces(payload: Payload, max_piece: usize) -> (Body, Op
         }
     };
     (body, None)
+}
+
+impl Response {
+    /// Returns the content as a body, such as that of a file, which is then read from the disk. An
+    /// upgrade has no content.
+    ///
+    /// ```
+    /// use weft::Response;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let body = Response::text("Hello\n").into_body();
+    /// assert_eq!(body.collect(100).await.unwrap(), "Hello\n");
+    /// # });
+    /// ```
+    pub fn into_body(self) -> Body {
+        to_body(self.payload).0
+    }
 }
 
 /// Concatenation of bodies.

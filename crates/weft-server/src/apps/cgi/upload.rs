@@ -59,7 +59,7 @@ impl Input {
             body.set_limit(max_bytes);
             let limits = SpoolLimits { max_file_bytes: max_bytes, ..(*limits).clone() };
             let limits = Arc::new(limits);
-            let received = spool::receive(body, &limits, client).await;
+            let received = spool::receive(body, &limits, client, false).await;
             let received = received.map_err(GatewayError::Client)?;
             let no_space = GatewayError::Overloaded("no space for a request body");
             let length = received.length.ok_or(no_space)?;
@@ -75,7 +75,7 @@ impl Input {
             0 => (Input::Empty, has_length_field.then_some(0)),
             _ if !settings.buffer_requests => (Input::Body(body), Some(length)),
             _ => {
-                let received = spool::receive(body, &limits, client).await;
+                let received = spool::receive(body, &limits, client, false).await;
                 let ReceivedBody { body, .. } = received.map_err(GatewayError::Client)?;
                 (Input::Body(body), Some(length))
             }

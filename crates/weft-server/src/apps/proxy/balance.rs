@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::settings::Balance;
+use crate::rendezvous::{mix, score};
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
@@ -14,14 +15,13 @@ pub(crate) struct Candidate {
     pub(crate) is_full: bool,
     /// Requests in progress or queued.
     pub(crate) load: usize,
-    /// Part of its weight that it has, in percent.
-    pub(crate) percent: u32,
+    /// Share of the requests in relation to the weights of the others, which may change at any time.
+    pub(crate) weight: u32,
 }
 
 /// Configured properties of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    pub(crate) weight: u32,
     pub(crate) is_backup: bool,
     /// Hash of the address of the upstream. The same keys belong to the same addresses in every
     /// worker and every server, in any order of the upstreams.
@@ -32,8 +32,7 @@ pub(crate) struct Share {
 pub(crate) struct Balancer {
     balance: Balance,
     shares: Box<[Share]>,
-    /// All upstreams have the same weight, and none is a backup.
-    is_uniform: bool,
+    has_backups: bool,
     /// Index at which the next search starts.
     next: AtomicUsize,
     /// Credit of each upstream for weighted turns.
@@ -52,21 +51,14 @@ const MIN_BOUND: usize = 8;
 impl Balancer {
     /// Creates the selection of a worker. `seed` makes the random choices of workers differ.
     pub(crate) fn new(balance: Balance, shares: Vec<Share>, seed: u64) -> Balancer {
-        let is_uniform =
-            shares.iter().all(|share| share.weight == shares[0].weight && !share.is_backup);
         Balancer {
             balance,
-            is_uniform,
+            has_backups: shares.iter().any(|share| share.is_backup),
             next: AtomicUsize::new(0),
             credits: shares.iter().map(|_| AtomicI64::new(0)).collect(),
             random: AtomicU64::new(seed),
             shares: shares.into(),
         }
-    }
-
-    /// Prepares for weights that change.
-    pub(crate) fn with_varying_weights(self) -> Balancer {
-        Balancer { is_uniform: false, ..self }
     }
 
     /// Returns true if the selection depends on a key of the request.
@@ -82,38 +74,46 @@ impl Balancer {
         key: Option<u64>,
         candidate: impl Fn(usize) -> Candidate,
     ) -> Option<usize> {
-        match (self.balance, key) {
-            (Balance::RoundRobin, _) | (Balance::Hash, None) if self.is_uniform => {
-                self.take_uniform_turn(candidate, |_| 0)
+        let by_turns = match (self.balance, key) {
+            _ if self.has_backups => Err(DifferentWeights),
+            (Balance::RoundRobin, _) | (Balance::Hash, None) => {
+                self.take_uniform_turn(&candidate, |_| 0)
             }
-            (Balance::LeastConnections, _) if self.is_uniform => {
-                self.take_uniform_turn(candidate, |candidate| candidate.load)
-            }
-            (balance, key) => self.choose_by_share(balance, key, candidate),
-        }
+            (Balance::LeastConnections, _) => self.take_uniform_turn(&candidate, |it| it.load),
+            (Balance::RandomTwo | Balance::Hash, _) => Err(DifferentWeights),
+        };
+        by_turns
+            .unwrap_or_else(|DifferentWeights| self.choose_by_share(self.balance, key, candidate))
     }
 
-    /// Takes turns between upstreams without weights, in one pass.
+    /// Takes turns between upstreams of the same weight, in one pass.
+    ///
+    /// # Errors
+    /// If their weights differ.
     fn take_uniform_turn(
         &self,
         candidate: impl Fn(usize) -> Candidate,
         load: impl Fn(&Candidate) -> usize,
-    ) -> Option<usize> {
+    ) -> Result<Option<usize>, DifferentWeights> {
         let (count, start) = (self.shares.len(), self.next.load(Relaxed));
         let mut best: Option<(usize, (bool, bool, usize))> = None;
+        let mut weight = None;
         for index in (0..count).map(|offset| (start + offset) % count) {
             let candidate = candidate(index);
             if !candidate.is_up {
                 continue;
+            }
+            if *weight.get_or_insert(candidate.weight) != candidate.weight {
+                return Err(DifferentWeights);
             }
             let penalty = (candidate.was_tried, candidate.is_full, load(&candidate));
             if best.is_none_or(|(_, lowest)| penalty < lowest) {
                 best = Some((index, penalty));
             }
         }
-        let (chosen, _) = best?;
+        let Some((chosen, _)) = best else { return Ok(None) };
         self.next.store((chosen + 1) % count, Relaxed);
-        Some(chosen)
+        Ok(Some(chosen))
     }
 
     fn choose_by_share(
@@ -133,8 +133,7 @@ impl Balancer {
         let eligible = &|index: usize| {
             let it = candidate(index);
             let is_best = it.is_up && rank(index, &it) == best_rank;
-            let weight = self.shares[index].weight * it.percent;
-            is_best.then_some(Eligible { index, weight, load: it.load })
+            is_best.then_some(Eligible { index, weight: it.weight, load: it.load })
         };
         let all = || (0..self.shares.len()).filter_map(eligible);
         match (balance, key) {
@@ -196,10 +195,9 @@ impl Balancer {
             let bound = (5 * (loads + 1) * it.weight as usize).div_ceil(4 * weights.max(1));
             it.load < bound.max(MIN_BOUND)
         };
-        let scored = all().filter(is_within_bound).map(|it| {
-            let score = weighted_score(mix(key ^ self.shares[it.index].seed), it.weight);
-            (it.index, score)
-        });
+        let scored = all()
+            .filter(is_within_bound)
+            .map(|it| (it.index, score(key, self.shares[it.index].seed, it.weight)));
         scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(index, _)| index)
     }
 
@@ -210,6 +208,9 @@ impl Balancer {
         mix(state)
     }
 }
+
+/// The upstreams that may be chosen do not all have the same weight.
+struct DifferentWeights;
 
 /// An upstream that may be chosen.
 #[derive(Clone, Copy)]
@@ -231,26 +232,6 @@ impl Eligible {
     fn is_as_light_as(&self, other: &Eligible) -> bool {
         self.load * (other.weight as usize) == other.load * self.weight as usize
     }
-}
-
-/// Returns a score that is the highest of all with a probability in proportion to the weight.
-fn weighted_score(hash: u64, weight: u32) -> f64 {
-    // 53 bits, the precision of the type; in (0, 1).
-    let fraction = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    -f64::from(weight) / fraction.ln()
-}
-
-/// Hashes a text: FNV-1a, with mixed bits. The same on all platforms and in all versions.
-pub(crate) fn hash(text: &[u8]) -> u64 {
-    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    mix(text.iter().fold(0xcbf2_9ce4_8422_2325, step))
-}
-
-/// Mixes the bits of a number (the finalizer of splitmix64).
-fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]

@@ -33,8 +33,11 @@ impl RemoteResource {
     /// # Errors
     /// If the URL is `https`, and the system has no certificate authorities.
     pub(crate) fn new(url: UpstreamUrl, target: String) -> Result<RemoteResource, String> {
-        let tls =
-            if url.is_tls() { Some(tls::config(None, None, HttpVersion::Http1)?) } else { None };
+        let tls = if url.is_tls() {
+            Some(tls::config(None, None, &[], HttpVersion::Http1)?)
+        } else {
+            None
+        };
         own_upstream(url, tls).map(|upstream| RemoteResource { upstream, target })
     }
 
@@ -65,7 +68,7 @@ impl RemoteServer {
     /// If the authorities cannot be read, or the host is not a valid name for a certificate.
     pub(crate) fn new(url: UpstreamUrl, ca: Option<&Path>) -> Result<RemoteServer, String> {
         let tls =
-            if url.is_tls() { Some(tls::config(ca, None, HttpVersion::Http1)?) } else { None };
+            if url.is_tls() { Some(tls::config(ca, None, &[], HttpVersion::Http1)?) } else { None };
         own_upstream(url, tls).map(RemoteServer)
     }
 

@@ -90,7 +90,8 @@ impl Health {
         (elapsed * 100 / slow_start).clamp(1, 100) as u32
     }
 
-    fn set_recovered(&self, now: Instant) {
+    /// Lets the share of the upstream grow again from now on.
+    pub(super) fn set_recovered(&self, now: Instant) {
         let age = self.age(now).as_millis().max(1);
         self.recovered_at.store(age.try_into().unwrap_or(u64::MAX), Relaxed);
     }

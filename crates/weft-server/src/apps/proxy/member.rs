@@ -17,7 +17,7 @@ pub(crate) struct UpstreamMember {
 }
 
 /// Largest weight, as in nginx's 16 bits. The sum of all weights has to fit into 32 bits.
-const MAX_WEIGHT: u32 = 65_535;
+pub(crate) const MAX_WEIGHT: u32 = 65_535;
 
 const MAX_CONNECTIONS: u32 = 65_535;
 

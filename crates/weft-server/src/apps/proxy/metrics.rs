@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::GatewayError;
+use super::control::UpstreamMode;
 use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::counter::{Counter, Histogram, HistogramTotals};
@@ -21,6 +22,8 @@ pub(super) struct UpstreamMetrics {
     retries: [Counter; RetryReason::ALL.len()],
     durations: Histogram,
     queue_times: Histogram,
+    /// Requests of which no copy was sent, if this is the server for copies.
+    dropped_copies: Counter,
 }
 
 /// Reason why a request is sent again.
@@ -85,6 +88,10 @@ impl UpstreamMetrics {
         SentRequest { metrics: self, start: Instant::now() }
     }
 
+    pub(super) fn count_dropped_copy(&self) {
+        self.dropped_copies.add(1);
+    }
+
     /// Records the time for which a request has waited for a connection in use by others.
     pub(super) fn record_queue_time(&self, time: Duration) {
         self.queue_times.observe(time);
@@ -114,16 +121,23 @@ pub(crate) enum State {
     Resting,
     /// Health checks have failed.
     Down,
+    /// An operator drains it: it gets only requests of its sessions.
+    Draining,
+    /// An operator has taken it out.
+    Disabled,
 }
 
 impl State {
-    pub(crate) const ALL: [State; 3] = [State::Up, State::Resting, State::Down];
+    pub(crate) const ALL: [State; 5] =
+        [State::Up, State::Resting, State::Down, State::Draining, State::Disabled];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             State::Up => "up",
             State::Resting => "resting",
             State::Down => "down",
+            State::Draining => "draining",
+            State::Disabled => "disabled",
         }
     }
 }
@@ -134,6 +148,12 @@ pub(crate) struct UpstreamReport {
     #[serde(rename = "upstream")]
     pub(crate) url: String,
     pub(crate) state: State,
+    /// As it is configured, or as an operator has set it.
+    pub(crate) weight: u32,
+    /// It gets copies of the requests of others.
+    pub(crate) is_mirror: bool,
+    /// Copies that were not sent.
+    pub(crate) dropped_copies: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
     pub(crate) retries_by_reason: BTreeMap<&'static str, u64>,
@@ -150,14 +170,19 @@ impl UpstreamReport {
     /// Creates a report without connections and requests.
     pub(crate) fn new(upstream: &Upstream) -> UpstreamReport {
         let health = &upstream.health;
-        let state = match (health.is_unhealthy(), health.is_resting(Instant::now())) {
-            (true, _) => State::Down,
-            (false, true) => State::Resting,
-            (false, false) => State::Up,
+        let state = match upstream.mode() {
+            UpstreamMode::Disabled => State::Disabled,
+            _ if health.is_unhealthy() => State::Down,
+            UpstreamMode::Draining => State::Draining,
+            UpstreamMode::Up if health.is_resting(Instant::now()) => State::Resting,
+            UpstreamMode::Up => State::Up,
         };
         UpstreamReport {
             url: upstream.to_string(),
             state,
+            weight: upstream.set_weight(),
+            is_mirror: false,
+            dropped_copies: 0,
             requests: 0,
             retries: 0,
             retries_by_reason: RetryReason::ALL.map(|reason| (reason.name(), 0)).into(),
@@ -179,6 +204,7 @@ impl UpstreamReport {
         self.queued += pool.queued();
         if let Some(metrics) = pool.metrics.get() {
             self.requests += metrics.requests.get();
+            self.dropped_copies += metrics.dropped_copies.get();
             for (reason, counter) in RetryReason::ALL.iter().zip(&metrics.retries) {
                 // Each counter is read once, so that the total is the sum.
                 let count = counter.get();

@@ -35,6 +35,8 @@ mod hops;
 mod http2;
 mod latency;
 mod member;
+mod mirror;
+mod pin;
 mod pool;
 mod request;
 mod response;
@@ -50,6 +52,7 @@ mod upload;
 mod upstream;
 mod url;
 mod connection;
+mod control;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -67,6 +70,8 @@ use weft_proto::http1::client::ResponseHead;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::balance::{Balancer, Candidate, Share};
 pub(crate) use self::connection::UpstreamConnection;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::control::{ControlChange, UpstreamMode};
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
@@ -74,9 +79,13 @@ pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::latency::UpstreamWait;
-pub(crate) use self::member::UpstreamMember;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::member::{MAX_WEIGHT, UpstreamMember};
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
+use self::mirror::Mirror;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::mirror::MirrorSettings;
 use self::pool::{Lease, Leased, Pool};
 use self::request::{Destination, RequestOptions};
 use self::response_reader::BodyReader;
@@ -95,6 +104,7 @@ use super::gateway::GatewayError;
 use super::script::{Script, Variable};
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
+use crate::rendezvous::hash;
 use crate::request_notes::RequestNotes;
 use crate::throttled_log::ThrottledWarning;
 
@@ -106,6 +116,8 @@ pub(crate) struct Proxy {
     balancer: Balancer,
     /// Returns the key by which a request is hashed; empty: it has none.
     hash_key: HashKey,
+    /// Copies of requests for another server.
+    mirror: Option<Mirror>,
     /// Limits of buffered bodies. Each worker has its own, so that their reference counts are not
     /// shared.
     request_limits: Arc<SpoolLimits>,
@@ -127,6 +139,8 @@ struct Shared {
     buffer_space: Arc<BufferSpace>,
     /// Configured variables for scripts.
     environment: Vec<(String, OsString)>,
+    /// The proxy for copies of requests, from which each worker has its own.
+    mirror: Option<Proxy>,
     /// Pools of the clones that collect metrics.
     counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
@@ -156,7 +170,8 @@ impl Proxy {
         let tls = match settings.has_tls_upstream() {
             true => {
                 let own = settings.client_identity();
-                Some(tls::config(settings.ca.as_deref(), own.as_ref(), settings.http_version)?)
+                let (ca, pins) = (settings.ca.as_deref(), &settings.tls_pin);
+                Some(tls::config(ca, own.as_ref(), pins, settings.http_version)?)
             }
             false => None,
         };
@@ -166,17 +181,22 @@ impl Proxy {
             down_time: settings.down_time,
             slow_start: settings.slow_start,
         };
-        let upstream = |url: &url::UpstreamUrl| {
+        let upstream = |member: &UpstreamMember| {
+            let url = &member.url;
             let health = Health::new(policy, Instant::now());
             let http_version = settings.http_version_of(url);
             let name = settings.tls_name.as_deref();
             let upstream = Upstream::new(url.clone(), health, &tls)?.with_server_name(name)?;
-            Ok(Arc::new(upstream.with_http_version(http_version)))
+            Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
         };
-        let upstreams: Vec<_> = settings.urls().map(upstream).collect::<Result<_, String>>()?;
+        let upstreams = settings.upstreams.iter().map(upstream);
+        let upstreams: Vec<_> = upstreams.collect::<Result<_, String>>()?;
         let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
+        let mirror = settings.mirror.proxy_settings(&settings);
+        let mirror = mirror.map(|settings| Proxy::new(settings, buffer_space.clone()));
         let shared = Arc::new(Shared {
             sticky,
+            mirror: mirror.transpose()?,
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
             settings: Arc::new(settings),
@@ -196,17 +216,13 @@ impl Proxy {
         let members = &shared.settings.upstreams;
         let pools = shared.upstreams.iter().zip(members).map(pool).collect();
         let share = |member: &UpstreamMember| Share {
-            weight: member.weight,
             is_backup: member.is_backup,
-            seed: balance::hash(member.url.to_string().as_bytes()),
+            seed: hash(member.url.to_string().as_bytes()),
         };
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
         let shares = members.iter().map(share).collect();
-        let balancer = match Balancer::new(shared.settings.balance, shares, seed) {
-            balancer if shared.settings.slow_start.is_zero() => balancer,
-            balancer => balancer.with_varying_weights(),
-        };
+        let balancer = Balancer::new(shared.settings.balance, shares, seed);
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -214,7 +230,9 @@ impl Proxy {
         };
         let request_limits = limits(shared.settings.request_buffer_bytes);
         let response_limits = limits(shared.settings.response_buffer_bytes);
-        Proxy { pools, balancer, hash_key, request_limits, response_limits, shared }
+        let mirror = shared.mirror.as_ref();
+        let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), &shared.settings.mirror, seed));
+        Proxy { pools, balancer, hash_key, mirror, request_limits, response_limits, shared }
     }
 
     /// Hashes requests by `key`.
@@ -229,7 +247,8 @@ impl Proxy {
     }
 
     /// Collects metrics of the requests of this clone.
-    pub(crate) fn with_metrics(self) -> Proxy {
+    pub(crate) fn with_metrics(mut self) -> Proxy {
+        self.mirror = self.mirror.take().map(Mirror::with_metrics);
         let mut counted_pools =
             self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
         counted_pools.retain(|pool| pool.strong_count() > 0);
@@ -252,7 +271,41 @@ impl Proxy {
             own_pools.for_each(|pool| report.add(pool));
             report
         };
-        self.shared.upstreams.iter().map(report).collect()
+        let reports = self.shared.upstreams.iter().map(report);
+        let of_mirror = self.shared.mirror.iter().flat_map(Proxy::report);
+        let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
+        reports.chain(of_mirror).collect()
+    }
+
+    /// The upstreams, and the server that gets copies of their requests.
+    fn all_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let of_mirror = self.shared.mirror.iter().flat_map(|mirror| &mirror.shared.upstreams);
+        self.shared.upstreams.iter().chain(of_mirror)
+    }
+
+    /// Counts a request of which a copy was to be sent by this proxy.
+    fn count_dropped_copy(&self) {
+        if let Some(metrics) = self.pools[0].metrics.get() {
+            metrics.count_dropped_copy();
+        }
+    }
+
+    /// Changes the state of an upstream; returns false if there is none with this URL.
+    pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
+        let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
+        let upstream = self.all_upstreams().find(find);
+        upstream.map(|upstream| upstream.change(change)).is_some()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
+    /// upstreams.
+    pub(crate) fn take_over(&self, former: &Proxy) {
+        for upstream in self.all_upstreams() {
+            let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
+            if let Some(former) = former.all_upstreams().find(is_same) {
+                upstream.take_over(former);
+            }
+        }
     }
 
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
@@ -315,8 +368,20 @@ impl Proxy {
             request.body().set_min_rate(0, Duration::MAX);
         }
         let is_buffered = settings.buffer_requests && !is_call;
-        if outbound.body_length != Some(0) && (is_buffered || needs_length) {
-            self.receive_body(outbound, needs_length).await?;
+        let may_copy = outbound.script.is_none() && outbound.options.upgrade.is_none();
+        let mirror = self.mirror.as_ref().filter(|_| may_copy);
+        let mirror = mirror.and_then(|mirror| Some((mirror, mirror.permit()?)));
+        let copy = match outbound.body_length {
+            Some(0) => Some(Bytes::new()),
+            _ if is_buffered || needs_length => {
+                self.receive_body(outbound, needs_length, mirror.is_some()).await?
+            }
+            _ => None,
+        };
+        match (mirror, copy) {
+            (Some((mirror, permit)), Some(copy)) => mirror.send(&outbound.request, copy, permit),
+            (Some((mirror, _)), None) => mirror.count_dropped(),
+            (None, _) => {}
         }
         if outbound.body_length != Some(0) {
             let framing = match outbound.body_length {
@@ -333,18 +398,20 @@ impl Proxy {
         Ok(())
     }
 
-    /// Receives the body of a request. With `needs_length`, all of it, to determine its length.
+    /// Receives the body of a request. With `needs_length`, all of it, to determine its length. Returns
+    /// a copy of the body if `copies` is set and all of it is in memory.
     async fn receive_body(
         &self,
         outbound: &mut OutboundRequest,
         needs_length: bool,
-    ) -> Result<(), Response> {
+        copies: bool,
+    ) -> Result<Option<Bytes>, Response> {
         // The client has sent the body by then, after a 100 (Continue) if it waits for one.
         outbound.options.expect_continue = false;
         let client = self.limited_client(&outbound.request);
         let body = std::mem::take(outbound.request.body());
         // Boxed: the future is large, and most requests have no body.
-        match Box::pin(spool::receive(body, &self.request_limits, client)).await {
+        match Box::pin(spool::receive(body, &self.request_limits, client, copies)).await {
             Ok(ReceivedBody { length: None, .. }) if needs_length => {
                 let error = GatewayError::Overloaded("no space for a request body");
                 Err(error.into_reported_response(&"a script", &outbound.request))
@@ -354,7 +421,7 @@ impl Proxy {
                 if needs_length {
                     outbound.body_length = received.length;
                 }
-                Ok(())
+                Ok(received.copy)
             }
             Err(error) => Err(GatewayError::Client(error).into_response()),
         }
@@ -376,7 +443,7 @@ impl Proxy {
             true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
             false => None,
         };
-        let key = key.map(|key| balance::hash(key.as_bytes()));
+        let key = key.map(|key| hash(key.as_bytes()));
         let sticky = self.shared.sticky.as_ref();
         let known = sticky.and_then(|sticky| sticky.find(&outbound.request));
         let mut tried = Vec::new();
@@ -462,8 +529,10 @@ impl Proxy {
         let now = Instant::now();
         let mut pools = self.pools.iter().enumerate();
         pools.any(|(other, pool)| {
-            let health = &pool.upstream.health;
-            !tried.contains(&other) && !health.is_unhealthy() && !health.is_resting(now)
+            let upstream = &pool.upstream;
+            !tried.contains(&other)
+                && upstream.may_get_requests()
+                && !upstream.health.is_resting(now)
         })
     }
 
@@ -488,7 +557,7 @@ impl Proxy {
         tried: &[usize],
     ) -> Option<usize> {
         let count = self.pools.len();
-        if count == 1 && !self.pools[0].upstream.health.is_unhealthy() {
+        if count == 1 && self.pools[0].upstream.may_get_requests() {
             return Some(0);
         }
         let now = Instant::now();
@@ -497,22 +566,23 @@ impl Proxy {
             let health = &pool.upstream.health;
             Candidate {
                 // Resting the only upstream would fail all requests for no benefit.
-                is_up: !health.is_unhealthy() && (count == 1 || !health.is_resting(now)),
+                is_up: pool.upstream.may_get_requests() && (count == 1 || !health.is_resting(now)),
                 was_tried: tried.contains(&index),
                 is_full: pool.is_full(),
                 load: pool.load(),
-                percent: health.percent(now),
+                weight: pool.upstream.weight(now),
             }
         };
         let is_available = |index: &usize| {
-            let it = candidate(*index);
-            it.is_up && !it.was_tried
+            let upstream = &self.pools[*index].upstream;
+            let is_resting = || count > 1 && upstream.health.is_resting(now);
+            !tried.contains(index) && upstream.may_get_requests_of_session() && !is_resting()
         };
         let chosen =
             of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
         // If the responses of all are failures, what they send is better than nothing.
         let still_responds = |index: usize| Candidate {
-            is_up: !self.pools[index].upstream.health.is_unhealthy(),
+            is_up: self.pools[index].upstream.may_get_requests(),
             ..candidate(index)
         };
         match self.shared.settings.has_failing_responses() {

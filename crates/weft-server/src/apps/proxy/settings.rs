@@ -10,6 +10,8 @@ use weft::{HeaderName, Network, StatusCode};
 
 use super::super::script::Variable;
 use super::member::UpstreamMember;
+use super::mirror::MirrorSettings;
+use super::pin::Pin;
 use super::rewriting::Replacement;
 use super::sticky::StickySettings;
 use super::tls::ClientIdentity;
@@ -195,6 +197,9 @@ pub(crate) struct ProxySettings {
     /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
     pub(crate) cookie_domain: Vec<Replacement>,
 
+    /// Copies of requests for another server. Default none.
+    pub(crate) mirror: MirrorSettings,
+
     /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
 
@@ -206,6 +211,9 @@ pub(crate) struct ProxySettings {
     /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams. Default
     /// none: the host of the URL.
     pub(crate) tls_name: Option<String>,
+
+    /// Keys of which the certificate of an upstream must have one. Default none: any key.
+    pub(crate) tls_pin: Vec<Pin>,
 }
 
 /// Protocol of an upstream.
@@ -485,8 +493,16 @@ impl ProxySettings {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
         self.sticky.validate()?;
+        self.mirror.validate()?;
+        let mirror = self.mirror.url.as_ref();
+        if let Some(url) = mirror.filter(|url| self.urls().any(|it| it.is_same_upstream(url))) {
+            return Err(format!("{url} is an upstream, and cannot be the mirror, too"));
+        }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err("tls_cert and tls_key need each other".to_owned());
+        }
+        if !self.tls_pin.is_empty() && !self.urls().all(UpstreamUrl::is_tls) {
+            return Err("tls_pin needs upstreams with https://".to_owned());
         }
         let Some(check) = &self.check else { return Ok(()) };
         match &check.target {
@@ -573,10 +589,12 @@ impl Default for ProxySettings {
             rewrite_location: Some(Vec::new()),
             cookie_path: Vec::new(),
             cookie_domain: Vec::new(),
+            mirror: MirrorSettings::default(),
             ca: None,
             tls_cert: None,
             tls_key: None,
             tls_name: None,
+            tls_pin: Vec::new(),
         }
     }
 }

@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::pin::{Pin, PinVerifier};
 use super::settings::HttpVersion;
 
 /// Certificate of the proxy for upstreams that ask for one.
@@ -20,12 +22,14 @@ pub(crate) struct ClientIdentity {
     pub(crate) key: PathBuf,
 }
 
-/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system. A
+/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system, and of
+/// their certificates those with one of the keys in `pins`, if there are any. A
 /// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
 /// is signed by their own authority.
 pub(super) fn config(
     ca: Option<&Path>,
     own: Option<&ClientIdentity>,
+    pins: &[Pin],
     http_version: HttpVersion,
 ) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
@@ -51,9 +55,18 @@ pub(super) fn config(
             }
         }
     }
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-    let builder = builder.with_root_certificates(roots);
+    let builder = match pins {
+        [] => builder.with_root_certificates(roots),
+        pins => {
+            let inner = WebPkiServerVerifier::builder_with_provider(roots.into(), provider);
+            let inner = inner.build().map_err(|error| error.to_string())?;
+            let verifier = PinVerifier { inner, pins: pins.to_vec() };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+    };
     let mut config = match own {
         Some(own) => {
             let (chain, key) = own.read()?;
@@ -87,7 +100,7 @@ impl ClientIdentity {
 
 /// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
 pub(crate) fn config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut config = Arc::unwrap_or_clone(config(ca, None, HttpVersion::Http1)?);
+    let mut config = Arc::unwrap_or_clone(config(ca, None, &[], HttpVersion::Http1)?);
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::addresses::AddressCache;
 use super::connection::UpstreamConnection;
+use super::control::{Control, ControlChange, UpstreamMode};
 use super::health::{Health, HealthChange};
 use super::settings::HttpVersion;
 use super::url::{UpstreamAddress, UpstreamUrl};
@@ -27,6 +28,7 @@ pub(crate) struct Upstream {
     pub(super) url: UpstreamUrl,
     pub(crate) health: Health,
     pub(super) http_version: HttpVersion,
+    control: Control,
     failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     addresses: AddressCache,
@@ -57,7 +59,17 @@ impl Upstream {
         };
         let (failures, addresses, overload_warning) = Default::default();
         let http_version = HttpVersion::default();
-        Ok(Upstream { url, health, http_version, failures, tls, addresses, overload_warning })
+        let control = Control::new(1);
+        Ok(Upstream {
+            url,
+            health,
+            http_version,
+            control,
+            failures,
+            tls,
+            addresses,
+            overload_warning,
+        })
     }
 
     /// Sets the name that is sent in TLS handshakes (SNI) and verified in certificates; `None`: that of
@@ -76,6 +88,50 @@ impl Upstream {
     /// Sets the version of HTTP that is spoken. `tls` has to offer it.
     pub(super) fn with_http_version(self, http_version: HttpVersion) -> Upstream {
         Upstream { http_version, ..self }
+    }
+
+    /// Sets the configured weight.
+    pub(super) fn with_weight(self, weight: u32) -> Upstream {
+        Upstream { control: Control::new(weight), ..self }
+    }
+
+    /// Returns true if neither its health nor an operator keeps requests from the upstream.
+    pub(super) fn may_get_requests(&self) -> bool {
+        self.control.mode() == UpstreamMode::Up && !self.health.is_unhealthy()
+    }
+
+    /// Returns true if the upstream may get requests of sessions that it has.
+    pub(super) fn may_get_requests_of_session(&self) -> bool {
+        self.control.mode() != UpstreamMode::Disabled && !self.health.is_unhealthy()
+    }
+
+    pub(super) fn mode(&self) -> UpstreamMode {
+        self.control.mode()
+    }
+
+    /// Weight as it is configured, or as an operator has set it.
+    pub(super) fn set_weight(&self) -> u32 {
+        self.control.weight()
+    }
+
+    /// Returns the current weight, in hundredths: less for a time after a recovery.
+    pub(super) fn weight(&self, now: Instant) -> u32 {
+        self.control.weight() * self.health.percent(now)
+    }
+
+    /// Makes a change of an operator. An upstream that is put back starts slowly.
+    pub(super) fn change(&self, change: ControlChange) {
+        if self.control.mode() != UpstreamMode::Up && change.mode == Some(UpstreamMode::Up) {
+            self.health.set_recovered(Instant::now());
+        }
+        self.control.apply(change);
+    }
+
+    /// Takes over the state that operators have set for the same upstream in a former configuration.
+    pub(super) fn take_over(&self, former: &Upstream) {
+        if !std::ptr::eq(self, former) {
+            self.control.take_over(&former.control);
+        }
     }
 
     /// Opens a connection within `connect_timeout`, including all handshakes.

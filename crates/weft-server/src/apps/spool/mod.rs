@@ -104,18 +104,25 @@ pub(crate) struct ReceivedBody {
     pub(crate) body: Body,
     /// Length of the whole body, if it is known or the body is complete.
     pub(crate) length: Option<u64>,
+    /// Copy of the content, if one was requested, and all of it fits into the memory for one body.
+    pub(crate) copy: Option<Bytes>,
 }
 
-/// Receives the body of a request. A body that has been received already costs nothing.
+/// Receives the body of a request, and copies it if `copies` is set. A body that has been received
+/// already costs nothing.
 pub(crate) async fn receive(
     mut body: Body,
     limits: &Arc<SpoolLimits>,
     client: Option<Client>,
+    copies: bool,
 ) -> Result<ReceivedBody, Error> {
     let declared_length = body.length();
     let first = loop {
         match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.transpose()? {
-            None => return Ok(ReceivedBody { body: Body::empty(), length: Some(0) }),
+            None => {
+                let (body, copy) = (Body::empty(), copies.then(Bytes::new));
+                return Ok(ReceivedBody { body, length: Some(0), copy });
+            }
             Some(frame) => {
                 if let Ok(data) = frame.into_data() {
                     break data;
@@ -124,17 +131,21 @@ pub(crate) async fn receive(
         }
     };
     if declared_length.is_some() && body.is_end_stream() {
-        return Ok(ReceivedBody { body: first.into(), length: declared_length });
+        let may_copy = copies && first.len() <= limits.memory_bytes;
+        let copy = may_copy.then(|| Bytes::copy_from_slice(&first));
+        return Ok(ReceivedBody { body: first.into(), length: declared_length, copy });
     }
     let mut spool = Spool::new(first, body, limits, client);
     poll_fn(|cx| spool.poll_receive(cx)).await;
-    let length = {
+    let (length, copy) = {
         let mut state = spool.body.shared.state();
         match state.end.take() {
             Some(End::Failed(error)) => return Err(error),
             end => state.end = end,
         }
-        state.end.as_ref().map(|_| state.received).or(declared_length)
+        let is_complete = state.end.is_some();
+        let copy = if copies && is_complete { state.queue.copy() } else { None };
+        (is_complete.then_some(state.received).or(declared_length), copy)
     };
-    Ok(ReceivedBody { body: spool.into_body(), length })
+    Ok(ReceivedBody { body: spool.into_body(), length, copy })
 }

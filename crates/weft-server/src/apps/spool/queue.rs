@@ -122,6 +122,13 @@ impl Queue {
         self.newest.pop().map_or(Next::Empty, Next::Data)
     }
 
+    /// Copies all bytes, if they are in memory.
+    pub(super) fn copy(&self) -> Option<Bytes> {
+        let is_in_memory = !self.file.has_unread() && self.in_flight.is_none();
+        let copy = || [&self.oldest, &self.newest].into_iter().flat_map(Pieces::iter);
+        is_in_memory.then(|| copy().collect::<Vec<_>>().concat().into())
+    }
+
     pub(super) fn finish_read(&mut self, bytes: usize) {
         self.file.finish_read(bytes);
     }
@@ -164,6 +171,10 @@ impl Pieces {
         if !self.joined.is_empty() {
             self.whole.push_back(self.joined.split().freeze());
         }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.whole.iter().map(|piece| &**piece).chain([&*self.joined])
     }
 
     fn pop(&mut self) -> Option<Bytes> {

@@ -98,7 +98,7 @@ const LOST: [(&str, &str); 18] = [
     ("ssl_stapling", "Weft has no OCSP stapling"),
     ("ssl_stapling_verify", "Weft has no OCSP stapling"),
     ("ssl_trusted_certificate", "Weft has no OCSP stapling"),
-    ("mirror", "Weft does not mirror requests"),
+    ("mirror", "`mirror` of a route has the URL of the server that gets the copies"),
     ("stub_status", "use `[status] listen`, an address of its own"),
     ("dav_methods", "Weft has no WebDAV"),
     ("perl_set", "Weft runs no code of nginx"),

@@ -215,7 +215,8 @@ function showUpstreams(now, then) {
     return [
       // Without scheme and trailing slash, to fit on narrow screens.
       { text: it.upstream.replace(/^http:\/\/(.*)\/$/, "$1"), title: `${it.upstream} for ${showRoute(it)}` },
-      { text: it.state, name: `health ${it.state}` },
+      { text: it.is_mirror ? `mirror, ${it.state}` : it.state, name: `health ${it.state}` },
+      number(showCount(it.weight), it.weight !== 1),
       rateCell(rate),
       timeCell(p50),
       timeCell(p99),

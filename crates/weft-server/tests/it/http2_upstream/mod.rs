@@ -1,7 +1,7 @@
 //! HTTP/2 to upstreams, with frames as data and with real servers.
 
 mod grpc;
-mod peer;
+pub mod peer;
 mod servers;
 mod versions;
 

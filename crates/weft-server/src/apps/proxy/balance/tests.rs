@@ -1,4 +1,5 @@
 use super::*;
+use crate::rendezvous::hash;
 use Balance::*;
 
 /// `-` is down, `!` was tried, `#` is full; the first digits are the load. `*3` is the weight, and
@@ -11,10 +12,10 @@ fn parse(text: &str) -> (Vec<Candidate>, Vec<Share>) {
             was_tried: load.contains('!'),
             is_full: load.contains('#'),
             load: load.trim_matches(['-', '!', '#', 'b']).parse().unwrap(),
-            percent: 100,
+            weight: 100 * weight.parse::<u32>().unwrap(),
         };
         let seed = hash(index.to_string().as_bytes());
-        let share = Share { weight: weight.parse().unwrap(), is_backup: load.contains('b'), seed };
+        let share = Share { is_backup: load.contains('b'), seed };
         (candidate, share)
     };
     text.split(' ').enumerate().map(one).unzip()
@@ -117,7 +118,7 @@ fn loads_stay_within_a_quarter_of_the_average() {
             was_tried: false,
             is_full: false,
             load: loads[index],
-            percent: 100,
+            weight: 100,
         };
         let chosen = balancer.choose(Some(key), candidate).unwrap();
         loads[chosen] += 1;
@@ -133,9 +134,9 @@ fn loads_stay_within_a_quarter_of_the_average() {
 fn shares_depend_on_the_percentage_of_the_weights() {
     for balance in [RoundRobin, LeastConnections] {
         let (candidates, shares) = parse("0 0*2 0");
-        let balancer = Balancer::new(balance, shares, 1).with_varying_weights();
+        let balancer = Balancer::new(balance, shares, 1);
         let candidate = |index: usize| Candidate {
-            percent: if index == 1 { 10 } else { 100 },
+            weight: if index == 1 { candidates[index].weight / 10 } else { 100 },
             ..candidates[index]
         };
         let chosen = (0..220).filter_map(|_| balancer.choose(None, candidate));

@@ -1,0 +1,96 @@
+//! `PATCH /upstreams`: takes upstreams out, puts them back, and changes their weights.
+
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use weft::{Method, Request, Response, StatusCode, header};
+
+use super::config::{has_type, refusal};
+use super::permission;
+use super::snapshot;
+use crate::active_plan::PlanReceiver;
+use crate::apps::proxy::{ControlChange, MAX_WEIGHT, UpstreamMode};
+use crate::config_change::{ChangeRequest, ChangeSender, UpstreamChange};
+
+/// Maximum size of a change, in bytes.
+const MAX_CHANGE_BYTES: usize = 8 << 10;
+
+const DISABLED: &str = "changes of upstreams are disabled; see `upstream_changes` in [status]";
+
+/// The content of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// The upstream as it is written in the configuration.
+    upstream: String,
+    /// Host and prefix of a route, as in the metrics; without them, all routes.
+    host: Option<String>,
+    prefix: Option<String>,
+    state: Option<UpstreamMode>,
+    weight: Option<u32>,
+}
+
+/// Returns true for the path of this module.
+pub(super) fn is_change(request: &Request) -> bool {
+    request.path() == "/upstreams"
+}
+
+/// Makes a change, if it is permitted. The response has the upstreams that were changed.
+pub(super) async fn respond(
+    request: Request,
+    plans: &PlanReceiver,
+    changes: &ChangeSender,
+) -> Response {
+    if *request.method() != Method::PATCH {
+        let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
+        return response.with_header(header::ALLOW, Method::PATCH.as_str());
+    }
+    let permitted = plans.borrow().plan.upstream_changes;
+    if let Err(reason) = permission::check(&request, permitted, DISABLED) {
+        return refusal(StatusCode::FORBIDDEN, reason);
+    }
+    let change = match read_change(request).await {
+        Ok(change) => change,
+        Err(response) => return response,
+    };
+    let url = change.upstream.clone();
+    let (reply, result) = oneshot::channel();
+    let sent = changes.send(ChangeRequest::Upstream { change, reply }).await;
+    let Some(changed) = (match sent {
+        Ok(()) => result.await.ok(),
+        Err(_) => None,
+    }) else {
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
+    };
+    let mut upstreams = snapshot::upstreams(&plans.borrow().opened.routing);
+    if changed == 0 {
+        let known: Vec<_> = upstreams.iter().map(|it| &*it.report.url).collect();
+        let reason = format!("no such upstream {url}; known are {}", known.join(", "));
+        return refusal(StatusCode::NOT_FOUND, &reason);
+    }
+    upstreams.retain(|it| it.report.url == url);
+    let json = serde_json::json!({ "upstreams": upstreams });
+    Response::body(format!("{json}\n")).with_header(header::CONTENT_TYPE, "application/json")
+}
+
+async fn read_change(mut request: Request) -> Result<UpstreamChange, Response> {
+    let invalid = |reason: &str| Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, reason));
+    if !has_type(&request, "application/json") {
+        let reason = "expected a change with `Content-Type: application/json`";
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+    }
+    let body = std::mem::take(request.body());
+    let bytes = body.collect(MAX_CHANGE_BYTES).await.map_err(|error| Response::from(&error))?;
+    let change: Change = match serde_json::from_slice(&bytes) {
+        Ok(change) => change,
+        Err(error) => return invalid(&format!("the change is not valid: {error}")),
+    };
+    if change.state.is_none() && change.weight.is_none() {
+        return invalid("a change has a `state`, a `weight` or both");
+    }
+    if change.weight.is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight)) {
+        return invalid(&format!("expected a weight from 1 to {MAX_WEIGHT}"));
+    }
+    let Change { upstream, host, prefix, state, weight } = change;
+    let control = ControlChange { mode: state, weight };
+    Ok(UpstreamChange { upstream, host, prefix, control })
+}

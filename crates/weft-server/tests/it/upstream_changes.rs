@@ -1,0 +1,285 @@
+//! Changes of upstreams by clients of the status endpoint: draining, disabling and weights.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{Client, Response, Signal, Weft, raw_upstream, read_head, until, weft};
+
+struct Server {
+    folder: TempDir,
+    server: Weft,
+}
+
+impl Server {
+    /// Starts a worker with these routes, and a status endpoint on which clients may make changes.
+    fn start(permitted: &str, routes: &str) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let status = folder.path().join("status");
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\n[status]\nlisten = [\"unix:{}\", \
+             \"127.0.0.1:0\"]\nhosts = [\"*\"]\nupstream_changes = \"{permitted}\"\n\
+             [hosts.\"*\"]\n{routes}\n",
+            status.display()
+        );
+        fs::write(folder.path().join("weft.toml"), config).unwrap();
+        let file = folder.path().join("weft.toml");
+        let server = Weft::start(weft([Path::new("-c"), &file]).arg("--no-log"));
+        Server { folder, server }
+    }
+
+    fn unix(&self) -> Client {
+        Client::unix(&self.folder.path().join("status"))
+    }
+
+    fn loopback(&self) -> Client {
+        let (_, address) = self.server.announcement.rsplit_once("http://").unwrap();
+        Client::tcp(address.trim().parse().unwrap())
+    }
+
+    fn change(&self, change: &str) -> Response {
+        patch(self.unix(), JSON, change)
+    }
+
+    /// Makes a change that succeeds. Returns states and weights of the changed upstreams.
+    fn set(&self, change: &str) -> String {
+        let response = self.change(change);
+        let text = String::from_utf8(response.body).unwrap();
+        assert_eq!(response.status, 200, "{text}");
+        states(&serde_json::from_str(&text).unwrap())
+    }
+
+    /// States and weights of all upstreams.
+    fn states(&self) -> String {
+        states(&serde_json::from_slice(&self.unix().get("/status.json").body).unwrap())
+    }
+
+    /// Responses to so many requests of new clients.
+    fn responses(&self, count: usize) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for _ in 0..count {
+            *counts.entry(self.session("")).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Response to a client with a cookie.
+    fn session(&self, cookie: &str) -> String {
+        let mut client = self.server.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n"));
+        let response = client.response();
+        match response.status {
+            200 => String::from_utf8(response.body).unwrap(),
+            status => status.to_string(),
+        }
+    }
+
+    fn reload(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("weft.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+        let reloads = || self.server.stderr().matches("the configuration was reloaded").count();
+        let before = reloads();
+        self.server.signal(Signal::HUP);
+        until("the configuration is reloaded", || reloads() > before);
+    }
+}
+
+fn states(json: &Value) -> String {
+    let state = |it: &Value| format!("{}*{}", it["state"].as_str().unwrap(), it["weight"]);
+    json["upstreams"].as_array().unwrap().iter().map(state).collect::<Vec<_>>().join(" ")
+}
+
+const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
+
+fn patch(mut client: Client, fields: &str, change: &str) -> Response {
+    let length = change.len();
+    client.send(format!(
+        "PATCH /upstreams HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{change}"
+    ));
+    client.response()
+}
+
+/// Starts an upstream that responds with its name.
+fn named(name: &'static str) -> SocketAddr {
+    raw_upstream(move |_, mut stream| {
+        while read_head(&mut stream).is_some() {
+            let length = name.len();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}").unwrap();
+        }
+    })
+}
+
+#[test]
+fn drained_upstream_gets_requests_of_its_sessions_only() {
+    let [a, b] = [named("a"), named("b")];
+    let server = Server::start(
+        "unix",
+        &format!("\"/\" = {{ proxy = \"http://{a}/ http://{b}/\", sticky_cookie = \"srv\" }}"),
+    );
+    let mut client = server.server.client();
+    let first = client.get("/");
+    assert_eq!(first.body, b"a");
+    let cookie = first.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let both = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]);
+    let only_b = BTreeMap::from([("b".to_owned(), 10)]);
+    assert_eq!(server.responses(10), both);
+    for (state, of_new_clients, of_session) in
+        [("draining", &only_b, "a"), ("disabled", &only_b, "b"), ("up", &both, "a")]
+    {
+        let change = format!("{{\"upstream\": \"http://{a}/\", \"state\": \"{state}\"}}");
+        assert_eq!(server.set(&change), format!("{state}*1"));
+        assert_eq!(server.states(), format!("{state}*1 up*1"));
+        assert_eq!(
+            (&server.responses(10), &*server.session(&cookie)),
+            (of_new_clients, of_session)
+        );
+        let metrics = String::from_utf8(server.unix().get("/metrics").body).unwrap();
+        let sample = format!("upstream=\"http://{a}/\",state=\"{state}\"}} 1");
+        assert!(metrics.contains(&sample), "{metrics}");
+        let line = format!("a client changed the upstream http://{a}/ of * /: state {state}");
+        until("the change is logged", || server.server.stderr().contains(&line));
+    }
+    // Without another upstream, there is no response.
+    for address in [a, b] {
+        server.set(&format!("{{\"upstream\": \"http://{address}/\", \"state\": \"draining\"}}"));
+    }
+    assert_eq!((&*server.session(""), &*server.session(&cookie)), ("503", "a"));
+    server.server.stop();
+}
+
+#[test]
+fn requests_in_progress_complete_while_an_upstream_is_disabled() {
+    let (begun, has_begun) = mpsc::channel();
+    let (proceed, may_proceed) = mpsc::channel();
+    let may_proceed = std::sync::Mutex::new(may_proceed);
+    let slow = raw_upstream(move |_, mut stream| {
+        while read_head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl").unwrap();
+            begun.send(()).unwrap();
+            may_proceed.lock().unwrap().recv().unwrap();
+            stream.write_all(b"ow").unwrap();
+        }
+    });
+    let server = Server::start("unix", &format!("\"/\" = \">> http://{slow}/\""));
+    let mut client = server.server.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    has_begun.recv().unwrap();
+    server.set(&format!("{{\"upstream\": \"http://{slow}/\", \"state\": \"disabled\"}}"));
+    assert_eq!(server.session(""), "503");
+    proceed.send(()).unwrap();
+    assert_eq!(client.response().body, b"slow");
+    server.server.stop();
+}
+
+#[test]
+fn weights_change_the_shares() {
+    let [a, b] = [named("a"), named("b")];
+    let upstreams = format!("http://{a}/ http://{b}/");
+    let server = Server::start(
+        "loopback",
+        &format!(
+            "\"/\" = \">> {upstreams}\"\n\"/other\" = {{ proxy = \"{upstreams}\", via = \"x\" }}"
+        ),
+    );
+    let shares = |a: usize, b: usize| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+    assert_eq!(server.responses(20), shares(10, 10));
+    // Of all routes, or of one.
+    assert_eq!(
+        server.set(&format!("{{\"upstream\": \"http://{a}/\", \"weight\": 2}}")),
+        "up*2 up*2"
+    );
+    let of_route = format!(
+        "{{\"upstream\": \"http://{a}/\", \"host\": \"*\", \"prefix\": \"/\", \"weight\": 4}}"
+    );
+    assert_eq!(server.set(&of_route), "up*4 up*2");
+    assert_eq!(server.responses(20), shares(16, 4));
+    // A reload keeps the state, also if the route has changed otherwise.
+    server.set(&format!("{{\"upstream\": \"http://{b}/\", \"state\": \"draining\"}}"));
+    server.reload(">> http", ">>  http");
+    assert_eq!(server.states(), "up*4 draining*1 up*2 draining*1");
+    server.reload("via = \"x\"", "via = \"y\"");
+    assert_eq!(server.states(), "up*4 draining*1 up*2 draining*1");
+    // The weight of the new configuration applies if it differs from that of the former one.
+    server.reload(&format!("http://{a}/ "), &format!("http://{a}/ weight=3 "));
+    assert_eq!(server.states(), "up*3 draining*1 up*3 draining*1");
+    // An upstream that was gone begins anew.
+    server.reload(&format!(" http://{b}/"), "");
+    server.reload("weight=3", &format!("weight=3 http://{b}/"));
+    assert_eq!(server.states(), "up*3 up*1 up*3 up*1");
+    server.server.stop();
+}
+
+/// Each row: `upstream_changes`, the connection, fields, and the status of the response.
+#[test]
+fn accepts_changes_from_expected_clients_only() {
+    for (permitted, rows) in [
+        ("never", &[("unix", "", 403), ("loopback", "", 403)][..]),
+        ("unix", &[("unix", "", 200), ("loopback", "", 403)]),
+        (
+            "loopback",
+            &[
+                ("unix", "", 200),
+                ("loopback", "", 200),
+                ("loopback", "Origin: http://localhost\r\n", 403),
+                ("unix", "Sec-Fetch-Site: same-origin\r\n", 403),
+                ("unix", "Via: 1.1 weft\r\n", 403),
+                ("loopback", "X-Forwarded-For: 192.0.2.1\r\n", 403),
+            ],
+        ),
+    ] {
+        let server = Server::start(permitted, "\"/\" = \">> http://127.0.0.1:9/\"");
+        let change = "{\"upstream\": \"http://127.0.0.1:9/\", \"state\": \"disabled\"}";
+        for (connection, fields, expected) in rows {
+            let client = match *connection {
+                "unix" => server.unix(),
+                _ => server.loopback(),
+            };
+            let response = patch(client, &format!("{JSON}{fields}"), change);
+            assert_eq!(response.status, *expected, "{permitted} {connection} {fields}");
+        }
+        let rebound = JSON.replace("localhost", "rebound.example");
+        assert_eq!(patch(server.loopback(), &rebound, change).status, 403);
+        server.server.stop();
+    }
+}
+
+#[test]
+fn refuses_other_methods_and_contents() {
+    let server = Server::start("unix", "\"/\" = \">> http://127.0.0.1:9/\"");
+    for (change, status, reason) in [
+        ("{}", 422, "missing field `upstream`"),
+        ("{\"upstream\": \"http://127.0.0.1:9/\"}", 422, "a `state`, a `weight` or both"),
+        ("{\"upstream\": \"x\", \"state\": \"gone\"}", 422, "unknown variant `gone`"),
+        ("{\"upstream\": \"x\", \"weight\": 0}", 422, "from 1 to 65535"),
+        ("{\"upstream\": \"x\", \"weight\": 65536}", 422, "from 1 to 65535"),
+        ("{\"upstream\": \"x\", \"wait\": 1}", 422, "unknown field `wait`"),
+        ("{\"upstream\": \"x\", \"weight\": 1}", 404, "known are http://127.0.0.1:9/"),
+        (
+            "{\"upstream\": \"http://127.0.0.1:9/\", \"prefix\": \"/x/\", \"weight\": 1}",
+            404,
+            "no such upstream",
+        ),
+    ] {
+        let response = server.change(change);
+        let text = String::from_utf8(response.body).unwrap();
+        assert!(response.status == status && text.contains(reason), "{change}: {text}");
+    }
+    assert_eq!(patch(server.unix(), "Host: a\r\n", "{}").status, 415);
+    assert_eq!(patch(server.unix(), JSON, &" ".repeat(8193)).status, 413);
+    for method in ["GET", "POST", "OPTIONS"] {
+        let mut client = server.unix();
+        client.send(format!("{method} /upstreams HTTP/1.1\r\n{JSON}Content-Length: 0\r\n\r\n"));
+        let response = client.response();
+        assert_eq!((response.status, response.header("allow")), (405, Some("PATCH")), "{method}");
+    }
+    assert_eq!(server.states(), "up*1");
+    server.server.stop();
+}
