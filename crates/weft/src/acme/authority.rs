@@ -1,20 +1,18 @@
-//! Requests to the authority, by the client of the proxy.
+//! Requests to the authority.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{Method, Request, Response, StatusCode};
+use http::header::{RETRY_AFTER, USER_AGENT};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
-use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use instant_acme::{BodyWrapper, BytesResponse, Error};
 use serde::Deserialize;
 use weft_proto::semantics::date::parse_http_date;
 
-use crate::apps::proxy::{OwnRequest, RemoteServer};
+use crate::acme::http_client::HttpClient;
 
 /// Maximum size of a response: certificate chains have some 10 KiB.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
@@ -22,50 +20,10 @@ const MAX_RESPONSE_BYTES: usize = 256 << 10;
 /// Time limit for a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for which the TLS configuration of a server is kept: the system's authorities may change.
-const SERVER_TIME: Duration = Duration::from_secs(3_600);
-
-/// Maximum number of servers that are kept. An authority has one or two.
-const MAX_SERVERS: usize = 16;
-
-/// Servers of authorities, which all clients share, because it takes long to read the certificate
-/// authorities of the system.
-#[derive(Default)]
-pub(super) struct AuthorityServers {
-    ca: Option<PathBuf>,
-    known: Mutex<HashMap<String, KnownServer>>,
-}
-
-struct KnownServer {
-    server: Arc<RemoteServer>,
-    since: Instant,
-}
-
-impl AuthorityServers {
-    pub(super) fn new(ca: Option<PathBuf>) -> AuthorityServers {
-        AuthorityServers { ca, known: Mutex::default() }
-    }
-
-    /// Returns the server for a URL without a path.
-    fn get(&self, url: &str, now: Instant) -> Result<Arc<RemoteServer>, String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, it| now.saturating_duration_since(it.since) < SERVER_TIME);
-        if let Some(known) = known.get(url) {
-            return Ok(known.server.clone());
-        }
-        if known.len() >= MAX_SERVERS {
-            known.clear();
-        }
-        let server = Arc::new(RemoteServer::new(url.parse()?, self.ca.as_deref())?);
-        known.insert(url.to_owned(), KnownServer { server: server.clone(), since: now });
-        Ok(server)
-    }
-}
-
 /// HTTP client of the ACME protocol.
 #[derive(Clone)]
 pub(super) struct AuthorityClient {
-    servers: Arc<AuthorityServers>,
+    client: Arc<dyn HttpClient>,
     timeout: Duration,
     retry_after: Arc<Mutex<Option<Duration>>>,
     issuer: Arc<Mutex<Option<String>>>,
@@ -73,9 +31,9 @@ pub(super) struct AuthorityClient {
 
 impl AuthorityClient {
     /// Creates a client whose requests end within `timeout`, and within 30 s.
-    pub(super) fn new(servers: Arc<AuthorityServers>, timeout: Duration) -> AuthorityClient {
+    pub(super) fn new(client: Arc<dyn HttpClient>, timeout: Duration) -> AuthorityClient {
         let timeout = timeout.min(TIMEOUT);
-        AuthorityClient { servers, timeout, retry_after: Arc::default(), issuer: Arc::default() }
+        AuthorityClient { client, timeout, retry_after: Arc::default(), issuer: Arc::default() }
     }
 
     /// Returns the delay that the authority required with its last error, if it did.
@@ -93,43 +51,34 @@ impl AuthorityClient {
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let server = head.uri.scheme().zip(head.uri.authority());
         let (scheme, authority) =
             server.ok_or_else(|| Error::Other(format!("{}: no absolute URL", head.uri).into()))?;
-        let url = format!("{scheme}://{authority}");
         // Without the path, which may differ for each order: lines with the same reason are summed up.
+        let url = format!("{scheme}://{authority}");
         let failed = |reason: String| Error::Other(format!("{url}: {reason}").into());
-        let server = self.servers.get(&url, Instant::now()).map_err(failed)?;
-        let body = whole(body).await;
-        let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
-        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = OwnRequest { method: &head.method, target, fields: &fields, body: &body };
-        let received =
-            server.send(&request, MAX_RESPONSE_BYTES, self.timeout).await.map_err(failed)?;
-        let mut response = Response::builder().status(received.head.status);
-        for (name, value) in received.head.headers.iter() {
-            response = response.header(name, value);
-        }
-        if let Some(issuer) = issuer(&received.body) {
+        head.headers.insert(USER_AGENT, HeaderValue::from_static("weft"));
+        let method = head.method.clone();
+        let request = Request::from_parts(head, whole(body).await);
+        let response = self.client.send(request, MAX_RESPONSE_BYTES, self.timeout).await;
+        let response = response.map_err(failed)?;
+        let status = response.status();
+        if let Some(issuer) = issuer(response.body()) {
             *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer);
         }
-        let status = received.head.status;
-        let refusal = refusal(&head.method, status, &received.body);
-        let response = response.body(BodyWrapper::from(received.body))?;
         if status.is_client_error() || status.is_server_error() {
             let delay = response.headers().get(RETRY_AFTER);
             self.set_retry_after(delay.and_then(|value| delay_of(value.as_bytes())));
         }
-        match refusal {
+        match refusal(&method, status, response.body()) {
             Some(reason) => Err(failed(reason)),
-            None => Ok(response.into()),
+            None => Ok(response.map(BodyWrapper::from).into()),
         }
     }
 }
 
-impl HttpClient for AuthorityClient {
+impl instant_acme::HttpClient for AuthorityClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -192,25 +141,6 @@ fn delay_of(value: &[u8]) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn servers_are_shared_for_an_hour_and_bounded() {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = folder.path().join("ca.pem");
-        let certified = rcgen::generate_simple_self_signed(Vec::new()).unwrap();
-        std::fs::write(&ca, certified.cert.pem()).unwrap();
-        let servers = AuthorityServers::new(Some(ca.clone()));
-        let (url, now) = ("https://a.example", Instant::now());
-        let first = servers.get(url, now).unwrap();
-        std::fs::remove_file(&ca).unwrap();
-        assert!(Arc::ptr_eq(&first, &servers.get(url, now + SERVER_TIME / 2).unwrap()));
-        assert!(servers.get(url, now + SERVER_TIME).is_err(), "the file is read again");
-        std::fs::write(&ca, certified.cert.pem()).unwrap();
-        for number in 0..3 * MAX_SERVERS {
-            servers.get(&format!("https://n{number}.example"), now).unwrap();
-        }
-        assert!(servers.known.lock().unwrap().len() <= MAX_SERVERS);
-    }
 
     #[test]
     fn unexpected_responses_have_a_reason() {

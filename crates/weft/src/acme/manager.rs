@@ -7,22 +7,23 @@ use std::time::{Duration, Instant, SystemTime};
 use instant_acme::{Account, Error};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use weft_proto::semantics::date::rfc3339;
 
-use super::client::{AuthorityClient, AuthorityServers};
-use super::demand::{obtain, renew_with_permission};
-use super::on_demand::{DemandLimits, DemandRequest};
-use super::order::{self, Failure, certificate_identifier};
-use super::registry::Origin;
-use super::renewal::retry_delay;
-use super::settings::{AcmePlan, Name};
-use super::sign_in::sign_in;
-use super::store::{NameState, Store, seconds};
-use super::stored::StoredCertificate;
-use super::{Acme, ChallengeKind};
-use crate::active_plan::PlanReceiver;
+use crate::acme::Shared;
+use crate::acme::authority::AuthorityClient;
+use crate::acme::demand::{obtain, renew_with_permission};
+use crate::acme::name::Name;
+use crate::acme::on_demand::{DemandLimits, DemandRequest};
+use crate::acme::order::{self, Failure, certificate_identifier};
+use crate::acme::registry::Origin;
+use crate::acme::renewal::retry_delay;
+use crate::acme::settings::{AcmeSettings, ChallengeKind};
+use crate::acme::sign_in::sign_in;
+use crate::acme::store::{NameState, Store, seconds};
+use crate::acme::stored::StoredCertificate;
 
 /// Maximum number of orders in progress.
 const MAX_ORDERS: usize = 8;
@@ -56,36 +57,38 @@ const MAX_ASK_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// The settings in effect.
 #[derive(Clone)]
-pub(super) struct ActivePlan {
-    pub(super) acme: Arc<AcmePlan>,
+pub(super) struct ActiveSettings {
+    pub(super) settings: Arc<AcmeSettings>,
     pub(super) store: Store,
     limits: Option<Arc<DemandLimits>>,
-    servers: Arc<AuthorityServers>,
 }
 
-/// Runs until the process exits.
+/// Receives the settings; `None`: nothing is ordered.
+pub(super) type SettingsReceiver = watch::Receiver<Option<Arc<AcmeSettings>>>;
+
+/// Runs until the sender of the settings is dropped.
 pub(super) fn run(
-    acme: Arc<Acme>,
-    plans: PlanReceiver,
+    acme: Arc<Shared>,
+    settings: SettingsReceiver,
     requests: UnboundedReceiver<DemandRequest>,
 ) {
     let manager = Manager {
         acme,
-        plan: None,
+        active: None,
         tasks: JoinSet::new(),
         in_progress: HashMap::new(),
         files_read_at: Instant::now(),
         latest: SystemTime::now(),
     };
     match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(manager.run(plans, requests)),
+        Ok(runtime) => runtime.block_on(manager.run(settings, requests)),
         Err(error) => log::error!("cannot start the event loop for certificates: {error}"),
     }
 }
 
 struct Manager {
-    acme: Arc<Acme>,
-    plan: Option<ActivePlan>,
+    acme: Arc<Shared>,
+    active: Option<ActiveSettings>,
     tasks: JoinSet<(Name, Result<(), String>)>,
     in_progress: HashMap<Name, InProgress>,
     files_read_at: Instant,
@@ -110,10 +113,10 @@ enum TaskKind {
 impl Manager {
     async fn run(
         mut self,
-        mut plans: PlanReceiver,
+        mut settings: SettingsReceiver,
         mut requests: UnboundedReceiver<DemandRequest>,
     ) {
-        self.set_plan(&mut plans);
+        self.set_settings(&mut settings);
         loop {
             let pause = self.start_due();
             tokio::select! {
@@ -123,8 +126,8 @@ impl Manager {
                     Err(_) => self.in_progress.clear(),
                 },
                 Some(request) = requests.recv() => self.demand(request),
-                changed = plans.changed() => match changed {
-                    Ok(()) => self.set_plan(&mut plans),
+                changed = settings.changed() => match changed {
+                    Ok(()) => self.set_settings(&mut settings),
                     Err(_) => return,
                 },
                 () = sleep(pause) => {}
@@ -133,29 +136,22 @@ impl Manager {
     }
 
     /// Uses the settings in effect, if there are any.
-    fn set_plan(&mut self, plans: &mut PlanReceiver) {
-        let active = plans.borrow_and_update().clone();
-        let acme = active.plan.tls.as_ref().and_then(|tls| tls.acme.clone());
-        let on_demand = acme.as_ref().and_then(|plan| plan.on_demand.clone());
-        self.acme.on_demand.set_plan(on_demand.clone());
-        let former = self.plan.take().and_then(|plan| plan.limits);
-        let plan = acme.map(|acme| {
-            let store = Store::new(acme.state.as_deref())?;
-            let limits = match (former, on_demand) {
-                (_, None) => None,
-                (Some(former), Some(plan)) if *former.plan == *plan => Some(former),
-                (_, Some(plan)) => Some(Arc::new(DemandLimits::new(plan)?)),
-            };
-            let servers = Arc::new(AuthorityServers::new(acme.ca.clone()));
-            Ok::<_, String>(ActivePlan { acme: Arc::new(acme), store, limits, servers })
-        });
-        self.plan = plan.transpose().unwrap_or_else(|reason| {
-            log::error!("no certificates are ordered: {reason}");
-            None
-        });
-        if let Some(ActivePlan { acme, store, .. }) = &self.plan {
-            self.acme.registry.add(store, &acme.names);
-            self.retain_planned();
+    fn set_settings(&mut self, settings: &mut SettingsReceiver) {
+        let settings = settings.borrow_and_update().clone();
+        let on_demand = settings.as_ref().and_then(|it| it.on_demand.clone());
+        self.acme.on_demand.set_settings(on_demand.clone());
+        let former = self.active.take().and_then(|active| active.limits);
+        let limits = on_demand.map(|it| Arc::new(DemandLimits::new(it, former.as_deref())));
+        let Some(settings) = settings else { return };
+        let store = Store(settings.store.clone());
+        self.acme.registry.add(&store, &settings.names);
+        self.active = Some(ActiveSettings { settings, store, limits });
+        self.retain_planned();
+        self.read_changed();
+    }
+
+    fn read_changed(&mut self) {
+        if let Some(ActiveSettings { store, .. }) = &self.active {
             self.acme.registry.read_changed(store);
             self.files_read_at = Instant::now();
         }
@@ -163,10 +159,10 @@ impl Manager {
 
     /// Removes the names that are not ordered any more.
     fn retain_planned(&self) {
-        if let Some(ActivePlan { acme, limits, .. }) = &self.plan {
+        if let Some(ActiveSettings { settings, limits, .. }) = &self.active {
             let may_permit =
-                |name: &Name| limits.as_ref().is_some_and(|it| it.plan.may_permit(name));
-            self.acme.registry.retain(&acme.names, may_permit);
+                |name: &Name| limits.as_ref().is_some_and(|it| it.settings.may_permit(name));
+            self.acme.registry.retain(&settings.names, may_permit);
         }
     }
 
@@ -174,31 +170,30 @@ impl Manager {
     /// be so for others.
     fn start_due(&mut self) -> Duration {
         let sums_at = self.acme.failures.log_sums(Instant::now());
-        let Some(plan) = &self.plan else { return FILE_INTERVAL };
+        if self.files_read_at.elapsed() >= FILE_INTERVAL {
+            self.read_changed();
+        }
+        let Some(active) = &self.active else { return FILE_INTERVAL };
         let registry = &self.acme.registry;
         if SystemTime::now() + MAX_SET_BACK < self.latest {
             // What is due depends on the time of day at which the files were read.
-            registry.read_all(&plan.store);
+            registry.read_all(&active.store);
             self.latest = SystemTime::now();
         }
         self.latest = self.latest.max(SystemTime::now());
-        if self.files_read_at.elapsed() >= FILE_INTERVAL {
-            registry.read_changed(&plan.store);
-            self.files_read_at = Instant::now();
-        }
         let scheduled = self.in_progress.values().filter(|it| it.kind == TaskKind::Scheduled);
         let (now, free) = (SystemTime::now(), MAX_ORDERS.saturating_sub(scheduled.count()));
         let (due, next) = registry.due(now, free, |name| !self.in_progress.contains_key(name));
         for name in due {
-            let (acme, plan, task_name) = (self.acme.clone(), plan.clone(), name.clone());
+            let (acme, active, task_name) = (self.acme.clone(), active.clone(), name.clone());
             self.tasks.spawn(async move {
-                match (&plan.limits, acme.registry.find(&task_name)) {
+                match (&active.limits, acme.registry.find(&task_name)) {
                     (Some(limits), Some((Origin::OnDemand, _))) => {
-                        renew_with_permission(&acme, &plan, limits, &task_name).await;
+                        renew_with_permission(&acme, &active, limits, &task_name).await;
                     }
                     _ => {
-                        renew(&acme, &plan, &task_name).await;
-                        acme.registry.read(&plan.store, &task_name, Origin::Configured);
+                        renew(&acme, &active, &task_name).await;
+                        acme.registry.read(&active.store, &task_name, Origin::Configured);
                     }
                 }
                 (task_name, Ok(()))
@@ -218,8 +213,8 @@ impl Manager {
             in_progress.requests.retain(|request| !request.reply.is_closed());
             return in_progress.requests.push(request);
         }
-        let plan = self.plan.as_ref();
-        let Some((plan, limits)) = plan.and_then(|it| Some((it.clone(), it.limits.clone()?)))
+        let active = self.active.as_ref();
+        let Some((active, limits)) = active.and_then(|it| Some((it.clone(), it.limits.clone()?)))
         else {
             return drop(request.reply.send(Ok(())));
         };
@@ -227,7 +222,7 @@ impl Manager {
         let in_progress = InProgress { kind: TaskKind::OnDemand, requests: vec![request] };
         self.in_progress.insert(name.clone(), in_progress);
         self.tasks.spawn(async move {
-            let obtained = obtain(&acme, &plan, &limits, &name).await;
+            let obtained = obtain(&acme, &active, &limits, &name).await;
             (name, obtained)
         });
     }
@@ -244,43 +239,43 @@ impl Manager {
 }
 
 /// Orders or renews the certificate of a name if it is due, unless another process does.
-pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
-    let ActivePlan { acme: plan, store, servers, .. } = plan;
-    let lock = match store.create(plan.allows_ephemeral_state) {
-        Ok(()) => store.lock(name).map_err(|error| format!("cannot lock its files: {error}")),
-        Err(reason) => Err(reason),
-    };
-    let _lock = match lock {
-        Ok(Some(lock)) => lock,
+pub(super) async fn renew(acme: &Shared, active: &ActiveSettings, name: &Name) {
+    let ActiveSettings { settings, store, .. } = active;
+    let lease = store.lease(name).and_then(|lease| match lease {
+        // Another process may have renewed it since.
+        Some(lease) => Ok(Some((lease, StoredCertificate::read(store, name)?))),
+        None => Ok(None),
+    });
+    let (_lease, current) = match lease {
+        Ok(Some(acquired)) => acquired,
         Ok(None) => return sleep(Duration::from_secs(1)).await,
-        Err(reason) => {
+        Err(error) => {
+            let reason = error.to_string();
             let line = format!("no certificate for {name}: {reason}");
             acme.failures.report(name, &reason, Instant::now(), &line);
             return sleep(STORE_RETRY).await;
         }
     };
-    // Another process may have renewed it since.
-    let current = StoredCertificate::read(store, name);
     let now = SystemTime::now();
     if current.due(now) > now {
         return;
     }
-    let client = AuthorityClient::new(servers.clone(), plan.order_timeout);
-    let attempt = Attempt::new(plan, name, current.state.failures);
+    let client = AuthorityClient::new(settings.client.clone(), settings.order_timeout);
+    let attempt = Attempt::new(settings, name, current.state.failures);
     let run = async {
         let mut result = Err(Failure::BadNonce);
         for _ in 0..MAX_NONCE_FAILURES {
-            result = attempt.run(acme, plan, store, name, &current, &client).await;
+            result = attempt.run(acme, settings, store, name, &current, &client).await;
             if result != Err(Failure::BadNonce) {
                 break;
             }
         }
         result
     };
-    let renewed = timeout(plan.order_timeout, run).await;
+    let renewed = timeout(settings.order_timeout, run).await;
     let state = match renewed.unwrap_or_else(|_| Err("timed out".to_owned().into())) {
         Ok(state) => state,
-        Err(reason) => attempt.failed(acme, plan, name, current, &reason, &client),
+        Err(reason) => attempt.failed(acme, settings, name, current, &reason, &client),
     };
     if let Err(error) = store.write_state(name, &state) {
         log::error!("cannot store the state of the certificate for {name}: {error}");
@@ -289,15 +284,15 @@ pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
 }
 
 /// The authority and the validation of an attempt. After each failure the next ones are tried.
-struct Attempt<'p> {
-    directory: &'p str,
+struct Attempt<'s> {
+    directory: &'s str,
     kind: ChallengeKind,
 }
 
-impl<'p> Attempt<'p> {
-    fn new(plan: &'p AcmePlan, name: &Name, failures: u32) -> Attempt<'p> {
+impl<'s> Attempt<'s> {
+    fn new(settings: &'s AcmeSettings, name: &Name, failures: u32) -> Attempt<'s> {
         let failures = failures as usize;
-        let (directories, kinds) = (&plan.directories, plan.challenges_for(name));
+        let (directories, kinds) = (&settings.directories, settings.challenges_for(name));
         Attempt {
             directory: &directories[failures % directories.len()],
             kind: kinds[failures / directories.len() % kinds.len()],
@@ -307,28 +302,31 @@ impl<'p> Attempt<'p> {
     /// Returns the new state.
     async fn run(
         &self,
-        acme: &Acme,
-        plan: &AcmePlan,
+        acme: &Shared,
+        settings: &AcmeSettings,
         store: &Store,
         name: &Name,
         current: &StoredCertificate,
         client: &AuthorityClient,
     ) -> Result<NameState, Failure> {
-        let account = sign_in(&acme.failed_sign_ins, store, plan, self.directory, client).await?;
+        let account =
+            sign_in(&acme.failed_sign_ins, store, settings, self.directory, client).await?;
         if let Some(der) = &current.der
             && current.renewal() > SystemTime::now()
         {
             return Ok(ask_for_window(&account, der).await);
         }
-        if let Some(staging) = plan.staging.as_ref().filter(|_| current.state.failures > 0) {
-            self.rehearse(acme, plan, store, name, staging, client).await?;
+        if let Some(staging) = settings.staging.as_ref().filter(|_| current.state.failures > 0) {
+            self.rehearse(acme, settings, store, name, staging, client).await?;
         }
         let replaced = current.der.as_deref();
-        let pem = order::order(&account, plan, name, self.kind, replaced, &acme.challenges, client)
-            .await?;
+        let pem =
+            order::order(&account, settings, name, self.kind, replaced, &acme.challenges, client)
+                .await?;
         let written = store.write_certificate(name, &pem);
         written.map_err(|error| format!("cannot store it: {error}"))?;
-        let renewed = StoredCertificate::read(store, name);
+        let read = || StoredCertificate::read(store, name).map_err(|error| error.to_string());
+        let renewed = read()?;
         let der = renewed.der.as_deref().ok_or_else(|| {
             Failure::Other("the authority's response is no certificate".to_owned())
         })?;
@@ -336,8 +334,7 @@ impl<'p> Attempt<'p> {
         // The authority may want a new certificate to be renewed at once, again and again.
         let pause = renewed.lifetime.map_or(MAX_PAUSE, |it| it.length() / 4).min(MAX_PAUSE);
         state.retry_at = seconds(SystemTime::now() + pause);
-        let renewed =
-            StoredCertificate { state: state.clone(), ..StoredCertificate::read(store, name) };
+        let renewed = StoredCertificate { state: state.clone(), ..read()? };
         log::info!(
             "the certificate for {name} was issued by {}, until {}; it will be renewed at {}",
             self.directory,
@@ -351,16 +348,16 @@ impl<'p> Attempt<'p> {
     /// of the other authority.
     async fn rehearse(
         &self,
-        acme: &Acme,
-        plan: &AcmePlan,
+        acme: &Shared,
+        settings: &AcmeSettings,
         store: &Store,
         name: &Name,
         staging: &str,
         client: &AuthorityClient,
     ) -> Result<(), Failure> {
         let rehearsal = async {
-            let account = sign_in(&acme.failed_sign_ins, store, plan, staging, client).await?;
-            order::order(&account, plan, name, self.kind, None, &acme.challenges, client).await
+            let account = sign_in(&acme.failed_sign_ins, store, settings, staging, client).await?;
+            order::order(&account, settings, name, self.kind, None, &acme.challenges, client).await
         };
         match rehearsal.await {
             Ok(_) => Ok(()),
@@ -372,15 +369,15 @@ impl<'p> Attempt<'p> {
     /// Logs a failure, and returns the new state.
     fn failed(
         &self,
-        acme: &Acme,
-        plan: &AcmePlan,
+        acme: &Shared,
+        settings: &AcmeSettings,
         name: &Name,
         current: StoredCertificate,
         reason: &Failure,
         client: &AuthorityClient,
     ) -> NameState {
         let failures = current.state.failures.saturating_add(1);
-        let delay = retry_delay(plan.retry_delay, failures, current.jitter);
+        let delay = retry_delay(settings.retry_delay, failures, current.jitter);
         let required = client.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
         let delay = delay.max(required);
         let (directory, kind) = (self.directory, self.kind.name());

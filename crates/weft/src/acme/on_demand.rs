@@ -4,20 +4,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::ready;
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
-use weft::Method;
-use weft::tls::{IdentitySource, ObtainIdentity};
 
-use super::settings::Name;
-use crate::apps::proxy::{OwnRequest, RemoteServer};
-use crate::config::{AuthUrl, Rate};
+use crate::acme::name::{Name, NamePattern};
+use crate::net::tls::{IdentitySource, ObtainIdentity};
 
 /// Maximum number of handshakes that wait for a certificate.
 const MAX_WAITING: usize = 1_024;
@@ -28,93 +25,106 @@ const MAX_QUESTIONS: usize = 16;
 /// Maximum number of orders on demand in progress.
 const MAX_ORDERS: usize = 4;
 
-/// Maximum size of the response to a question, whose status counts.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
-
 /// Time for which a name stays refused, and the number of names that are known to be.
 const REFUSAL_TIME: Duration = Duration::from_secs(60);
 const MAX_REFUSED: usize = 4_096;
 
-/// Validated settings of certificates on demand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OnDemandPlan {
+/// Certificates that are ordered when a client sends a name in its handshake, which waits. Nothing is
+/// ordered without permission. At most 1,024 handshakes wait, and 4 orders on demand are in progress.
+#[derive(Clone, Debug)]
+pub struct OnDemandSettings {
     /// Names that are permitted.
-    pub(crate) patterns: Vec<NamePattern>,
-    /// Resource that is asked about all other names.
-    pub(crate) ask: Option<AuthUrl>,
-    /// Certificate authorities of that resource; `None`: those of the system.
-    pub(crate) ask_ca: Option<PathBuf>,
-    /// Maximum rate of orders.
-    pub(crate) rate: Rate,
-    /// Maximum number of names with files in the store.
-    pub(crate) max_names: usize,
-    /// Time for which a handshake waits.
-    pub(crate) timeout: Duration,
+    ///
+    /// Default empty.
+    pub patterns: Vec<NamePattern>,
+
+    /// Decides about all other names.
+    ///
+    /// Default `None`: they are refused.
+    pub permission: Option<Arc<dyn OrderPermission>>,
+
+    /// Maximum number of orders that begin within a time.
+    ///
+    /// Default 10 in a minute.
+    pub rate: OrderRate,
+
+    /// Maximum number of names in the store, apart from [`AcmeSettings::names`](super::AcmeSettings).
+    /// If there are more, those without a valid certificate are removed.
+    ///
+    /// Default 1,000.
+    pub max_names: usize,
+
+    /// Time for which a handshake waits, and a question about a name. A handshake also ends after
+    /// [`head_timeout`](crate::Settings::head_timeout).
+    ///
+    /// Default 10 s.
+    pub timeout: Duration,
 }
 
-/// A name, or `*.example.org` for all of its subdomains, in lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamePattern(String);
+/// Decides for which names certificates are ordered on demand.
+pub trait OrderPermission: fmt::Debug + Send + Sync + 'static {
+    /// Returns true if a certificate for `name` may be ordered or renewed. Otherwise the name stays
+    /// refused for a minute. At most 16 of these futures are in progress.
+    ///
+    /// An error, which is the reason, fails the handshake.
+    fn is_permitted<'a>(&'a self, name: &'a Name) -> Permission<'a>;
+}
 
-impl OnDemandPlan {
+/// Future of [`OrderPermission::is_permitted`].
+pub type Permission<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
+
+/// Maximum number of orders that begin within a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderRate {
+    /// Number of orders.
+    pub orders: NonZeroU32,
+    /// Time in which they begin.
+    pub period: Duration,
+}
+
+impl Default for OnDemandSettings {
+    fn default() -> OnDemandSettings {
+        let orders = NonZeroU32::new(10).expect("it is not zero");
+        OnDemandSettings {
+            patterns: Vec::new(),
+            permission: None,
+            rate: OrderRate { orders, period: Duration::from_secs(60) },
+            max_names: 1_000,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Shows the rate as `10/m`, or as `10 in 5 s`.
+impl fmt::Display for OrderRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let orders = self.orders;
+        match self.period.as_secs_f64() {
+            1.0 => write!(f, "{orders}/s"),
+            60.0 => write!(f, "{orders}/m"),
+            3_600.0 => write!(f, "{orders}/h"),
+            seconds => write!(f, "{orders} in {seconds} s"),
+        }
+    }
+}
+
+impl OnDemandSettings {
     fn has_pattern_for(&self, name: &Name) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(name.as_str()))
     }
 
-    /// Returns true if the names that a wildcard stands for may be ordered one by one.
-    pub(crate) fn covers(&self, wildcard: &str) -> bool {
-        self.ask.is_some() || self.patterns.iter().any(|pattern| pattern.matches(wildcard))
-    }
-
     /// Returns false for names that will get no permission.
     pub(super) fn may_permit(&self, name: &Name) -> bool {
-        self.ask.is_some() || self.has_pattern_for(name)
-    }
-}
-
-impl NamePattern {
-    fn matches(&self, name: &str) -> bool {
-        match self.0.strip_prefix('*') {
-            Some(suffix) => name.len() > suffix.len() && name.ends_with(suffix),
-            None => name == self.0,
-        }
-    }
-}
-
-impl FromStr for NamePattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<NamePattern, String> {
-        let text = text.to_ascii_lowercase();
-        let name = text.strip_prefix("*.").unwrap_or(&text);
-        if name == "*" {
-            let all = "all names cannot be permitted by a pattern: set `on_demand_ask`";
-            return Err(all.to_owned());
-        }
-        match name.parse::<Name>() {
-            Ok(name) if name.ip().is_none() && !name.as_str().contains('*') => {
-                Ok(NamePattern(text))
-            }
-            Ok(name) if name.ip().is_some() => {
-                Err("clients that connect to an address send no name".to_owned())
-            }
-            _ => Err("expected a name, or *.example.org for its subdomains".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.permission.is_some() || self.has_pattern_for(name)
     }
 }
 
 /// Passes the requests of handshakes to the manager. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct OnDemand(Arc<Shared>);
+pub(super) struct OnDemand(Arc<Shared>);
 
 struct Shared {
-    plan: Mutex<Option<Arc<OnDemandPlan>>>,
+    settings: Mutex<Option<Arc<OnDemandSettings>>>,
     waiting: Arc<Semaphore>,
     /// Bounded by the permits of the requests.
     requests: UnboundedSender<DemandRequest>,
@@ -129,22 +139,22 @@ pub(super) struct DemandRequest {
 
 impl OnDemand {
     pub(super) fn new(
-        plan: Option<Arc<OnDemandPlan>>,
+        settings: Option<Arc<OnDemandSettings>>,
     ) -> (OnDemand, UnboundedReceiver<DemandRequest>) {
         let (requests, receiver) = unbounded_channel();
         let waiting = Arc::new(Semaphore::new(MAX_WAITING));
-        (OnDemand(Arc::new(Shared { plan: Mutex::new(plan), waiting, requests })), receiver)
+        (OnDemand(Arc::new(Shared { settings: Mutex::new(settings), waiting, requests })), receiver)
     }
 
-    pub(super) fn set_plan(&self, plan: Option<Arc<OnDemandPlan>>) {
-        *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    pub(super) fn set_settings(&self, settings: Option<Arc<OnDemandSettings>>) {
+        *self.0.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 }
 
 impl IdentitySource for OnDemand {
     fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
-        let plan = self.0.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let name: Name = name.parse().ok().filter(|name| plan.may_permit(name))?;
+        let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let name: Name = name.parse().ok().filter(|name| settings.may_permit(name))?;
         if name.ip().is_some() || name.as_str().contains('*') {
             return None;
         }
@@ -158,7 +168,7 @@ impl IdentitySource for OnDemand {
         // Fails only if the manager has ended, and then there is no reply.
         let _ = self.0.requests.send(request);
         Some(Box::pin(async move {
-            let result = match timeout(plan.timeout, received).await {
+            let result = match timeout(settings.timeout, received).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err("its order was aborted".to_owned()),
                 Err(_) => Err("its order has not ended within `on_demand_timeout`".to_owned()),
@@ -170,61 +180,58 @@ impl IdentitySource for OnDemand {
 
 /// Permission, rate and slots of orders on demand.
 pub(super) struct DemandLimits {
-    pub(super) plan: Arc<OnDemandPlan>,
-    server: Option<RemoteServer>,
-    questions: Semaphore,
-    orders: Semaphore,
-    state: Mutex<LimitState>,
+    pub(super) settings: Arc<OnDemandSettings>,
+    state: Arc<LimitState>,
+    /// Times at which names were refused.
+    refused: Mutex<HashMap<Name, Instant>>,
 }
 
-#[derive(Default)]
+/// State that other settings keep.
 struct LimitState {
+    questions: Semaphore,
+    orders: Semaphore,
     /// Times of the orders in the last period.
-    orders: VecDeque<Instant>,
-    /// Times at which names were refused.
-    refused: HashMap<Name, Instant>,
+    began: Mutex<VecDeque<Instant>>,
 }
 
 impl DemandLimits {
-    /// # Errors
-    /// If the URL needs certificate authorities, and they cannot be read.
-    pub(super) fn new(plan: Arc<OnDemandPlan>) -> Result<DemandLimits, String> {
-        let ca = plan.ask_ca.as_deref();
-        let server = plan.ask.as_ref().map(|url| RemoteServer::new(url.upstream.clone(), ca));
-        Ok(DemandLimits {
-            server: server.transpose()?,
-            plan,
-            questions: Semaphore::new(MAX_QUESTIONS),
-            orders: Semaphore::new(MAX_ORDERS),
-            state: Mutex::default(),
-        })
+    /// Creates limits that count the orders of `former` limits, too.
+    pub(super) fn new(
+        settings: Arc<OnDemandSettings>,
+        former: Option<&DemandLimits>,
+    ) -> DemandLimits {
+        let state = former.map_or_else(
+            || {
+                let (questions, orders) =
+                    (Semaphore::new(MAX_QUESTIONS), Semaphore::new(MAX_ORDERS));
+                Arc::new(LimitState { questions, orders, began: Mutex::default() })
+            },
+            |former| former.state.clone(),
+        );
+        DemandLimits { settings, state, refused: Mutex::default() }
     }
 
     /// Returns true if a certificate for the name may be ordered.
     ///
     /// # Errors
-    /// If the resource that is asked about it does not respond.
+    /// If the permission cannot be determined.
     pub(super) async fn is_permitted(&self, name: &Name) -> Result<bool, String> {
-        if self.plan.has_pattern_for(name) {
+        if self.settings.has_pattern_for(name) {
             return Ok(true);
         }
-        let (Some(server), Some(url)) = (&self.server, &self.plan.ask) else { return Ok(false) };
+        let Some(permission) = &self.settings.permission else { return Ok(false) };
         if self.is_refused(name, Instant::now()) {
             return Ok(false);
         }
-        let _permit = self.questions.acquire().await;
-        let separator = if url.target.contains('?') { '&' } else { '?' };
-        let target = format!("{}{separator}domain={name}", url.target);
-        let request = OwnRequest { method: &Method::GET, target: &target, fields: &[], body: b"" };
-        let answer = server.send(&request, MAX_ANSWER_BYTES, self.plan.timeout).await;
-        let status = answer.map_err(|reason| format!("cannot ask {url}: {reason}"))?.head.status;
-        if status.is_server_error() {
-            return Err(format!("cannot ask {url}: the status is {status}"));
-        }
-        if !status.is_success() {
+        let _permit = self.state.questions.acquire().await;
+        let is_permitted = timeout(self.settings.timeout, permission.is_permitted(name)).await;
+        let is_permitted = is_permitted.unwrap_or_else(|_| {
+            Err(format!("the permission was not determined within {:?}", self.settings.timeout))
+        })?;
+        if !is_permitted {
             self.refuse(name.clone(), Instant::now());
         }
-        Ok(status.is_success())
+        Ok(is_permitted)
     }
 
     /// Takes a place in the rate.
@@ -232,35 +239,33 @@ impl DemandLimits {
     /// # Errors
     /// If it is used up.
     pub(super) fn take(&self, now: Instant) -> Result<(), String> {
-        let Rate { requests, period } = self.plan.rate;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let OrderRate { orders, period } = self.settings.rate;
+        let mut began = self.state.began.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |at: &Instant| now.saturating_duration_since(*at) >= period;
-        while state.orders.front().is_some_and(is_over) {
-            state.orders.pop_front();
+        while began.front().is_some_and(is_over) {
+            began.pop_front();
         }
-        if state.orders.len() >= requests.get() as usize {
-            return Err(format!(
-                "the rate of orders, {} (`on_demand_rate`), is used up",
-                self.plan.rate
-            ));
+        if began.len() >= orders.get() as usize {
+            let rate = self.settings.rate;
+            return Err(format!("the rate of orders, {rate} (`on_demand_rate`), is used up"));
         }
-        state.orders.push_back(now);
+        began.push_back(now);
         Ok(())
     }
 
     /// Waits until fewer than the maximum number of orders are in progress.
     pub(super) async fn slot(&self) -> SemaphorePermit<'_> {
-        self.orders.acquire().await.expect("the semaphore is never closed")
+        self.state.orders.acquire().await.expect("the semaphore is never closed")
     }
 
     fn is_refused(&self, name: &Name, now: Instant) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = state.refused.get(name);
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = refused.get(name);
         at.is_some_and(|at| now.saturating_duration_since(*at) < REFUSAL_TIME)
     }
 
     fn refuse(&self, name: Name, now: Instant) {
-        let refused = &mut self.state.lock().unwrap_or_else(PoisonError::into_inner).refused;
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() >= MAX_REFUSED {
             refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSAL_TIME);
         }
@@ -274,40 +279,19 @@ impl DemandLimits {
 mod tests {
     use super::*;
 
-    fn limits(rate: &str) -> DemandLimits {
-        let plan = OnDemandPlan {
+    fn limits() -> DemandLimits {
+        let orders = NonZeroU32::new(2).unwrap();
+        let settings = OnDemandSettings {
             patterns: vec!["*.example.org".parse().unwrap()],
-            ask: None,
-            ask_ca: None,
-            rate: rate.parse().unwrap(),
-            max_names: 10,
-            timeout: Duration::from_secs(1),
+            rate: OrderRate { orders, period: Duration::from_secs(60) },
+            ..OnDemandSettings::default()
         };
-        DemandLimits::new(Arc::new(plan)).unwrap()
-    }
-
-    #[test]
-    fn patterns_match_a_name_or_its_subdomains() {
-        for (pattern, name, expected) in [
-            ("example.org", "example.org", true),
-            ("Example.org", "example.org", true),
-            ("example.org", "a.example.org", false),
-            ("*.example.org", "a.example.org", true),
-            ("*.example.org", "a.b.example.org", true),
-            ("*.example.org", "example.org", false),
-            ("*.example.org", "badexample.org", false),
-        ] {
-            let parsed: NamePattern = pattern.parse().unwrap();
-            assert_eq!(parsed.matches(name), expected, "{pattern} {name}");
-        }
-        for invalid in ["*", "", "*.", "a.*.b", "*example.org", "192.0.2.1", "*.192.0.2.1", "a/b"] {
-            assert!(invalid.parse::<NamePattern>().is_err(), "{invalid}");
-        }
+        DemandLimits::new(Arc::new(settings), None)
     }
 
     #[test]
     fn orders_have_a_rate() {
-        let (limits, start) = (limits("2/m"), Instant::now());
+        let (limits, start) = (limits(), Instant::now());
         for (second, is_taken) in
             [(0, true), (10, true), (10, false), (59, false), (60, true), (69, false), (70, true)]
         {
@@ -317,8 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn other_settings_count_the_orders_of_the_former_ones() {
+        let (first, start) = (limits(), Instant::now());
+        first.take(start).unwrap();
+        let second = DemandLimits::new(first.settings.clone(), Some(&first));
+        second.take(start).unwrap();
+        assert!(first.take(start).is_err());
+        assert!(second.take(start).is_err());
+    }
+
+    #[test]
     fn refused_names_are_bounded_and_expire() {
-        let (limits, start) = (limits("2/m"), Instant::now());
+        let (limits, start) = (limits(), Instant::now());
         let name = |number: usize| format!("a{number}.example").parse::<Name>().unwrap();
         for number in 0..=MAX_REFUSED {
             limits.refuse(name(number), start);
@@ -328,12 +322,12 @@ mod tests {
         let later = start + REFUSAL_TIME;
         assert!(!limits.is_refused(&name(0), later));
         limits.refuse(name(0), later);
-        assert_eq!(limits.state.lock().unwrap().refused.len(), 1);
+        assert_eq!(limits.refused.lock().unwrap().len(), 1);
     }
 
     #[test]
     fn handshakes_that_wait_are_bounded() {
-        let (source, receiver) = OnDemand::new(Some(limits("2/m").plan));
+        let (source, receiver) = OnDemand::new(Some(limits().settings));
         assert!(source.obtain("a.example").is_none());
         assert!(source.obtain("*.example.org").is_none());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
