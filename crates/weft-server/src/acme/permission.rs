@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft::Method;
-use weft::acme::{Name, OrderPermission, Permission};
+use weft::acme::{Name, OrderPermission, PermissionFuture};
 
 use crate::apps::proxy::{OwnRequest, RemoteServer};
 use crate::config::AuthUrl;
@@ -47,7 +47,7 @@ impl AskedPermission {
 }
 
 impl OrderPermission for AskedPermission {
-    fn is_permitted<'a>(&'a self, name: &'a Name) -> Permission<'a> {
+    fn is_permitted<'a>(&'a self, name: &'a Name) -> PermissionFuture<'a> {
         Box::pin(self.ask(name))
     }
 }

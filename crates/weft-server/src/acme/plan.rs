@@ -83,7 +83,6 @@ impl AcmePlan {
             let provider = Arc::new(method);
             DnsSettings { provider, delay }
         });
-        let on_demand = self.on_demand.as_ref().map(OnDemandPlan::settings).transpose()?;
         Ok(AcmeSettings {
             names: self.names.clone(),
             directories: self.directories.clone(),
@@ -95,7 +94,7 @@ impl AcmePlan {
             challenges: self.challenges.clone(),
             dns,
             profile: self.profile.clone(),
-            on_demand: on_demand.map(Arc::new),
+            on_demand: self.on_demand.as_ref().map(OnDemandPlan::settings).transpose()?,
             retry_delay: self.retry_delay,
             order_timeout: self.order_timeout,
         })

@@ -6,7 +6,8 @@ use tokio::time::timeout;
 use weft_proto::semantics::date::rfc3339;
 
 use crate::acme::Shared;
-use crate::acme::manager::{ActiveSettings, renew};
+use crate::acme::attempt::renew;
+use crate::acme::manager::ActiveSettings;
 use crate::acme::name::Name;
 use crate::acme::on_demand::DemandLimits;
 use crate::acme::registry::Origin;

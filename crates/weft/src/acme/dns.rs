@@ -26,14 +26,14 @@ pub trait DnsProvider: fmt::Debug + Send + Sync + 'static {
     ///
     /// Errors are the reason. The future is dropped after
     /// [`order_timeout`](super::AcmeSettings::order_timeout).
-    fn add<'a>(&'a self, record: &'a TxtRecord) -> DnsChange<'a>;
+    fn add<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a>;
 
     /// Removes a record, after the validation.
-    fn remove<'a>(&'a self, record: &'a TxtRecord) -> DnsChange<'a>;
+    fn remove<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a>;
 }
 
 /// Future of a change by a [`DnsProvider`].
-pub type DnsChange<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+pub type DnsFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// TXT record of a validation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,10 +22,11 @@
 //! same store share its certificates, and one of them orders a name.
 
 // One task in a thread of its own, the `manager`, decides when a certificate is due (`renewal`), and
-// runs the orders (`order`). A handshake with a name without certificate may wait for one on demand
+// runs the orders (`attempt`, `order`). A handshake with a name without certificate may wait for one on demand
 // (`on_demand`, `demand`). The authority's validations are answered from `challenges` by the application
 // and by TLS.
 mod accounts; // revocation, and new keys of accounts
+mod attempt; // one attempt to renew a certificate
 mod authority; // requests to the authority
 mod certificate_store; // the trait of stores
 mod challenges; // responses to the authority's validations
@@ -55,12 +56,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 pub use self::certificate_store::{CertificateStore, Lease, Version};
-pub use self::dns::{DnsChange, DnsProvider, DnsSettings, TxtRecord};
+pub use self::dns::{DnsFuture, DnsProvider, DnsSettings, TxtRecord};
 pub use self::file_store::FileStore;
 pub use self::http_client::{HttpClient, ResponseFuture};
 pub use self::https_server::HttpsServer;
 pub use self::name::{Name, NamePattern};
-pub use self::on_demand::{OnDemandSettings, OrderPermission, OrderRate, Permission};
+pub use self::on_demand::{OnDemandSettings, OrderPermission, OrderRate, PermissionFuture};
 pub use self::registry::CertificateInfo;
 pub use self::settings::{
     AcmeSettings, ChallengeKind, ExternalAccount, LETS_ENCRYPT, LETS_ENCRYPT_STAGING,
@@ -132,7 +133,7 @@ impl Acme {
     /// Creates the state without certificates. Nothing is ordered yet, but handshakes wait for
     /// certificates on demand, if `settings` have them.
     pub fn new(settings: &AcmeSettings) -> Acme {
-        let (on_demand, requests) = OnDemand::new(settings.on_demand.clone());
+        let (on_demand, requests) = OnDemand::new(settings.on_demand.clone().map(Arc::new));
         let shared = Shared {
             challenges: Challenges::default(),
             registry: Registry::new(NamedIdentities::with_source(on_demand.clone())),

@@ -67,11 +67,11 @@ pub trait OrderPermission: fmt::Debug + Send + Sync + 'static {
     /// refused for a minute. At most 16 of these futures are in progress.
     ///
     /// An error, which is the reason, fails the handshake.
-    fn is_permitted<'a>(&'a self, name: &'a Name) -> Permission<'a>;
+    fn is_permitted<'a>(&'a self, name: &'a Name) -> PermissionFuture<'a>;
 }
 
 /// Future of [`OrderPermission::is_permitted`].
-pub type Permission<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
+pub type PermissionFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
 
 /// Maximum number of orders that begin within a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl IdentitySource for OnDemand {
     }
 }
 
-/// Permission, rate and slots of orders on demand.
+/// PermissionFuture, rate and slots of orders on demand.
 pub(super) struct DemandLimits {
     pub(super) settings: Arc<OnDemandSettings>,
     state: Arc<LimitState>,

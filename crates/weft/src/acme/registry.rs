@@ -204,7 +204,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::acme::FileStore;
+    use crate::acme::certificate_store::{CertificateStore, Lease, Version};
+    use crate::acme::file_store::FileStore;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -234,6 +235,68 @@ mod tests {
         assert_eq!(failures(), 3, "the files have not changed");
         registry.retain(&[], |_| true);
         assert_eq!(registry.all(), []);
+    }
+
+    /// A store without an entry at times, and at others without an answer.
+    #[derive(Debug, Default)]
+    struct FailingStore {
+        certificate: Mutex<Option<Vec<u8>>>,
+        is_failing: AtomicBool,
+    }
+
+    impl CertificateStore for FailingStore {
+        fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+            match self.is_failing.load(Relaxed) {
+                true => Err(io::ErrorKind::TimedOut.into()),
+                false if key.ends_with(".pem") => Ok(self.certificate.lock().unwrap().clone()),
+                false => Ok(None),
+            }
+        }
+
+        fn version(&self, key: &str) -> io::Result<Option<Version>> {
+            Ok(self.get(key)?.map(Version::new))
+        }
+
+        fn put(&self, _: &str, _: &[u8]) -> io::Result<()> {
+            unreachable!("the registry only reads");
+        }
+
+        fn list(&self, _: &str) -> io::Result<Vec<String>> {
+            unreachable!("the registry only reads known names");
+        }
+
+        fn remove(&self, _: &str) -> io::Result<()> {
+            unreachable!("the registry only reads");
+        }
+
+        fn lease(&self, _: &str) -> io::Result<Option<Lease>> {
+            unreachable!("the registry only reads");
+        }
+    }
+
+    #[test]
+    fn certificates_stay_while_their_store_fails() {
+        let failing = Arc::new(FailingStore::default());
+        let (store, registry) = (Store(failing.clone()), Registry::new(NamedIdentities::default()));
+        let name: Name = "a.example".parse().unwrap();
+        let certified = rcgen::generate_simple_self_signed([name.to_string()]).unwrap();
+        let pem = [certified.signing_key.serialize_pem(), certified.cert.pem()].concat();
+        *failing.certificate.lock().unwrap() = Some(pem.into_bytes());
+        let is_present = || registry.find(&name).is_some();
+        let is_due = || !registry.due(SystemTime::now(), 1, |_| true).0.is_empty();
+        failing.is_failing.store(true, Relaxed);
+        registry.add(&store, std::slice::from_ref(&name));
+        assert_eq!((is_present(), is_due()), (false, false), "it may be in the store");
+        failing.is_failing.store(false, Relaxed);
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (true, false));
+        failing.is_failing.store(true, Relaxed);
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (true, false), "the store fails");
+        failing.is_failing.store(false, Relaxed);
+        *failing.certificate.lock().unwrap() = None;
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (false, true), "it was removed");
     }
 
     /// All of 100 certificates are due after a jump of the clock.

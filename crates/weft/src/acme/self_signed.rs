@@ -8,7 +8,7 @@ use crate::net::tls::Identity;
 
 impl Identity {
     /// Generates a self-signed certificate for domain names and IP addresses, which no client trusts: for
-    /// development, and until the first order of a certificate has ended.
+    /// development, and until the first order of a certificate has ended. Needs the feature `acme`.
     ///
     /// # Errors
     /// [`InvalidSetting`](crate::ErrorKind::InvalidSetting) if a name has characters other than ASCII.

@@ -91,7 +91,7 @@ pub struct AcmeSettings {
     /// Certificates that are ordered when a client sends a name in its handshake.
     ///
     /// Default `None`.
-    pub on_demand: Option<Arc<OnDemandSettings>>,
+    pub on_demand: Option<OnDemandSettings>,
 
     /// Delay after the first failure; four times as long after each further one, up to 6 hours.
     ///

@@ -9,7 +9,7 @@ mod update; // changes by dynamic updates
 use std::fmt;
 use std::path::PathBuf;
 
-use weft::acme::{DnsChange, DnsProvider, TxtRecord};
+use weft::acme::{DnsFuture, DnsProvider, TxtRecord};
 
 /// Way to change the DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ enum Change {
 }
 
 impl DnsProvider for DnsMethod {
-    fn add<'a>(&'a self, record: &'a TxtRecord) -> DnsChange<'a> {
+    fn add<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a> {
         Box::pin(self.change(Change::Add, record))
     }
 
-    fn remove<'a>(&'a self, record: &'a TxtRecord) -> DnsChange<'a> {
+    fn remove<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a> {
         Box::pin(self.change(Change::Remove, record))
     }
 }
