@@ -31,6 +31,8 @@ pub enum ErrorKind {
     TargetTooLong,
     /// A head with more bytes or fields than allowed.
     HeadTooLarge,
+    /// A body with more bytes than allowed.
+    BodyTooLarge,
     /// An HTTP version that is not supported.
     VersionUnsupported,
     /// A method or transfer coding that is not implemented.

@@ -3,21 +3,22 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use weft_proto::semantics::date::rfc3339;
+use tokio::runtime::Builder;
+use weft::acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
+use weft::date::rfc3339;
 
-use crate::acme::{
-    AcmePlan, CertificateInfo, ChallengeKind, Name, OnDemandPlan, Store, StoredCertificate,
-};
+use crate::acme::{AcmePlan, OnDemandPlan};
 use crate::config::show_time;
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the last
 /// success, and the last error.
 ///
 /// # Errors
-/// If the platform has no default directory, and none is configured.
+/// If the store cannot be read.
 pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
-    let store = Store::new(plan.state.as_deref())?;
-    let names = names(plan, &store);
+    let failed = |error: std::io::Error| format!("cannot read the certificates: {error}");
+    let settings = plan.settings()?;
+    let names = names(plan, &settings).map_err(failed)?;
     let width = names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).max(4);
     let mut out = String::new();
     let mut line = |cells: [&str; 5]| {
@@ -27,7 +28,7 @@ pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
     };
     line(["NAME", "EXPIRES", "NEXT ORDER", "FAILURES", "LAST ERROR"]);
     for name in &names {
-        let stored = StoredCertificate::read(&store, name).info();
+        let stored = settings.stored_certificate(name).map_err(failed)?;
         let CertificateInfo { not_after, next_order, failures, last_error } = stored;
         let expires = not_after.map_or_else(|| "no certificate".to_owned(), rfc3339);
         let next = next_order.filter(|next| *next > SystemTime::now());
@@ -40,14 +41,42 @@ pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
 }
 
 /// Returns the configured names, and those that clients have asked for.
-fn names(plan: &AcmePlan, store: &Store) -> Vec<Name> {
+fn names(plan: &AcmePlan, settings: &AcmeSettings) -> std::io::Result<Vec<Name>> {
     let mut names = plan.names.clone();
     if plan.on_demand.is_some() {
-        names.extend(store.names());
+        names.extend(settings.stored_names()?);
         names.sort();
         names.dedup();
     }
-    names
+    Ok(names)
+}
+
+/// Revokes the stored certificate of a name. Returns a message.
+///
+/// # Errors
+/// If there is no certificate, or no authority revokes it.
+pub(crate) fn revoke(plan: &AcmePlan, name: &str, reason: Option<&str>) -> Result<String, String> {
+    let name: Name = name.parse().map_err(|error: weft::Error| format!("{name:?}: {error}"))?;
+    let settings = plan.settings()?;
+    let directory = run(settings.revoke(&name, reason))?;
+    Ok(format!("{directory} has revoked the certificate for {name}\n"))
+}
+
+/// Changes the keys of all accounts. Returns a message.
+///
+/// # Errors
+/// If there is no account, or an authority does not change a key.
+pub(crate) fn roll_over(plan: &AcmePlan) -> Result<String, String> {
+    let changed = run(plan.settings()?.roll_over())?;
+    let line = |directory: String| format!("the account with {directory} has a new key\n");
+    Ok(changed.into_iter().map(line).collect())
+}
+
+/// Runs the requests of a command.
+fn run<T>(requests: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start an event loop: {error}"))?;
+    runtime.block_on(requests)
 }
 
 /// Describes the orders on demand, for `weft check`.
@@ -72,7 +101,7 @@ pub(crate) fn describe(plan: &AcmePlan) -> String {
     let kinds = plan.challenges.iter().map(|kind| match (kind.port(), &plan.dns) {
         (Some(port), _) => format!("{} (the authority must reach port {port})", kind.name()),
         (None, Some(dns)) if *kind == ChallengeKind::Dns01 => {
-            format!("{} ({})", kind.name(), dns.provider)
+            format!("{} ({})", kind.name(), dns.method)
         }
         (None, _) => format!("{} (with a TXT record that stays)", kind.name()),
     });

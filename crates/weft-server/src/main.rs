@@ -6,7 +6,6 @@ mod config; // text → Config
 mod plan; // Config → Plan
 mod warnings; // probable mistakes in a plan
 mod captures;
-mod certificate; // validity and identity of a certificate
 mod certificates; // `weft certificates`
 mod print; // Plan → text
 mod format; // the canonical layout of a file
@@ -158,8 +157,10 @@ fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> 
     })?;
     let result = match action {
         CertificateAction::List => certificates::list(&acme),
-        CertificateAction::Revoke { name, reason } => acme::revoke(&acme, name, reason.as_deref()),
-        CertificateAction::RollOver => acme::roll_over(&acme),
+        CertificateAction::Revoke { name, reason } => {
+            certificates::revoke(&acme, name, reason.as_deref())
+        }
+        CertificateAction::RollOver => certificates::roll_over(&acme),
     };
     result.map(|text| print_stdout(&text)).map_err(problem)
 }

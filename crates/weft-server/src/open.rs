@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use weft::acme::Acme;
 use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
 
 use crate::access::AccessContext;
-use crate::acme::Acme;
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
@@ -127,6 +127,11 @@ impl Plan {
 }
 
 impl Opened {
+    /// Orders the certificates of the plan from now on.
+    pub(crate) fn order_certificates(&self) {
+        self.tls.iter().for_each(OpenedTls::order_certificates);
+    }
+
     /// The orders of certificates, if there are any.
     pub(crate) fn acme(&self) -> Option<&Arc<Acme>> {
         self.tls.as_ref()?.acme.as_ref()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
 
-use crate::acme::{AcmePlan, DnsProvider, DnsSettings, OnDemandPlan};
+use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
@@ -111,7 +111,7 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 }
 
 fn acme_config(plan: &AcmePlan) -> AcmeConfig {
-    let on_demand = plan.on_demand.as_deref().cloned();
+    let on_demand = plan.on_demand.clone();
     let on_demand = on_demand.map(|plan| {
         let OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout } = plan;
         OnDemandConfig { patterns, ask, ask_ca: ask_ca.map(at), rate, max_names, timeout }
@@ -120,8 +120,8 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
         domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
         directories: plan.directories.iter().map(|url| at(url.clone())).collect(),
         staging: plan.staging.clone().map(at),
-        eab_key_id: plan.eab.as_ref().map(|eab| at(eab.id.clone())),
-        eab_key: plan.eab.as_ref().map(|eab| at(eab.key.clone())),
+        eab_key_id: plan.external_account.as_ref().map(|account| at(account.id.clone())),
+        eab_key: plan.external_account.as_ref().map(|account| at(account.key.clone())),
         email: plan.email.clone().map(at),
         ca: plan.ca.clone().map(at),
         state: plan.state.clone().map(at),
@@ -136,15 +136,15 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
     }
 }
 
-fn dns_config(settings: &DnsSettings) -> DnsConfig {
-    let mut config = DnsConfig { delay: settings.delay, ..DnsConfig::default() };
-    match &settings.provider {
-        DnsProvider::Program(path) => config.program = Some(at(path.clone())),
-        DnsProvider::Update { server, key } => {
+fn dns_config(plan: &DnsPlan) -> DnsConfig {
+    let mut config = DnsConfig { delay: plan.delay, ..DnsConfig::default() };
+    match &plan.method {
+        DnsMethod::Program(path) => config.program = Some(at(path.clone())),
+        DnsMethod::Update { server, key } => {
             config.server = Some(at(server.clone()));
             config.key = Some(at(key.clone()));
         }
-        DnsProvider::AcmeDns { url, accounts } => {
+        DnsMethod::AcmeDns { url, accounts } => {
             config.acme_dns = Some(at(url.clone()));
             config.acme_dns_accounts = Some(at(accounts.clone()));
         }

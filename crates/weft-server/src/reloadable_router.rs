@@ -5,9 +5,9 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use futures_util::future::{Either, ready};
+use weft::acme::Acme;
 use weft::{Application, Request, Response};
 
-use crate::acme::Challenges;
 use crate::active_plan::PlanReceiver;
 use crate::route::Router;
 use crate::status::RouteMetrics;
@@ -19,7 +19,7 @@ struct Reloader {
     current: Rc<RefCell<Router>>,
     /// Validations of an authority, which precede all routes and redirects; `None` if no certificates
     /// are ordered.
-    challenges: RefCell<Option<Challenges>>,
+    acme: RefCell<Option<Arc<Acme>>>,
     /// Knows if the plan has changed since the router was built.
     plans: RefCell<PlanReceiver>,
     route_metrics: Option<Arc<RouteMetrics>>,
@@ -37,8 +37,8 @@ impl ReloadableRouter {
             RefCell::new(router(&mut plans, None, route_metrics.as_deref(), current))
         });
         let mut changes = plans.clone();
-        let challenges = challenges(&plans).into();
-        let reloader = Reloader { current, challenges, plans: plans.into(), route_metrics };
+        let acme = acme(&plans).into();
+        let reloader = Reloader { current, acme, plans: plans.into(), route_metrics };
         let reloader = Rc::new(reloader);
         let shared = reloader.clone();
         tokio::task::spawn_local(async move {
@@ -58,7 +58,7 @@ impl Reloader {
             let (metrics, current) = (self.route_metrics.as_deref(), Rc::downgrade(&self.current));
             let newer = router(&mut plans, Some(&self.current.borrow()), metrics, &current);
             self.current.replace(newer);
-            self.challenges.replace(challenges(&plans));
+            self.acme.replace(acme(&plans));
         }
     }
 }
@@ -73,16 +73,16 @@ fn router(
     active.opened.routing.router(former, route_metrics, &active.logs, current)
 }
 
-fn challenges(plans: &PlanReceiver) -> Option<Challenges> {
-    plans.borrow().opened.acme().map(|acme| acme.challenges.clone())
+fn acme(plans: &PlanReceiver) -> Option<Arc<Acme>> {
+    plans.borrow().opened.acme().cloned()
 }
 
 impl Application for ReloadableRouter {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         // A connection accepted after a reload may be served before the task that updates the router.
         self.0.update();
-        if let Some(challenges) = &*self.0.challenges.borrow()
-            && let Some(response) = challenges.respond(&request)
+        if let Some(acme) = &*self.0.acme.borrow()
+            && let Some(response) = acme.respond(&request)
         {
             return Either::Left(ready(response));
         }

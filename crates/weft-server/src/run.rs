@@ -156,9 +156,7 @@ impl<'a> ServerProcess<'a> {
         // A configuration may have streams only.
         let handle = server.start_workers().map_err(|error| error.to_string())?;
         defer_accept::set(&handle, plan.defer_accept)?;
-        if let Some(acme) = active.borrow().opened.acme() {
-            acme.start(rx.clone());
-        }
+        active.borrow().opened.order_certificates();
         let status =
             registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;

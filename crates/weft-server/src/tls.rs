@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
+use weft::acme::{Acme, AcmeSettings};
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
-use crate::acme::{Acme, Store};
+use crate::acme::AcmePlan;
 use crate::config::ClientAuthMode;
 use crate::plan::TlsPlan;
 
@@ -19,6 +19,8 @@ pub(crate) struct OpenedTls {
     self_signed: Option<Identity>,
     /// Orders of certificates, which a reload continues.
     pub(crate) acme: Option<Arc<Acme>>,
+    /// `None`: no certificates are ordered.
+    acme_settings: Option<AcmeSettings>,
 }
 
 /// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file. Long
@@ -35,12 +37,13 @@ impl OpenedTls {
         let mut identities: Vec<Identity> =
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
         let former_acme = former.and_then(|former| former.acme.clone());
-        let automatic = match acme {
-            Some(plan) => Some(former_acme.unwrap_or_else(|| Arc::new(Acme::new(plan)))),
+        let acme_settings = acme.as_ref().map(AcmePlan::settings).transpose()?;
+        let automatic = match &acme_settings {
+            Some(settings) => Some(former_acme.unwrap_or_else(|| Arc::new(Acme::new(settings)))),
             None => former_acme,
         };
-        if let (Some(plan), Some(automatic)) = (acme, &automatic) {
-            automatic.registry.add(&Store::new(plan.state.as_deref())?, &plan.names);
+        if let (Some(settings), Some(automatic)) = (&acme_settings, &automatic) {
+            automatic.load(settings);
         }
         let has_placeholder = acme.as_ref().is_none_or(|plan| plan.has_placeholder);
         let self_signed = match identities.is_empty() && has_placeholder {
@@ -63,15 +66,24 @@ impl OpenedTls {
             named_identities: automatic
                 .as_ref()
                 .filter(|_| acme.is_some())
-                .map(|acme| acme.registry.identities.clone()),
+                .map(|acme| acme.identities()),
             client_auth,
             ticket_keys,
             min_version,
             check_files_every: CHECK_INTERVAL,
-            alpn_challenges: automatic.as_ref().map(|acme| acme.challenges.alpn.clone()),
+            alpn_challenges: automatic.as_ref().map(|acme| acme.alpn_challenges()),
         };
         let tls = Tls::new(settings).map_err(|error| error.to_string())?;
-        Ok(OpenedTls { tls, self_signed, acme: automatic })
+        Ok(OpenedTls { tls, self_signed, acme: automatic, acme_settings })
+    }
+
+    /// Orders the certificates of the plan from now on.
+    pub(crate) fn order_certificates(&self) {
+        if let Some(acme) = &self.acme
+            && let Err(error) = acme.order(self.acme_settings.clone())
+        {
+            log::error!("{error}");
+        }
     }
 }
 
@@ -88,8 +100,5 @@ fn self_signed(listen: &[String]) -> Result<Identity, String> {
             }
         }
     }
-    let made = generate_simple_self_signed(names);
-    let CertifiedKey { cert, signing_key } =
-        made.map_err(|error| format!("cannot generate a self-signed certificate: {error}"))?;
-    Ok(Identity::pem(cert.pem(), signing_key.serialize_pem()))
+    Identity::self_signed(names).map_err(|error| error.to_string())
 }

@@ -4,8 +4,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::SystemTime;
 
-use crate::certificate;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use weft::date::rfc3339;
+use weft::tls::certificate::{Validity, validity};
+
 use crate::config::{FilesConfig, LogTarget, PageSource, Problem, show_time};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
@@ -22,7 +27,7 @@ impl Plan {
         if let Some(tls) = &self.tls {
             warnings.extend(tls.certificates.iter().filter_map(|pair| {
                 let path = &pair.value.certificate;
-                certificate::invalidity(path).map(|reason| {
+                invalidity(path).map(|reason| {
                     pair.problem(format!("the certificate {} {reason}", path.display()))
                 })
             }));
@@ -101,6 +106,18 @@ impl Plan {
         let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
         (is_served && is_this_host).then_some(path)
+    }
+}
+
+/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
+/// `is not valid before …`. A file that cannot be read is reported by the code that loads it.
+fn invalidity(path: &Path) -> Option<String> {
+    let certificate = CertificateDer::from_pem_file(path).ok()?;
+    let Validity { not_before, not_after } = validity(&certificate)?;
+    match SystemTime::now() {
+        now if now > not_after => Some(format!("has expired: {}", rfc3339(not_after))),
+        now if now < not_before => Some(format!("is not valid before {}", rfc3339(not_before))),
+        _ => None,
     }
 }
 

@@ -171,6 +171,7 @@ impl From<weft_proto::Error> for Error {
         let kind = match error.kind() {
             weft_proto::ErrorKind::TargetTooLong => ErrorKind::TargetTooLong,
             weft_proto::ErrorKind::HeadTooLarge => ErrorKind::HeadTooLarge,
+            weft_proto::ErrorKind::BodyTooLarge => ErrorKind::BodyTooLarge,
             weft_proto::ErrorKind::VersionUnsupported => ErrorKind::VersionUnsupported,
             weft_proto::ErrorKind::NotImplemented => ErrorKind::NotImplemented,
             weft_proto::ErrorKind::ExpectationFailed => ErrorKind::ExpectationFailed,

@@ -13,11 +13,12 @@
 //! repository has the map.
 //!
 //! # Features
-//! All are enabled by default, except `axum` and `secret-cookies`. With `default-features = false` the engine
+//! All are enabled by default, except `acme`, `axum` and `secret-cookies`. With `default-features = false` the engine
 //! remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `acme` | `acme`, `Server::domain`: certificates that are ordered and renewed |
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
 //! | `brotli`, `gzip`, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
@@ -57,6 +58,8 @@ mod net; // listeners, sockets, TLS
 mod server; // Server, workers, HTTP/1 and HTTP/2 connections
 
 // Applications and middleware.
+#[cfg(feature = "acme")]
+pub mod acme; // certificates that are ordered and renewed: Server::domain
 #[cfg(feature = "axum")]
 pub mod axum; // axum routers: a replacement for axum::serve
 #[cfg(feature = "cookie")]

@@ -1,26 +1,16 @@
-//! Requests to the authority, by the client of the proxy.
+//! Requests to authorities, by the client of the proxy.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{Method, Request, Response, StatusCode};
-use http_body::Body;
-use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use serde::Deserialize;
-use weft_proto::semantics::date::parse_http_date;
+use http::{Request, Response};
+use weft::acme::{HttpClient, ResponseFuture};
 
-use crate::apps::proxy::{OwnRequest, RemoteServer};
-
-/// Maximum size of a response: certificate chains have some 10 KiB.
-const MAX_RESPONSE_BYTES: usize = 256 << 10;
-
-/// Time limit for a request.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::apps::proxy::{OwnRequest, OwnResponse, RemoteServer};
 
 /// Time for which the TLS configuration of a server is kept: the system's authorities may change.
 const SERVER_TIME: Duration = Duration::from_secs(3_600);
@@ -28,9 +18,8 @@ const SERVER_TIME: Duration = Duration::from_secs(3_600);
 /// Maximum number of servers that are kept. An authority has one or two.
 const MAX_SERVERS: usize = 16;
 
-/// Servers of authorities, which all clients share, because it takes long to read the certificate
+/// Servers of authorities, which all orders share, because it takes long to read the certificate
 /// authorities of the system.
-#[derive(Default)]
 pub(super) struct AuthorityServers {
     ca: Option<PathBuf>,
     known: Mutex<HashMap<String, KnownServer>>,
@@ -60,133 +49,46 @@ impl AuthorityServers {
         known.insert(url.to_owned(), KnownServer { server: server.clone(), since: now });
         Ok(server)
     }
-}
 
-/// HTTP client of the ACME protocol.
-#[derive(Clone)]
-pub(super) struct AuthorityClient {
-    servers: Arc<AuthorityServers>,
-    timeout: Duration,
-    retry_after: Arc<Mutex<Option<Duration>>>,
-    issuer: Arc<Mutex<Option<String>>>,
-}
-
-impl AuthorityClient {
-    /// Creates a client whose requests end within `timeout`, and within 30 s.
-    pub(super) fn new(servers: Arc<AuthorityServers>, timeout: Duration) -> AuthorityClient {
-        let timeout = timeout.min(TIMEOUT);
-        AuthorityClient { servers, timeout, retry_after: Arc::default(), issuer: Arc::default() }
-    }
-
-    /// Returns the delay that the authority required with its last error, if it did.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn set_retry_after(&self, delay: Option<Duration>) {
-        *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner) = delay;
-    }
-
-    /// Returns the domain name of the authority, if an authorization had it.
-    pub(super) fn issuer(&self) -> Option<String> {
-        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+    async fn exchange(
+        &self,
+        request: Request<Bytes>,
+        max_bytes: usize,
+        time: Duration,
+    ) -> Result<Response<Vec<u8>>, String> {
         let (head, body) = request.into_parts();
-        let server = head.uri.scheme().zip(head.uri.authority());
-        let (scheme, authority) =
-            server.ok_or_else(|| Error::Other(format!("{}: no absolute URL", head.uri).into()))?;
-        let url = format!("{scheme}://{authority}");
-        // Without the path, which may differ for each order: lines with the same reason are summed up.
-        let failed = |reason: String| Error::Other(format!("{url}: {reason}").into());
-        let server = self.servers.get(&url, Instant::now()).map_err(failed)?;
-        let body = whole(body).await;
+        let scheme = head.uri.scheme_str().unwrap_or_default();
+        let authority = head.uri.authority().map_or("", |authority| authority.as_str());
+        let server = self.get(&format!("{scheme}://{authority}"), Instant::now())?;
         let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        // The client has a field of its own.
         let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
         let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
         let request = OwnRequest { method: &head.method, target, fields: &fields, body: &body };
-        let received =
-            server.send(&request, MAX_RESPONSE_BYTES, self.timeout).await.map_err(failed)?;
-        let mut response = Response::builder().status(received.head.status);
-        for (name, value) in received.head.headers.iter() {
+        let OwnResponse { head, body } = server.send(&request, max_bytes, time).await?;
+        let mut response = Response::builder().status(head.status);
+        for (name, value) in head.headers.iter() {
             response = response.header(name, value);
         }
-        if let Some(issuer) = issuer(&received.body) {
-            *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer);
-        }
-        let status = received.head.status;
-        let refusal = refusal(&head.method, status, &received.body);
-        let response = response.body(BodyWrapper::from(received.body))?;
-        if status.is_client_error() || status.is_server_error() {
-            let delay = response.headers().get(RETRY_AFTER);
-            self.set_retry_after(delay.and_then(|value| delay_of(value.as_bytes())));
-        }
-        match refusal {
-            Some(reason) => Err(failed(reason)),
-            None => Ok(response.into()),
-        }
+        response.body(body).map_err(|error| error.to_string())
     }
 }
 
-impl HttpClient for AuthorityClient {
-    fn request(
+impl HttpClient for AuthorityServers {
+    fn send(
         &self,
-        request: Request<BodyWrapper<Bytes>>,
-    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        Box::pin(self.clone().send(request))
+        request: Request<Bytes>,
+        max_bytes: usize,
+        time: Duration,
+    ) -> ResponseFuture<'_> {
+        Box::pin(self.exchange(request, max_bytes, time))
     }
 }
 
-/// Returns a body that is in memory.
-async fn whole(mut body: BodyWrapper<Bytes>) -> Bytes {
-    let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-    frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
-}
-
-/// Returns the first domain name of an authority in its challenges (`dns-persist-01`), which the
-/// library does not parse.
-fn issuer(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Authorization {
-        challenges: Vec<Challenge>,
+impl fmt::Debug for AuthorityServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthorityServers").field("ca", &self.ca).finish_non_exhaustive()
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    struct Challenge {
-        #[serde(default)]
-        issuer_domain_names: Vec<String>,
-    }
-    let authorization: Authorization = serde_json::from_slice(body).ok()?;
-    authorization.challenges.into_iter().flat_map(|challenge| challenge.issuer_domain_names).next()
-}
-
-/// Returns the reason for responses that the library does not expect: it reads a directory of any
-/// status, and errors in JSON only.
-fn refusal(method: &Method, status: StatusCode, body: &[u8]) -> Option<String> {
-    if status.is_redirection() {
-        return Some(format!("the status is {status}; redirects are not followed"));
-    }
-    if !status.is_client_error() && !status.is_server_error() {
-        return None;
-    }
-    let problem = serde_json::from_slice::<instant_acme::Problem>(body).ok();
-    match (method, problem) {
-        (&Method::POST, Some(_)) => None,
-        (_, Some(problem)) => Some(format!("the status is {status}: {problem}")),
-        (_, None) => Some(format!("the status is {status}")),
-    }
-}
-
-/// Parses `Retry-After` (RFC 9110 §10.2.3).
-fn delay_of(value: &[u8]) -> Option<Duration> {
-    let text = std::str::from_utf8(value).ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-    let then = parse_http_date(text.as_bytes(), now)?;
-    Some(Duration::from_secs(then.saturating_sub(now)))
 }
 
 #[cfg(test)]
@@ -210,35 +112,5 @@ mod tests {
             servers.get(&format!("https://n{number}.example"), now).unwrap();
         }
         assert!(servers.known.lock().unwrap().len() <= MAX_SERVERS);
-    }
-
-    #[test]
-    fn unexpected_responses_have_a_reason() {
-        let problem = br#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}"#;
-        for (method, status, body, expected) in [
-            (Method::GET, 200, &b""[..], None),
-            (Method::POST, 400, problem, None),
-            (
-                Method::GET,
-                429,
-                problem,
-                Some(
-                    "the status is 429 Too Many Requests: API error: too many \
-                     (urn:ietf:params:acme:error:rateLimited)",
-                ),
-            ),
-            (Method::HEAD, 503, b"", Some("the status is 503 Service Unavailable")),
-            (Method::POST, 502, b"<html>", Some("the status is 502 Bad Gateway")),
-            (
-                Method::GET,
-                301,
-                b"",
-                Some("the status is 301 Moved Permanently; redirects are not followed"),
-            ),
-        ] {
-            let status = StatusCode::from_u16(status).unwrap();
-            let found = refusal(&method, status, body);
-            assert_eq!(found.as_deref(), expected, "{method} {status}");
-        }
     }
 }

@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weft::acme::{AcmeSettings, ChallengeKind, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Name};
+
 use super::key::{Key, ValueKind};
 use super::location::{ConfigResult, Located};
 use super::on_demand::{
@@ -12,7 +14,6 @@ use super::on_demand::{
 };
 use super::quoting::{quoted, quoted_addresses, quoted_list, quoted_path};
 use super::units::show_time;
-use crate::acme::{ChallengeKind, Name};
 use crate::apps::proxy::UpstreamUrl;
 
 /// Values of `[acme]`.
@@ -36,8 +37,6 @@ pub(crate) struct AcmeConfig {
     pub(crate) retry_delay: Duration,
     pub(crate) order_timeout: Duration,
 }
-
-const DEFAULT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
 /// Keys about changes of the DNS. At most one of the ways is set.
 #[derive(Debug)]
@@ -69,11 +68,9 @@ impl DnsConfig {
     }
 }
 
-/// The directory of Let's Encrypt.
-const DEFAULT_DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
-
 impl Default for AcmeConfig {
     fn default() -> AcmeConfig {
+        let AcmeSettings { retry_delay, order_timeout, .. } = AcmeSettings::default();
         AcmeConfig {
             domains: Vec::new(),
             directories: Vec::new(),
@@ -89,8 +86,8 @@ impl Default for AcmeConfig {
             dns: DnsConfig::default(),
             profile: None,
             on_demand: OnDemandConfig::default(),
-            retry_delay: Duration::from_secs(60),
-            order_timeout: Duration::from_secs(300),
+            retry_delay,
+            order_timeout,
         }
     }
 }
@@ -105,7 +102,7 @@ impl AcmeConfig {
     /// URLs of the directories, or that of the default authority.
     pub(crate) fn directory_urls(&self) -> Vec<String> {
         match self.directories.is_empty() {
-            true => vec![DEFAULT_DIRECTORY.to_owned()],
+            true => vec![LETS_ENCRYPT.to_owned()],
             false => self.directories.iter().map(|url| url.value.clone()).collect(),
         }
     }
@@ -114,7 +111,7 @@ impl AcmeConfig {
     pub(crate) fn staging_url(&self) -> Option<String> {
         match (&self.staging, self.directories.is_empty()) {
             (Some(url), _) => Some(url.value.clone()),
-            (None, true) => Some(DEFAULT_STAGING.to_owned()),
+            (None, true) => Some(LETS_ENCRYPT_STAGING.to_owned()),
             (None, false) => None,
         }
     }
@@ -357,7 +354,7 @@ fn check_directory(url: &Located<String>) -> ConfigResult {
     match is_url && url.value.starts_with("https://") {
         true => Ok(()),
         false => Err(url.problem(format!(
-            "expected the URL of a directory such as {DEFAULT_DIRECTORY:?}, found {:?}",
+            "expected the URL of a directory such as {LETS_ENCRYPT:?}, found {:?}",
             url.value
         ))),
     }

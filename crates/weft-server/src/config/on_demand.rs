@@ -1,15 +1,15 @@
 //! The keys of certificates on demand, in `[acme]`.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use weft::acme::{NamePattern, OnDemandSettings};
 
 use super::acme::AcmeConfig;
 use super::key::{Key, ValueKind};
 use super::location::{ConfigResult, Located};
 use super::options::{AuthUrl, Rate};
 use super::quoting::{quoted, quoted_list, quoted_path, quoted_time};
-use crate::acme::NamePattern;
 
 /// Values of the keys.
 #[derive(Debug)]
@@ -27,15 +27,10 @@ const MAX_RATE: u32 = 10_000;
 
 impl Default for OnDemandConfig {
     fn default() -> OnDemandConfig {
-        let requests = NonZeroU32::new(10).expect("it is not zero");
-        OnDemandConfig {
-            patterns: Vec::new(),
-            ask: None,
-            ask_ca: None,
-            rate: Rate { requests, period: Duration::from_secs(60) },
-            max_names: 1_000,
-            timeout: Duration::from_secs(10),
-        }
+        let OnDemandSettings { patterns, rate, max_names, timeout, .. } =
+            OnDemandSettings::default();
+        let rate = Rate { requests: rate.orders, period: rate.period };
+        OnDemandConfig { patterns, ask: None, ask_ca: None, rate, max_names, timeout }
     }
 }
 
@@ -47,8 +42,9 @@ pub(super) const ON_DEMAND: Key<AcmeConfig> = Key {
            *.example.org for all of its subdomains",
     kind: ValueKind::Texts(|acme, names| {
         let pattern = |name: Located<String>| {
-            let parsed = name.value.parse();
-            parsed.map_err(|reason: String| name.problem(format!("{:?}: {reason}", name.value)))
+            let hint = if name.value == "*" { ": set `on_demand_ask`" } else { "" };
+            let invalid = |error| name.problem(format!("{:?}: {error}{hint}", name.value));
+            name.value.parse().map_err(|error: weft::Error| invalid(error))
         };
         acme.on_demand.patterns = names.into_iter().map(pattern).collect::<ConfigResult<_>>()?;
         Ok(())

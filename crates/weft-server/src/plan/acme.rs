@@ -1,9 +1,9 @@
 //! Names for which certificates are ordered.
 
-use std::sync::Arc;
+use weft::acme::{ChallengeKind, ExternalAccount, Name};
 
 use super::HostPlan;
-use crate::acme::{AcmePlan, ChallengeKind, DnsProvider, DnsSettings, EabKey, Name, OnDemandPlan};
+use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
 use crate::config::{AcmeConfig, DnsConfig, Located, OnDemandConfig, Problem, dns_server_address};
 
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
@@ -23,19 +23,19 @@ pub(super) fn plan_acme(
     let ask_ca = ask_ca.map(value);
     let is_on_demand = !patterns.is_empty() || ask.is_some();
     let on_demand = OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout };
-    let on_demand = is_on_demand.then(|| Arc::new(on_demand));
+    let on_demand = is_on_demand.then_some(on_demand);
     let is_on_demand_only = |name: &str| {
         name.starts_with("*.") && on_demand.as_ref().is_some_and(|plan| plan.covers(name))
     };
     let mut names = Vec::new();
     for domain in &config.domains {
-        match domain.value.parse::<Name>().and_then(|name| possible(name, &challenges)) {
+        match parse(&domain.value).and_then(|name| possible(name, &challenges)) {
             Ok(name) => names.push(name),
             Err(reason) => problems.push(domain.problem(format!("{:?}: {reason}", domain.value))),
         }
     }
     for name in hosts.iter().filter(|_| has_hosts).flat_map(|host| &host.names) {
-        match name.parse::<Name>() {
+        match parse(name) {
             Ok(name) if name.is_local() => {}
             // The host of all other names has no certificate of its own.
             Err(_) if name == "*" => {}
@@ -51,9 +51,9 @@ pub(super) fn plan_acme(
     }
     names.sort();
     names.dedup();
-    let dns = dns_settings(&config, problems);
-    let eab = match (config.eab_key_id, config.eab_key) {
-        (Some(id), Some(key)) => Some(EabKey { id: id.value, key: key.value }),
+    let dns = dns_plan(&config, problems);
+    let external_account = match (config.eab_key_id, config.eab_key) {
+        (Some(id), Some(key)) => Some(ExternalAccount { id: id.value, key: key.value }),
         (Some(id), None) => {
             problems.push(id.problem("`eab_key_id` needs `eab_key`"));
             None
@@ -71,7 +71,7 @@ pub(super) fn plan_acme(
         includes_hosts: has_hosts,
         directories,
         staging,
-        eab,
+        external_account,
         email,
         ca,
         state,
@@ -86,30 +86,35 @@ pub(super) fn plan_acme(
     })
 }
 
+fn parse(name: &str) -> Result<Name, String> {
+    name.parse().map_err(|error: weft::Error| error.to_string())
+}
+
 /// Returns `name` if one of `challenges` can validate it.
-fn possible(name: Name, challenges: &[ChallengeKind]) -> Result<Name, &'static str> {
+fn possible(name: Name, challenges: &[ChallengeKind]) -> Result<Name, String> {
     match challenges.iter().any(|kind| kind.can_validate(&name)) {
         true => Ok(name),
         false if name.is_wildcard() => Err(
             "a wildcard certificate needs a validation by DNS: set `dns_program`, `dns_server` or \
-                 `acme_dns` in [acme], or `challenges` to dns-persist-01",
+                 `acme_dns` in [acme], or `challenges` to dns-persist-01"
+                .to_owned(),
         ),
-        false => Err("an IP address is validated by tls-alpn-01 or http-01, not by DNS"),
+        false => Err("an IP address is validated by tls-alpn-01 or http-01, not by DNS".to_owned()),
     }
 }
 
 /// Plans the changes of the DNS, which `dns-01` needs.
-fn dns_settings(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsSettings> {
+fn dns_plan(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsPlan> {
     let DnsConfig { program, server, key, acme_dns, acme_dns_accounts, delay } = &config.dns;
-    let mut providers = Vec::new();
+    let mut methods = Vec::new();
     if let Some(path) = program {
-        providers.push((&path.location, DnsProvider::Program(path.value.clone())));
+        methods.push((&path.location, DnsMethod::Program(path.value.clone())));
     }
     match (server, key) {
         (Some(server), Some(key)) => {
             let address = dns_server_address(&server.value);
-            let provider = DnsProvider::Update { server: address, key: key.value.clone() };
-            providers.push((&server.location, provider));
+            let method = DnsMethod::Update { server: address, key: key.value.clone() };
+            methods.push((&server.location, method));
         }
         (Some(server), None) => problems.push(server.problem("`dns_server` needs `dns_key`")),
         (None, Some(key)) => problems.push(key.problem("`dns_key` needs `dns_server`")),
@@ -119,7 +124,7 @@ fn dns_settings(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsS
         (Some(Located { value: url, location }), Some(accounts)) => {
             let url = url.trim_end_matches('/').to_owned();
             let accounts = accounts.value.clone();
-            providers.push((location, DnsProvider::AcmeDns { url, accounts }));
+            methods.push((location, DnsMethod::AcmeDns { url, accounts }));
         }
         (Some(url), None) => problems.push(url.problem("`acme_dns` needs `acme_dns_accounts`")),
         (None, Some(path)) => problems.push(path.problem("`acme_dns_accounts` needs `acme_dns`")),
@@ -129,12 +134,12 @@ fn dns_settings(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsS
     if let (Some(kind), false) = (needs_dns, config.dns.is_set()) {
         problems.push(kind.problem("dns-01 needs `dns_program`, `dns_server` or `acme_dns`"));
     }
-    if let [_, (location, _), ..] = &*providers {
+    if let [_, (location, _), ..] = &*methods {
         let message = "only one of `dns_program`, `dns_server` and `acme_dns` is possible";
         problems.push(Problem { location: (*location).clone(), message: message.to_owned() });
     }
-    let (_, provider) = providers.into_iter().next()?;
-    Some(DnsSettings { provider, delay: *delay })
+    let (_, method) = methods.into_iter().next()?;
+    Some(DnsPlan { method, delay: *delay })
 }
 
 fn value<T>(located: Located<T>) -> T {

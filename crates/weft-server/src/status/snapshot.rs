@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use weft::acme::{Acme, CertificateInfo, Name};
 
 use super::process::Process;
 use super::registry::{Lifecycle, MetricsRegistry};
 use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 
-use crate::acme::{Acme, CertificateInfo, Name};
 use crate::active_plan::ActivePlan;
 use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
@@ -141,7 +141,7 @@ impl Snapshot {
 }
 
 fn certificates(acme: &Acme) -> Vec<Certificate> {
-    let names = acme.registry.all().into_iter();
+    let names = acme.certificates().into_iter();
     let certificate = |(name, info): (Name, CertificateInfo)| Certificate {
         name: name.to_string(),
         expires: info.not_after.map(seconds),

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::time::SystemTime;
 
 use weft::middleware::{RequestId, User};
+use weft::tls::certificate;
 use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
 use crate::captures::{Captures, HostCaptures};
-use crate::certificate;
 use crate::route::PrefixLength;
 use crate::trace_context::TraceContext;
 

@@ -88,9 +88,6 @@ mod trace_context;
 #[path = "../../src/throttled_log.rs"]
 mod throttled_log;
 #[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/certificate/mod.rs"]
-mod certificate;
-#[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/client_certificate.rs"]
 mod client_certificate;
 #[allow(dead_code, reason = "CGI uses more of it")]

@@ -1,7 +1,7 @@
 //! Server: bind, start, run, shut down.
 
 mod acceptors;
-mod blocking;
+pub(crate) mod blocking;
 pub(crate) mod connection;
 mod date;
 mod error_response;
@@ -138,6 +138,29 @@ impl<A: Application + 'static> Server<A> {
             listeners: Vec::new(),
             hooks: None,
         }
+    }
+
+    /// Wraps the application of each worker, for example in a middleware.
+    ///
+    /// ```
+    /// use weft::middleware::CatchPanic;
+    /// use weft::{Application, Request, Response, Server};
+    ///
+    /// let server = Server::new(async |_: Request| Response::text("Hello\n"));
+    /// let server = server.map_application(|app| app.with(CatchPanic::new()));
+    /// # drop(server);
+    /// ```
+    pub fn map_application<B: Application + 'static>(
+        self,
+        wrap: impl Fn(A) -> B + Send + Sync + 'static,
+    ) -> Server<B> {
+        let Server { make_app, settings, workers, listeners, hooks } = self;
+        let wrap = Arc::new(wrap);
+        let make_app = move || {
+            let (made, wrap) = (make_app(), wrap.clone());
+            async move { Ok(wrap(made.await?)) }
+        };
+        Server { settings, workers, listeners, hooks, ..Server::per_worker(make_app) }
     }
 
     /// Sets the limits and timeouts. Call it before [`listen`](Server::listen), which uses some of

@@ -7,6 +7,8 @@
 
 mod common;
 
+#[cfg(feature = "acme")]
+mod acme;
 mod axum;
 mod bandwidth;
 mod compress;

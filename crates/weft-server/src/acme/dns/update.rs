@@ -1,7 +1,7 @@
 //! Changes of the DNS by dynamic updates (RFC 2136), over TCP and signed with a key.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use super::Change;
 use super::message::{Outcome, Update, parse_response};
 use super::tsig::TsigKey;
-use crate::acme::store::seconds;
 
 /// Time limit for an update, with the search for the zone.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -44,7 +43,7 @@ async fn find_zone_and_update(
     let mut stream = TcpStream::connect(server).await.map_err(failed)?;
     let mut zone = update.name;
     loop {
-        let now = seconds(SystemTime::now());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // Only one message is in progress on the connection.
         let id = now as u16;
         let message = update.signed_message(zone, key, id, now)?;

@@ -9,7 +9,9 @@ use rustls::ClientConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use weft::{Method, StatusCode};
-use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead};
+use weft_proto::ErrorKind;
+use weft_proto::http1::client::ResponseHead;
+use weft_proto::http1::whole_response::ResponseReader;
 
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;
@@ -131,44 +133,20 @@ async fn try_send(
     let mut connection = upstream.connect(time).await.map_err(failed)?;
     connection.write_all(&compose(&upstream.url, request)).await.map_err(failed)?;
     connection.flush().await.map_err(failed)?;
-    let mut head_reader = HeadReader::new(MAX_HEAD_BYTES);
-    let mut response: Option<(OwnResponse, BodyReader)> = None;
+    let mut reader = ResponseReader::new(request.method, MAX_HEAD_BYTES, max_bytes);
+    let mut is_at_end = false;
     loop {
-        let is_at_end = match &mut response {
-            None => {
-                let head = head_reader.read(&mut connection.input, request.method);
-                match head.map_err(|error| error.reason().to_owned())? {
-                    Some(head) if head.status.is_informational() => continue,
-                    Some(head) => {
-                        let reader = BodyReader::new(head.length);
-                        response = Some((OwnResponse { head, body: Vec::new() }, reader));
-                        continue;
-                    }
-                    None => false,
-                }
-            }
-            Some((OwnResponse { body, .. }, reader)) => match reader.read(&mut connection.input) {
-                Ok(BodyPiece::Data(data)) if body.len() + data.len() > max_bytes => {
-                    return Err(format!("it is larger than {max_bytes} bytes"));
-                }
-                Ok(BodyPiece::Data(data)) => {
-                    body.extend_from_slice(&data);
-                    continue;
-                }
-                Ok(BodyPiece::Trailers(_)) => continue,
-                Ok(BodyPiece::End) => break,
-                Ok(BodyPiece::Wait) => reader.may_end_at_eof(),
-                Err(error) => return Err(error.reason().to_owned()),
-            },
-        };
-        let filled = poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await;
-        match filled.map_err(failed)? {
-            0 if is_at_end => break,
-            0 => return Err("the connection closed".to_owned()),
-            _ => {}
+        let read =
+            reader.read(&mut connection.input, is_at_end).map_err(|error| match error.kind() {
+                ErrorKind::BodyTooLarge => format!("it is larger than {max_bytes} bytes"),
+                _ => error.reason().to_owned(),
+            });
+        if let Some((head, body)) = read? {
+            return Ok(OwnResponse { head, body });
         }
+        let filled = poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await;
+        is_at_end = filled.map_err(failed)? == 0;
     }
-    response.map(|(response, _)| response).ok_or_else(|| "the connection closed".to_owned())
 }
 
 /// Composes a request, after which the connection closes.

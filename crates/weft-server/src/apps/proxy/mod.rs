@@ -74,7 +74,7 @@ pub(crate) use self::connection::UpstreamConnection;
 pub(crate) use self::control::{ControlChange, UpstreamMode};
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
-pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
+pub(crate) use self::fetch::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;

@@ -12,7 +12,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::certificate::public_key;
+use weft::tls::certificate::public_key;
 
 /// SHA-256 of a public key with its algorithm (SubjectPublicKeyInfo, RFC 7469 §2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

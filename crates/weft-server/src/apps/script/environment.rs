@@ -6,13 +6,13 @@ use std::path::Path;
 
 use weft::middleware::User;
 use weft::path::decode;
+use weft::tls::certificate;
 use weft::{Network, Request};
 
 use super::super::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
 use super::super::request_fields::RequestFields;
 use super::head::HOP_BY_HOP_FIELDS;
 use super::lookup::Script;
-use crate::certificate;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
 /// their own, and `Proxy`, because many programs use `HTTP_PROXY` as a setting.

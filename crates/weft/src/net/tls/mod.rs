@@ -20,6 +20,7 @@
 //! `brotli` or `gzip`, certificates are compressed (RFC 8879).
 
 mod alpn_challenge;
+pub mod certificate;
 mod certificate_compression;
 mod client_auth;
 mod config;

@@ -1,37 +1,22 @@
-//! Validity, identity and names of a certificate (RFC 5280 §4.1).
+//! Parts of certificates in DER (RFC 5280 §4.1): validity, serial number, and names as text.
+//!
+//! Nothing is verified: a certificate of [`TlsSession::peer_certificates`](crate::TlsSession) has been,
+//! that of another origin may have any contents. Functions return `None` for what they cannot parse.
 
 mod der; // elements of the encoding
 mod name; // distinguished names as text
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 use self::der::element;
 
-/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
-/// `is not valid yet …`. A file that cannot be read is reported by the code that loads it.
-pub(crate) fn invalidity(path: &Path) -> Option<String> {
-    let Validity { not_before, not_after } = validity(&read(path)?)?;
-    let today = SystemTime::now();
-    let date = |time: SystemTime| weft_proto::semantics::date::rfc3339(time);
-    match today {
-        now if now > not_after => Some(format!("has expired: {}", date(not_after))),
-        now if now < not_before => Some(format!("is not valid before {}", date(not_before))),
-        _ => None,
-    }
-}
-
-pub(crate) struct Validity {
-    pub(crate) not_before: SystemTime,
-    pub(crate) not_after: SystemTime,
-}
-
-/// Reads the first certificate of a PEM file; `None` if there is none.
-pub(crate) fn read(path: &Path) -> Option<CertificateDer<'static>> {
-    CertificateDer::from_pem_file(path).ok()
+/// Times between which a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// First second.
+    pub not_before: SystemTime,
+    /// Last second.
+    pub not_after: SystemTime,
 }
 
 const BOOLEAN: u8 = 0x01;
@@ -43,8 +28,8 @@ const EXTENSIONS: u8 = 0xa3;
 /// OID of the extension with the key of the issuer (RFC 5280 §4.2.1.1): 2.5.29.35.
 const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x23];
 
-/// Returns the validity of a certificate in DER.
-pub(crate) fn validity(certificate: &[u8]) -> Option<Validity> {
+/// Returns the validity of a certificate.
+pub fn validity(certificate: &[u8]) -> Option<Validity> {
     let (_, fields) = serial_and_rest(certificate)?;
     // The algorithm and the issuer.
     let fields = element(element(fields)?.2)?.2;
@@ -56,7 +41,7 @@ pub(crate) fn validity(certificate: &[u8]) -> Option<Validity> {
 }
 
 /// Returns the identifier of the issuer's key, and the serial number (RFC 9773 §4.1).
-pub(crate) fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     let (serial, mut fields) = serial_and_rest(certificate)?;
     let mut list = loop {
         let (tag, contents, rest) = element(fields)?;
@@ -80,7 +65,7 @@ pub(crate) fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Returns the name of the subject as text (RFC 4514), in ASCII.
-pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+pub fn subject(certificate: &[u8]) -> Option<String> {
     let (_, fields) = serial_and_rest(certificate)?;
     // The algorithm, the issuer and the validity.
     let fields = element(element(element(fields)?.2)?.2)?.2;
@@ -88,7 +73,7 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
 }
 
 /// Returns the public key with its algorithm, as it is encoded (SubjectPublicKeyInfo).
-pub(crate) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
+pub fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     let (_, fields) = serial_and_rest(certificate)?;
     // The algorithm, the issuer, the validity and the subject.
     let fields = element(element(element(element(fields)?.2)?.2)?.2)?.2;
@@ -97,14 +82,14 @@ pub(crate) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the name of the issuer as text (RFC 4514), in ASCII.
-pub(crate) fn issuer(certificate: &[u8]) -> Option<String> {
+pub fn issuer(certificate: &[u8]) -> Option<String> {
     let (_, fields) = serial_and_rest(certificate)?;
     // The algorithm.
     name::to_text(element(element(fields)?.2)?.1)
 }
 
 /// Returns the serial number in hexadecimal digits.
-pub(crate) fn serial_number(certificate: &[u8]) -> Option<String> {
+pub fn serial_number(certificate: &[u8]) -> Option<String> {
     let (serial, _) = serial_and_rest(certificate)?;
     // A leading zero makes a number positive.
     let digits = match serial {

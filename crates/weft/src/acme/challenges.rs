@@ -5,21 +5,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use instant_acme::KeyAuthorization;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
-use weft::tls::{AlpnChallenges, Identity};
-use weft::{Request, Response};
 
-use super::dns::{DnsSettings, TxtRecord};
-use super::settings::{ChallengeKind, Name};
+use crate::acme::dns::{DnsSettings, PublishedRecord};
+use crate::acme::name::Name;
+use crate::acme::settings::ChallengeKind;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::net::tls::{AlpnChallenges, Identity};
 
 /// Path of a token, which the authority requests by plain HTTP (RFC 8555 §8.3).
 const PREFIX: &str = "/.well-known/acme-challenge/";
 
 /// Pending validations, which all workers and all TLS listeners respond to. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Challenges {
+pub(super) struct Challenges {
     /// Key authorizations by token.
     tokens: Arc<RwLock<HashMap<String, String>>>,
-    pub(crate) alpn: AlpnChallenges,
+    pub(super) alpn: AlpnChallenges,
 }
 
 /// A validation that the server responds to until this value is dropped.
@@ -33,7 +35,7 @@ enum Key {
     ServerName(String),
     /// Removed when it is dropped.
     Record {
-        _record: TxtRecord,
+        _record: PublishedRecord,
     },
     /// The operator has published it.
     None,
@@ -42,7 +44,7 @@ enum Key {
 impl Challenges {
     /// Responds to the request of an authority; `None` for all other requests, also for unknown
     /// tokens: the routes may have those of another client.
-    pub(crate) fn respond(&self, request: &Request) -> Option<Response> {
+    pub(super) fn respond(&self, request: &Request) -> Option<Response> {
         let token = request.path().strip_prefix(PREFIX)?;
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let authorization = tokens.get(token)?.clone();
@@ -77,8 +79,9 @@ impl Challenges {
                 Key::ServerName(server_name)
             }
             ChallengeKind::Dns01 => {
-                let settings = dns.ok_or("the configuration has no change of the DNS")?;
-                let record = TxtRecord::add(settings, name, authorization.dns_value()).await?;
+                let settings = dns.ok_or("there is no DNS provider")?;
+                let record =
+                    PublishedRecord::add(settings, name, authorization.dns_value()).await?;
                 Key::Record { _record: record }
             }
             ChallengeKind::DnsPersist01 => Key::None,

@@ -12,12 +12,12 @@ use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, Der, ServerName};
 use rustls::server::ParsedCertificate;
-use weft::tls::{Identity, NamedIdentities};
 
-use super::challenges::{Challenges, Published};
-use super::client::AuthorityClient;
-use super::settings::{AcmePlan, ChallengeKind, Name};
-use crate::certificate;
+use crate::acme::authority::AuthorityClient;
+use crate::acme::challenges::{Challenges, Published};
+use crate::acme::name::Name;
+use crate::acme::settings::{AcmeSettings, ChallengeKind};
+use crate::net::tls::{Identity, NamedIdentities, certificate};
 
 /// Reason why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 /// Orders a certificate. Returns its private key and its chain, in PEM.
 pub(super) async fn order(
     account: &Account,
-    plan: &AcmePlan,
+    settings: &AcmeSettings,
     name: &Name,
     kind: ChallengeKind,
     replaced: Option<&[u8]>,
@@ -70,10 +70,10 @@ pub(super) async fn order(
     client: &AuthorityClient,
 ) -> Result<String, Failure> {
     let identifiers = [identifier(name)];
-    let mut order = new_order(account, plan, &identifiers, replaced).await?;
-    let published = authorize(&mut order, plan, name, kind, challenges).await?;
+    let mut order = new_order(account, settings, &identifiers, replaced).await?;
+    let published = authorize(&mut order, settings, name, kind, challenges).await?;
     // Polls after 250 ms, 500 ms, and so on.
-    let polling = RetryPolicy::new().timeout(plan.order_timeout * 2 / 5);
+    let polling = RetryPolicy::new().timeout(settings.order_timeout * 2 / 5);
     let status = match order.state().status {
         OrderStatus::Ready => Ok(OrderStatus::Ready),
         _ => order.poll_ready(&polling).await,
@@ -146,14 +146,14 @@ fn verify(name: &Name, key: &str, chain: &str, now: SystemTime) -> Result<(), St
 /// information refuse the reference.
 async fn new_order(
     account: &Account,
-    plan: &AcmePlan,
+    settings: &AcmeSettings,
     identifiers: &[Identifier],
     replaced: Option<&[u8]>,
 ) -> Result<Order, Error> {
     let new = |replaced: Option<CertificateIdentifier<'static>>| {
         let order = NewOrder::new(identifiers);
         let order = replaced.into_iter().fold(order, NewOrder::replaces);
-        plan.profile.iter().fold(order, |order, profile| order.profile(profile))
+        settings.profile.iter().fold(order, |order, profile| order.profile(profile))
     };
     if let Some(replaced) = replaced.and_then(certificate_identifier) {
         match account.new_order(&new(Some(replaced))).await {
@@ -181,7 +181,7 @@ fn identifier(name: &Name) -> Identifier {
 /// Publishes what the authority validates, and starts the validations.
 async fn authorize<'c>(
     order: &mut Order,
-    plan: &AcmePlan,
+    settings: &AcmeSettings,
     name: &Name,
     kind: ChallengeKind,
     challenges: &'c Challenges,
@@ -199,7 +199,7 @@ async fn authorize<'c>(
             return Err(format!("the authority does not offer {}", kind.name()).into());
         };
         let authorization = challenge.key_authorization();
-        let (dns, token) = (plan.dns.as_ref(), &challenge.token);
+        let (dns, token) = (settings.dns.as_ref(), &challenge.token);
         published.push(challenges.publish(kind, dns, name, token, &authorization).await?);
         challenge.set_ready().await?;
     }

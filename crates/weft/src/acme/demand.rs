@@ -5,12 +5,13 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::timeout;
 use weft_proto::semantics::date::rfc3339;
 
-use super::Acme;
-use super::manager::{ActivePlan, renew};
-use super::on_demand::DemandLimits;
-use super::registry::Origin;
-use super::settings::Name;
-use super::stored::StoredCertificate;
+use crate::acme::Shared;
+use crate::acme::attempt::renew;
+use crate::acme::manager::ActiveSettings;
+use crate::acme::name::Name;
+use crate::acme::on_demand::DemandLimits;
+use crate::acme::registry::Origin;
+use crate::acme::stored::StoredCertificate;
 
 /// Longest time until a renewal without permission is considered again; the certificate is removed at
 /// its end.
@@ -21,18 +22,18 @@ const QUESTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Obtains the certificate for a handshake. Without permission there is none, which is no error.
 pub(super) async fn obtain(
-    acme: &Acme,
-    plan: &ActivePlan,
+    acme: &Shared,
+    active: &ActiveSettings,
     limits: &DemandLimits,
     name: &Name,
 ) -> Result<(), String> {
-    if read_valid(acme, plan, name) {
+    if read_valid(acme, active, name) {
         return Ok(());
     }
     if !limits.is_permitted(name).await? {
         return Ok(());
     }
-    let stored = StoredCertificate::read(&plan.store, name);
+    let stored = StoredCertificate::read(&active.store, name).map_err(not_read)?;
     let (now, failures) = (SystemTime::now(), stored.state.failures);
     if failures > 0 && stored.due(now) > now {
         let (reason, due) = (stored.state.last_error.clone(), rfc3339(stored.due(now)));
@@ -41,34 +42,34 @@ pub(super) async fn obtain(
     }
     let _slot = limits.slot().await;
     limits.take(Instant::now())?;
-    make_room(plan, limits, name)?;
+    make_room(active, limits, name)?;
     let ordered = async {
         loop {
-            renew(acme, plan, name).await;
-            if read_valid(acme, plan, name) {
+            renew(acme, active, name).await;
+            if read_valid(acme, active, name) {
                 return Ok(());
             }
-            if let Some(reason) = plan.store.state(name).last_error {
+            if let Some(reason) = active.store.state(name).map_err(not_read)?.last_error {
                 return Err(reason);
             }
         }
     };
-    let ordered = timeout(plan.acme.order_timeout, ordered).await;
+    let ordered = timeout(active.settings.order_timeout, ordered).await;
     ordered.unwrap_or_else(|_| Err("another process orders it".to_owned()))
 }
 
 /// Renews a certificate that was ordered on demand, if it is still permitted.
 pub(super) async fn renew_with_permission(
-    acme: &Acme,
-    plan: &ActivePlan,
+    acme: &Shared,
+    active: &ActiveSettings,
     limits: &DemandLimits,
     name: &Name,
 ) {
     let now = SystemTime::now();
     let next = match limits.is_permitted(name).await {
         Ok(true) => {
-            renew(acme, plan, name).await;
-            return acme.registry.read(&plan.store, name, Origin::OnDemand);
+            renew(acme, active, name).await;
+            return acme.registry.read(&active.store, name, Origin::OnDemand);
         }
         Ok(false) => match acme.registry.find(name) {
             Some((_, not_after)) if not_after > now => {
@@ -86,38 +87,42 @@ pub(super) async fn renew_with_permission(
 }
 
 /// Uses the certificate of the store, if it is valid now.
-fn read_valid(acme: &Acme, plan: &ActivePlan, name: &Name) -> bool {
-    let is_valid = plan.store.has_certificate(name) && {
-        let lifetime = StoredCertificate::read(&plan.store, name).lifetime;
-        lifetime.is_some_and(|lifetime| lifetime.not_after > SystemTime::now())
-    };
+fn read_valid(acme: &Shared, active: &ActiveSettings, name: &Name) -> bool {
+    let lifetime = StoredCertificate::read(&active.store, name).ok().and_then(|it| it.lifetime);
+    let is_valid = lifetime.is_some_and(|lifetime| lifetime.not_after > SystemTime::now());
     if is_valid {
-        acme.registry.read(&plan.store, name, Origin::OnDemand);
+        acme.registry.read(&active.store, name, Origin::OnDemand);
     }
     is_valid
 }
 
 /// Makes sure that the store has room for one more name. Names with a certificate that has expired, or
 /// without one, are removed from it if there are too many.
-fn make_room(plan: &ActivePlan, limits: &DemandLimits, name: &Name) -> Result<(), String> {
+fn make_room(active: &ActiveSettings, limits: &DemandLimits, name: &Name) -> Result<(), String> {
     let others = || {
-        let names = plan.store.names().into_iter();
-        names.filter(|it| it != name && plan.acme.names.binary_search(it).is_err())
+        let mut names = active.store.names().map_err(not_read)?;
+        names.retain(|it| it != name && active.settings.names.binary_search(it).is_err());
+        Ok::<_, String>(names)
     };
-    let max = limits.plan.max_names;
-    if others().count() < max {
+    let max = limits.settings.max_names;
+    let known = others()?;
+    if known.len() < max {
         return Ok(());
     }
     let now = SystemTime::now();
-    for other in others() {
-        let stored = StoredCertificate::read(&plan.store, &other);
+    for other in known {
+        let Ok(stored) = StoredCertificate::read(&active.store, &other) else { continue };
         let is_valid = stored.lifetime.is_some_and(|lifetime| lifetime.not_after > now);
         if !is_valid && stored.due(now) <= now {
-            plan.store.remove(&other);
+            active.store.remove(&other);
         }
     }
-    match others().count() < max {
+    match others()?.len() < max {
         true => Ok(()),
         false => Err(format!("the store has {max} names on demand (`on_demand_names`)")),
     }
+}
+
+fn not_read(error: std::io::Error) -> String {
+    format!("cannot read the store: {error}")
 }

@@ -1,16 +1,22 @@
 //! A stored certificate, and when there is something to do about it.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::io;
 use std::time::{Duration, SystemTime};
 
-use super::registry::CertificateInfo;
-use super::renewal::{Lifetime, MAX_WAIT};
-use super::settings::Name;
-use super::store::{NameState, Store};
-use crate::certificate::{self, Validity};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::acme::name::Name;
+use crate::acme::registry::CertificateInfo;
+use crate::acme::renewal::{Lifetime, MAX_WAIT};
+use crate::acme::store::{NameState, Store};
+use crate::net::tls::certificate::{Validity, validity};
 
 /// The stored certificate of a name, and the state of its renewal.
-pub(crate) struct StoredCertificate {
+pub(super) struct StoredCertificate {
+    /// The private key and the chain; `None` if there are none.
+    pub(super) pem: Option<Vec<u8>>,
     /// The first certificate of the chain, in DER; `None` if there is none.
     pub(super) der: Option<Vec<u8>>,
     pub(super) lifetime: Option<Lifetime>,
@@ -20,10 +26,11 @@ pub(crate) struct StoredCertificate {
 }
 
 impl StoredCertificate {
-    pub(crate) fn read(store: &Store, name: &Name) -> StoredCertificate {
-        let state = store.state(name);
-        let der = certificate::read(&store.certificate_path(name)).map(|der| der.to_vec());
-        let lifetime = der.as_deref().and_then(certificate::validity);
+    pub(super) fn read(store: &Store, name: &Name) -> io::Result<StoredCertificate> {
+        let (pem, state) = (store.certificate(name)?, store.state(name)?);
+        let first = pem.as_ref().and_then(|pem| CertificateDer::from_pem_slice(pem).ok());
+        let der = first.map(|der| der.to_vec());
+        let lifetime = der.as_deref().and_then(validity);
         let lifetime = lifetime.map(|Validity { not_before, not_after }| Lifetime {
             not_before,
             not_after,
@@ -33,7 +40,7 @@ impl StoredCertificate {
         hasher.write(name.as_str().as_bytes());
         hasher.write(der.as_deref().unwrap_or_default());
         let jitter = hasher.finish() as f64 / u64::MAX as f64;
-        StoredCertificate { der, lifetime, state, jitter }
+        Ok(StoredCertificate { pem, der, lifetime, state, jitter })
     }
 
     /// Time of the renewal, also if it is in the past.
@@ -53,11 +60,6 @@ impl StoredCertificate {
         next.max(scheduled(self.state.retry_at).unwrap_or(SystemTime::UNIX_EPOCH))
     }
 
-    pub(crate) fn info(self) -> CertificateInfo {
-        let due = self.due(SystemTime::now());
-        self.into_info(due)
-    }
-
     pub(super) fn into_info(self, due: SystemTime) -> CertificateInfo {
         CertificateInfo {
             not_after: self.lifetime.map(|lifetime| lifetime.not_after),
@@ -74,7 +76,10 @@ fn at(seconds: u64) -> SystemTime {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::acme::FileStore;
 
     const DAY: u64 = 86_400;
 
@@ -85,7 +90,7 @@ mod tests {
         let lifetime = Some(Lifetime { not_before, not_after, window: None });
         let (ask_at, retry_at) = (ask_at * DAY, retry_at * DAY);
         let state = NameState { ask_at, retry_at, ..NameState::default() };
-        let stored = StoredCertificate { der: None, lifetime, state, jitter: 0.0 };
+        let stored = StoredCertificate { pem: None, der: None, lifetime, state, jitter: 0.0 };
         stored.due(at(day * DAY)) <= at(day * DAY)
     }
 
@@ -110,8 +115,9 @@ mod tests {
     #[test]
     fn names_without_certificate_have_different_jitter() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(Some(folder.path())).unwrap();
-        let jitter = |name: &str| StoredCertificate::read(&store, &name.parse().unwrap()).jitter;
+        let store = Store(Arc::new(FileStore::new(folder.path())));
+        let read = |name: &str| StoredCertificate::read(&store, &name.parse().unwrap()).unwrap();
+        let jitter = |name: &str| read(name).jitter;
         assert_ne!(jitter("a.example"), jitter("b.example"));
         assert_eq!(jitter("a.example"), jitter("a.example"));
         assert!((0.0..=1.0).contains(&jitter("a.example")));

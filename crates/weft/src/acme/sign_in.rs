@@ -14,10 +14,10 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::{sleep, timeout};
 
-use super::client::AuthorityClient;
-use super::order::Failure;
-use super::settings::{AcmePlan, EabKey};
-use super::store::Store;
+use crate::acme::authority::AuthorityClient;
+use crate::acme::order::Failure;
+use crate::acme::settings::{AcmeSettings, ExternalAccount};
+use crate::acme::store::Store;
 
 /// Interval at which the account that another order or process creates is looked up.
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
@@ -65,13 +65,15 @@ impl FailedSignIns {
 pub(super) async fn sign_in(
     failed: &FailedSignIns,
     store: &Store,
-    plan: &AcmePlan,
+    settings: &AcmeSettings,
     directory: &str,
     client: &AuthorityClient,
 ) -> Result<Account, Failure> {
     let start = Instant::now();
-    let _lock = loop {
-        if let Some(credentials) = store.account::<AccountCredentials>(directory) {
+    let _lease = loop {
+        if let Some(credentials) =
+            store.account::<AccountCredentials>(directory).map_err(not_read)?
+        {
             let builder = Account::builder_with_http(Box::new(client.clone()));
             return Ok(builder.from_credentials(credentials).await?);
         }
@@ -79,16 +81,21 @@ pub(super) async fn sign_in(
             client.set_retry_after(retry_after);
             return Err(failure);
         }
-        match store.lock_account(directory).map_err(not_stored)? {
-            Some(lock) if store.account::<AccountCredentials>(directory).is_none() => break lock,
-            // It has been created since.
-            Some(_) => {}
+        match store.lease_account(directory).map_err(not_stored)? {
+            Some(lease) => {
+                let account = store.account::<AccountCredentials>(directory).map_err(not_read)?;
+                if account.is_none() {
+                    break lease;
+                }
+                // It has been created since.
+            }
             // Another order or process creates it.
             None => sleep(LOCK_INTERVAL).await,
         }
     };
     // Before the order ends, so that the others do not wait as long again.
-    let created = timeout(plan.order_timeout / 2, create(store, plan, directory, client)).await;
+    let created =
+        timeout(settings.order_timeout / 2, create(store, settings, directory, client)).await;
     let created = created.unwrap_or_else(|_| Err("timed out".to_owned().into()));
     if let Err(failure) = &created {
         failed.insert(directory, failure.clone(), client.retry_after());
@@ -99,26 +106,30 @@ pub(super) async fn sign_in(
 /// Creates an account.
 async fn create(
     store: &Store,
-    plan: &AcmePlan,
+    settings: &AcmeSettings,
     directory: &str,
     client: &AuthorityClient,
 ) -> Result<Account, Failure> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
-    let (account, credentials) = match &plan.eab {
+    let (account, credentials) = match &settings.external_account {
         None => {
             let key = account_key(store, directory)?;
             let parsed = Key::from_pkcs8_der(key.clone_key())?;
             builder.create_from_key((parsed, key.into()), directory.to_owned()).await?
         }
-        Some(eab) => create_bound(builder, eab, directory).await?,
+        Some(account) => create_bound(builder, account, directory).await?,
     };
-    if let Some(email) = &plan.email {
+    if let Some(email) = &settings.email {
         let contact = format!("mailto:{email}");
         account.update_contacts(&[&contact]).await?;
     }
     store.write_account(directory, &credentials).map_err(not_stored)?;
     log::info!("created an account with {directory}");
     Ok(account)
+}
+
+fn not_read(error: std::io::Error) -> String {
+    format!("cannot read the account: {error}")
 }
 
 fn not_stored(error: std::io::Error) -> String {
@@ -128,11 +139,11 @@ fn not_stored(error: std::io::Error) -> String {
 /// Creates an account that is bound to an external one (RFC 8555 §7.3.4).
 async fn create_bound(
     builder: AccountBuilder,
-    eab: &EabKey,
+    external: &ExternalAccount,
     directory: &str,
 ) -> Result<(Account, AccountCredentials), Failure> {
-    let path = eab.key.display();
-    let text = std::fs::read_to_string(&eab.key);
+    let path = external.key.display();
+    let text = std::fs::read_to_string(&external.key);
     let text = text.map_err(|error| format!("cannot read the key {path}: {error}"))?;
     // Authorities use either alphabet, with or without padding.
     let text = text.trim().trim_end_matches('=').replace('+', "-").replace('/', "_");
@@ -140,13 +151,13 @@ async fn create_bound(
     let key = key.map_err(|error| format!("the key {path} is not in base64: {error}"))?;
     let account =
         NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
-    let key = ExternalAccountKey::new(eab.id.clone(), &key);
+    let key = ExternalAccountKey::new(external.id.clone(), &key);
     Ok(builder.create(&account, directory.to_owned(), Some(&key)).await?)
 }
 
 /// Returns the stored key for an account, or stores a new one.
 fn account_key(store: &Store, directory: &str) -> Result<PrivatePkcs8KeyDer<'static>, String> {
-    let pem = match store.account_key(directory) {
+    let pem = match store.account_key(directory).map_err(not_read)? {
         Some(pem) => pem,
         None => {
             let key =
@@ -154,10 +165,10 @@ fn account_key(store: &Store, directory: &str) -> Result<PrivatePkcs8KeyDer<'sta
             let pem = key.serialize_pem();
             let written = store.write_account_key(directory, &pem);
             written.map_err(|error| format!("cannot store the key of the account: {error}"))?;
-            pem
+            pem.into_bytes()
         }
     };
-    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
+    PrivatePkcs8KeyDer::from_pem_slice(&pem)
         .map_err(|error| format!("the key of the account is invalid: {error}"))
 }
 

@@ -1,34 +1,41 @@
 //! The certificates of all names in memory: for TLS, for the manager, and for metrics.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use weft::tls::{Identity, NamedIdentities};
+use crate::acme::name::Name;
+use crate::acme::store::{NameVersions, Store};
+use crate::acme::stored::StoredCertificate;
+use crate::net::tls::{Identity, NamedIdentities};
 
-use super::settings::Name;
-use super::store::{FileVersions, Store};
-use super::stored::StoredCertificate;
+/// Time in which a name is not ordered after its files could not be read.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
 
 /// State of the certificate of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CertificateInfo {
-    /// `None`: there is no certificate yet.
-    pub(crate) not_after: Option<SystemTime>,
-    /// Time of the next order.
-    pub(crate) next_order: Option<SystemTime>,
+pub struct CertificateInfo {
+    /// End of its validity. `None`: there is no certificate yet.
+    pub not_after: Option<SystemTime>,
+    /// Time of the next order, or of the next question to the authority about it. It may be in the past.
+    pub next_order: Option<SystemTime>,
     /// Failures since the last success.
-    pub(crate) failures: u32,
-    pub(crate) last_error: Option<String>,
+    pub failures: u32,
+    /// Reason of the last failure, in the words of the authority if they are from it.
+    pub last_error: Option<String>,
 }
 
 /// The certificates of all names. Their files are read when a name is added, after an order, and when
 /// another process has changed them.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(super) struct Registry {
     names: Mutex<BTreeMap<Name, Entry>>,
+    /// Set if the last read has failed.
+    is_unreadable: AtomicBool,
     /// The certificates with their keys, for TLS.
-    pub(crate) identities: NamedIdentities,
+    pub(super) identities: NamedIdentities,
 }
 
 #[derive(Debug)]
@@ -37,7 +44,7 @@ struct Entry {
     /// Time at which there is something to do.
     due: SystemTime,
     /// The files that were read.
-    versions: FileVersions,
+    versions: NameVersions,
     origin: Origin,
 }
 
@@ -51,11 +58,11 @@ pub(super) enum Origin {
 
 impl Registry {
     pub(super) fn new(identities: NamedIdentities) -> Registry {
-        Registry { names: Mutex::default(), identities }
+        Registry { names: Mutex::default(), is_unreadable: AtomicBool::new(false), identities }
     }
 
     /// Reads the files of the configured names that are not known yet.
-    pub(crate) fn add(&self, store: &Store, names: &[Name]) {
+    pub(super) fn add(&self, store: &Store, names: &[Name]) {
         let unknown: Vec<&Name> = {
             let mut known = self.names();
             let is_unknown = |name: &&Name| match known.get_mut(*name) {
@@ -73,17 +80,20 @@ impl Registry {
     /// Reads the files of a name. A certificate in them is used for the next handshakes.
     pub(super) fn read(&self, store: &Store, name: &Name, origin: Origin) {
         // Read before the files, so that a change during the read is found later.
-        let versions = store.file_versions(name);
-        let stored = StoredCertificate::read(store, name);
-        match &stored.der {
-            Some(_) => {
-                let path = store.certificate_path(name);
-                let identity = Identity::files(&path, &path);
+        let versions = store.versions(name);
+        let stored = match StoredCertificate::read(store, name) {
+            Ok(stored) => stored,
+            Err(error) => return self.keep_unread(name, origin, &error),
+        };
+        self.is_unreadable.store(false, Relaxed);
+        match &stored.pem {
+            Some(pem) if stored.der.is_some() => {
+                let identity = Identity::pem(pem.clone(), pem.clone());
                 if let Err(error) = self.identities.insert(name.as_str(), &identity) {
                     log::error!("cannot use the stored certificate for {name}: {error}");
                 }
             }
-            None => self.identities.remove(name.as_str()),
+            _ => self.identities.remove(name.as_str()),
         }
         let due = stored.due(SystemTime::now());
         let mut names = self.names();
@@ -93,10 +103,26 @@ impl Registry {
         names.insert(name.clone(), entry);
     }
 
+    /// Keeps the certificate of a name whose files cannot be read, and the versions of the last read.
+    fn keep_unread(&self, name: &Name, origin: Origin, error: &io::Error) {
+        // One line until a file can be read.
+        if !self.is_unreadable.swap(true, Relaxed) {
+            log::error!("cannot read the files of {name}: {error}");
+        }
+        let mut names = self.names();
+        let entry = names.entry(name.clone()).or_insert_with(|| Entry {
+            info: CertificateInfo::default(),
+            due: SystemTime::UNIX_EPOCH,
+            versions: NameVersions::default(),
+            origin,
+        });
+        entry.due = entry.due.max(SystemTime::now() + UNREAD_TIME);
+    }
+
     /// Reads the files that have changed since they were read.
     pub(super) fn read_changed(&self, store: &Store) {
         for (name, versions, origin) in self.known() {
-            if store.file_versions(&name) != versions {
+            if store.versions(&name) != versions {
                 self.read(store, &name, origin);
             }
         }
@@ -107,7 +133,7 @@ impl Registry {
         self.known().into_iter().for_each(|(name, _, origin)| self.read(store, &name, origin));
     }
 
-    fn known(&self) -> Vec<(Name, FileVersions, Origin)> {
+    fn known(&self) -> Vec<(Name, NameVersions, Origin)> {
         let names = self.names();
         let known = names.iter();
         known.map(|(name, entry)| (name.clone(), entry.versions, entry.origin)).collect()
@@ -164,7 +190,7 @@ impl Registry {
         (due.into_iter().take(max).map(|(name, _)| name.clone()).collect(), next)
     }
 
-    pub(crate) fn all(&self) -> Vec<(Name, CertificateInfo)> {
+    pub(super) fn all(&self) -> Vec<(Name, CertificateInfo)> {
         self.names().iter().map(|(name, entry)| (name.clone(), entry.info.clone())).collect()
     }
 
@@ -175,9 +201,11 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::acme::certificate_store::{CertificateStore, Lease, Version};
+    use crate::acme::file_store::FileStore;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -186,7 +214,7 @@ mod tests {
     #[test]
     fn files_are_read_again_after_a_change_only() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(Some(folder.path())).unwrap();
+        let store = Store(Arc::new(FileStore::new(folder.path()).ephemeral_state()));
         let name: Name = "a.example".parse().unwrap();
         let registry = Registry::new(NamedIdentities::default());
         let failures = || registry.all()[0].1.failures;
@@ -209,13 +237,75 @@ mod tests {
         assert_eq!(registry.all(), []);
     }
 
+    /// A store without an entry at times, and at others without an answer.
+    #[derive(Debug, Default)]
+    struct FailingStore {
+        certificate: Mutex<Option<Vec<u8>>>,
+        is_failing: AtomicBool,
+    }
+
+    impl CertificateStore for FailingStore {
+        fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+            match self.is_failing.load(Relaxed) {
+                true => Err(io::ErrorKind::TimedOut.into()),
+                false if key.ends_with(".pem") => Ok(self.certificate.lock().unwrap().clone()),
+                false => Ok(None),
+            }
+        }
+
+        fn version(&self, key: &str) -> io::Result<Option<Version>> {
+            Ok(self.get(key)?.map(Version::new))
+        }
+
+        fn put(&self, _: &str, _: &[u8]) -> io::Result<()> {
+            unreachable!("the registry only reads");
+        }
+
+        fn list(&self, _: &str) -> io::Result<Vec<String>> {
+            unreachable!("the registry only reads known names");
+        }
+
+        fn remove(&self, _: &str) -> io::Result<()> {
+            unreachable!("the registry only reads");
+        }
+
+        fn lease(&self, _: &str) -> io::Result<Option<Lease>> {
+            unreachable!("the registry only reads");
+        }
+    }
+
+    #[test]
+    fn certificates_stay_while_their_store_fails() {
+        let failing = Arc::new(FailingStore::default());
+        let (store, registry) = (Store(failing.clone()), Registry::new(NamedIdentities::default()));
+        let name: Name = "a.example".parse().unwrap();
+        let certified = rcgen::generate_simple_self_signed([name.to_string()]).unwrap();
+        let pem = [certified.signing_key.serialize_pem(), certified.cert.pem()].concat();
+        *failing.certificate.lock().unwrap() = Some(pem.into_bytes());
+        let is_present = || registry.find(&name).is_some();
+        let is_due = || !registry.due(SystemTime::now(), 1, |_| true).0.is_empty();
+        failing.is_failing.store(true, Relaxed);
+        registry.add(&store, std::slice::from_ref(&name));
+        assert_eq!((is_present(), is_due()), (false, false), "it may be in the store");
+        failing.is_failing.store(false, Relaxed);
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (true, false));
+        failing.is_failing.store(true, Relaxed);
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (true, false), "the store fails");
+        failing.is_failing.store(false, Relaxed);
+        *failing.certificate.lock().unwrap() = None;
+        registry.read_changed(&store);
+        assert_eq!((is_present(), is_due()), (false, true), "it was removed");
+    }
+
     /// All of 100 certificates are due after a jump of the clock.
     #[test]
     fn names_are_due_in_the_order_of_their_times() {
         let registry = Registry::new(NamedIdentities::default());
         let name = |number: u64| format!("n{number}.example").parse::<Name>().unwrap();
         for number in 0..100 {
-            let (info, versions) = (CertificateInfo::default(), FileVersions::default());
+            let (info, versions) = (CertificateInfo::default(), NameVersions::default());
             let (due, origin) = (at(1_000 - number), Origin::Configured);
             let entry = Entry { info, due, versions, origin };
             registry.names().insert(name(number), entry);

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::settings::Name;
+use crate::acme::name::Name;
 
 /// Time without a failure after which those of a group are summed up.
 const QUIET: Duration = Duration::from_secs(5);
