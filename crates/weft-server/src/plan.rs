@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Method, Network, Settings};
 
-use self::acme::plan_acme;
+use self::acme::{can_order, plan_acme};
 use self::host_names::{host_list, host_names};
 use self::rewrite::check_host_groups;
 use self::route::{Inherited, plan_routes, route_of_others};
@@ -150,7 +150,13 @@ impl Plan {
         let listening = [&top.listen, &tls.listen, &status.listen, &of_streams];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
-        if tls.is_automatic || acme.orders_certificates() {
+        let all_names = || {
+            let names = hosts.iter().map(|host| &*host.names.value);
+            names.filter(|names| !names.starts_with("~ ")).flat_map(str::split_whitespace)
+        };
+        let is_automatic = tls.is_automatic
+            || tls.lacks_certificates() && can_order(all_names(), &acme.challenge_kinds());
+        if is_automatic || acme.orders_certificates() {
             defaults.https_redirect.get_or_insert(true);
         }
         let mut plans = Vec::new();
@@ -188,7 +194,7 @@ impl Plan {
             };
             plans.extend(route.map(host));
         }
-        let acme = plan_acme(acme, tls.is_automatic, &plans, &mut warnings, &mut problems);
+        let acme = plan_acme(acme, is_automatic, &plans, &mut warnings, &mut problems);
         let is_automatic = acme.is_some();
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
         let is_for_streams = !has_routes && streams.iter().any(|stream| stream.settings.tls);

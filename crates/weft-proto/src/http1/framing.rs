@@ -30,7 +30,8 @@ pub struct RequestFraming {
     pub keep_alive: bool,
     /// True if the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
-    /// The authority of the target, in absolute-form and authority-form.
+    /// The authority of the target, in absolute-form and authority-form, otherwise the value of `Host`
+    /// (RFC 9112 §3.3).
     pub authority: Option<Span>,
     /// Path and query of the target. Empty in authority-form.
     pub local: Span,
@@ -57,13 +58,13 @@ pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     let http_10 = head.version == Version::HTTP_10;
     let length = request_length(&head.known, text, http_10)?;
     let (authority, local) = target(&head.method, head.target, text)?;
-    match host {
-        Occurrence::Once(host) if is_plain_authority(host, text) => {}
-        Occurrence::Once(host) => check_authority(host.of(text))?,
+    let host = match host {
+        Occurrence::Once(host) if is_plain_authority(host, text) => Some(host),
+        Occurrence::Once(host) => check_authority(host.of(text)).map(|()| Some(host))?,
         Occurrence::Repeated => return Err(Error::malformed("more than one Host")),
-        Occurrence::Absent if http_10 => {}
+        Occurrence::Absent if http_10 => None,
         Occurrence::Absent => return Err(Error::malformed("no Host")),
-    }
+    };
     let keep_alive = match connection {
         Occurrence::Absent => !http_10,
         // The field of all browsers, without a search for members.
@@ -83,6 +84,7 @@ pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
         Occurrence::Once(value) if value.of(text).eq_ignore_ascii_case(b"100-continue") => true,
         _ => return Err(Error::new(ErrorKind::ExpectationFailed, "an unknown expectation")),
     };
+    let authority = authority.or(host);
     Ok(RequestFraming { length, keep_alive, expects_continue, authority, local })
 }
 

@@ -12,7 +12,8 @@ use super::top::addresses;
 pub(crate) struct TlsConfig {
     pub(crate) listen: Vec<Located<String>>,
     pub(crate) certificates: Vec<Located<CertificatePair>>,
-    /// Orders certificates for the names of the hosts.
+    /// Orders certificates for the names of the hosts; the default of listeners without certificates,
+    /// if a host has a name.
     pub(crate) is_automatic: bool,
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
@@ -21,6 +22,13 @@ pub(crate) struct TlsConfig {
     /// Rejects TLS versions before 1.3.
     pub(crate) only_1_3: bool,
     pub(crate) profile: TlsProfile,
+}
+
+impl TlsConfig {
+    /// Returns true if there are listeners, and nothing is set about their certificates.
+    pub(crate) fn lacks_certificates(&self) -> bool {
+        !self.listen.is_empty() && self.certificates.is_empty() && !self.self_signed
+    }
 }
 
 /// Versions and cipher suites, as in Mozilla's guidelines for servers.

@@ -86,6 +86,16 @@ pub(super) fn plan_acme(
     })
 }
 
+/// Returns true if a certificate can be ordered for one of these names.
+pub(super) fn can_order<'n>(
+    mut names: impl Iterator<Item = &'n str>,
+    challenges: &[ChallengeKind],
+) -> bool {
+    names.any(|name| {
+        parse(name).is_ok_and(|name| !name.is_local() && possible(name, challenges).is_ok())
+    })
+}
+
 fn parse(name: &str) -> Result<Name, String> {
     name.parse().map_err(|error: weft::Error| error.to_string())
 }

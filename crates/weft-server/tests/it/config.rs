@@ -67,6 +67,32 @@ fn check_accepts_valid_files_and_prints_their_settings() {
     }
 }
 
+/// Certificates are ordered for names of hosts if there are TLS listeners, and nothing else is set.
+#[test]
+fn tls_listeners_without_certificates_order_them() {
+    let folder = folder_with(&[("site/a.txt", "A\n")]);
+    for (tls, host, is_automatic) in [
+        ("listen = \":443\"", "example.org", true),
+        ("listen = \":443\"\nself_signed = true", "example.org", false),
+        ("self_signed = true", "example.org", false),
+    ] {
+        let text = format!(
+            "[acme]\nstate = \"state\"\nephemeral_state = true\n[tls]\n{tls}\n\
+             [hosts.\"{host}\"]\n\"/\" = \"-> site\"\n"
+        );
+        fs::write(folder.path().join("weft.toml"), &text).unwrap();
+        let output = run_in(folder.path(), &["check", "weft.toml", "--print"]);
+        let is_printed = output.stdout.contains("certificates = \"auto\"");
+        assert_eq!(is_printed, is_automatic, "{text}\n{}{}", output.stdout, output.stderr);
+    }
+    for host in ["*", "localhost", "*.example.org"] {
+        let text = format!("[tls]\nlisten = \":443\"\n[hosts.\"{host}\"]\n\"/\" = \"-> site\"\n");
+        fs::write(folder.path().join("weft.toml"), text).unwrap();
+        let output = run_in(folder.path(), &["check", "weft.toml"]);
+        assert!(output.stderr.contains("this needs `certificates` in [tls]"), "{host}: {output:?}");
+    }
+}
+
 #[test]
 fn check_reports_errors_with_their_location() {
     let folder = folder_with(&[("site/a.txt", "A\n")]);

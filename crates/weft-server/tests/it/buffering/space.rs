@@ -181,6 +181,7 @@ fn a_client_that_reads_nothing_causes_few_writes() {
     let _other = ShutClient::connect(&site, 2, 8);
     until("another client has its share", || stored(&site) + (128 << 10) >= MAX / 2);
     std::thread::sleep(Duration::from_millis(100));
-    assert!(stored(&site) <= MAX / 2 + (64 << 10), "{}", stored(&site));
+    // The rest of the share of the first client, and the share of the other one.
+    assert!(stored(&site) <= MAX / 2 + (128 << 10), "{}", stored(&site));
     assert!(again.read(0..2).iter().all(|body| *body == pattern(1 << 20)));
 }
