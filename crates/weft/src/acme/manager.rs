@@ -150,7 +150,7 @@ impl Manager {
         let Some(active) = &self.active else { return FILE_INTERVAL };
         let registry = &self.acme.registry;
         if SystemTime::now() + MAX_SET_BACK < self.latest {
-            // What is due depends on the time of day at which the files were read.
+            // The due times depend on the time of day at which the files were read.
             registry.read_all(&active.store);
             self.latest = SystemTime::now();
         }

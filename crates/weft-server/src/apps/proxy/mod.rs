@@ -53,6 +53,8 @@ mod upstream;
 mod url;
 mod connection;
 mod control;
+mod operation;
+mod choice;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -260,54 +262,6 @@ impl Proxy {
         self
     }
 
-    /// Reports the state of the upstreams and the metrics of all clones.
-    pub(crate) fn report(&self) -> Vec<UpstreamReport> {
-        let counted_pools =
-            self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let pools: Vec<Arc<Pool>> = counted_pools.iter().filter_map(Weak::upgrade).collect();
-        let report = |upstream: &Arc<Upstream>| {
-            let mut report = UpstreamReport::new(upstream);
-            let own_pools = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
-            own_pools.for_each(|pool| report.add(pool));
-            report
-        };
-        let reports = self.shared.upstreams.iter().map(report);
-        let of_mirror = self.shared.mirror.iter().flat_map(Proxy::report);
-        let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
-        reports.chain(of_mirror).collect()
-    }
-
-    /// The upstreams, and the server that gets copies of their requests.
-    fn all_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        let of_mirror = self.shared.mirror.iter().flat_map(|mirror| &mirror.shared.upstreams);
-        self.shared.upstreams.iter().chain(of_mirror)
-    }
-
-    /// Counts a request of which a copy was to be sent by this proxy.
-    fn count_dropped_copy(&self) {
-        if let Some(metrics) = self.pools[0].metrics.get() {
-            metrics.count_dropped_copy();
-        }
-    }
-
-    /// Changes the state of an upstream; returns false if there is none with this URL.
-    pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
-        let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
-        let upstream = self.all_upstreams().find(find);
-        upstream.map(|upstream| upstream.change(change)).is_some()
-    }
-
-    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
-    /// upstreams.
-    pub(crate) fn take_over(&self, former: &Proxy) {
-        for upstream in self.all_upstreams() {
-            let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
-            if let Some(former) = former.all_upstreams().find(is_same) {
-                upstream.take_over(former);
-            }
-        }
-    }
-
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
@@ -508,86 +462,6 @@ impl Proxy {
             if let (Some(notes), Some(reason)) = (RequestNotes::of(&outbound.request), retry) {
                 notes.set_retry_reason(reason.name());
             }
-        }
-    }
-
-    /// Returns true if the status of a response is a failure, and another upstream may respond in its
-    /// place; the upstream is tried then.
-    fn may_replace(
-        &self,
-        response: &Response,
-        is_retryable: bool,
-        index: usize,
-        tried: &mut Vec<usize>,
-    ) -> bool {
-        let settings = &self.shared.settings;
-        let is_failure = settings.failure_statuses.contains(&response.status());
-        if !is_failure || !is_retryable || tried.len() >= settings.max_retries {
-            return false;
-        }
-        tried.push(index);
-        let now = Instant::now();
-        let mut pools = self.pools.iter().enumerate();
-        pools.any(|(other, pool)| {
-            let upstream = &pool.upstream;
-            !tried.contains(&other)
-                && upstream.may_get_requests()
-                && !upstream.health.is_resting(now)
-        })
-    }
-
-    /// Records a response for the health of its upstream.
-    fn record_response(&self, pool: &Pool, status: StatusCode, latency: Duration) {
-        let settings = &self.shared.settings;
-        if settings.failure_statuses.contains(&status) {
-            pool.upstream.record_failure(&format!("the status is {status}"));
-        } else if !settings.failure_latency.is_zero() && latency > settings.failure_latency {
-            let millis = latency.as_millis();
-            pool.upstream.record_failure(&format!("the response took {millis} ms"));
-        } else {
-            pool.upstream.record_success();
-        }
-    }
-
-    /// Returns the upstream for a request, which is that of its session unless that is down.
-    fn choose_upstream(
-        &self,
-        of_session: Option<usize>,
-        key: Option<u64>,
-        tried: &[usize],
-    ) -> Option<usize> {
-        let count = self.pools.len();
-        if count == 1 && self.pools[0].upstream.may_get_requests() {
-            return Some(0);
-        }
-        let now = Instant::now();
-        let candidate = |index: usize| {
-            let pool = &self.pools[index];
-            let health = &pool.upstream.health;
-            Candidate {
-                // Resting the only upstream would fail all requests for no benefit.
-                is_up: pool.upstream.may_get_requests() && (count == 1 || !health.is_resting(now)),
-                was_tried: tried.contains(&index),
-                is_full: pool.is_full(),
-                load: pool.load(),
-                weight: pool.upstream.weight(now),
-            }
-        };
-        let is_available = |index: &usize| {
-            let upstream = &self.pools[*index].upstream;
-            let is_resting = || count > 1 && upstream.health.is_resting(now);
-            !tried.contains(index) && upstream.may_get_requests_of_session() && !is_resting()
-        };
-        let chosen =
-            of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
-        // If the responses of all are failures, what they send is better than nothing.
-        let still_responds = |index: usize| Candidate {
-            is_up: self.pools[index].upstream.may_get_requests(),
-            ..candidate(index)
-        };
-        match self.shared.settings.has_failing_responses() {
-            false => chosen,
-            true => chosen.or_else(|| self.balancer.choose(key, still_responds)),
         }
     }
 

@@ -133,10 +133,10 @@ fn orders_certificates_by_each_validation() {
     }
 }
 
-/// The authority's certificates are valid for 24 s, and each of them is replaced before it expires.
+/// The authority's certificates are valid for 40 s, and each of them is replaced before it expires.
 #[test]
 fn renewals_fail_no_request() {
-    let settings = AuthoritySettings { validity: 24, ..AuthoritySettings::default() };
+    let settings = AuthoritySettings { validity: 40, ..AuthoritySettings::default() };
     let Some(site) = Site::new(Authority::start(settings), "example.org", "") else { return };
     let server = site.start();
     until("the first certificate is trusted", || site.get("example.org").is_ok());
@@ -156,7 +156,7 @@ fn renewals_fail_no_request() {
             });
         }
         let start = Instant::now();
-        while renewals() < 3 && start.elapsed() < 2 * PATIENCE {
+        while renewals() < 3 && start.elapsed() < 4 * PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
         }
         is_done.store(true, Relaxed);

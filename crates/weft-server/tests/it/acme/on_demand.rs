@@ -260,7 +260,7 @@ fn unknown_names_cause_no_orders() {
             "handshake with a request: median {median_alone:?}, p99 {p99_alone:?}; beside unknown names \
              {median:?}, {p99:?}"
         );
-        // What the processes of the clients take from each other is the rest.
+        // The processes of the clients take the rest of the time from each other.
         let limit = 2 * median_alone + Duration::from_millis(50);
         assert!(median <= limit, "{median:?} of {limit:?}");
     });

@@ -1,0 +1,91 @@
+//! Choice of the upstream for a request, by its session, the policy and the states of the upstreams.
+
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use weft::Response;
+
+use super::pool::Pool;
+use super::{Candidate, Proxy};
+
+impl Proxy {
+    /// Returns true if the status of a response is a failure, and another upstream may respond in its
+    /// place; the upstream is tried then.
+    pub(super) fn may_replace(
+        &self,
+        response: &Response,
+        is_retryable: bool,
+        index: usize,
+        tried: &mut Vec<usize>,
+    ) -> bool {
+        let settings = &self.shared.settings;
+        let is_failure = settings.failure_statuses.contains(&response.status());
+        if !is_failure || !is_retryable || tried.len() >= settings.max_retries {
+            return false;
+        }
+        tried.push(index);
+        let now = Instant::now();
+        let mut pools = self.pools.iter().enumerate();
+        pools.any(|(other, pool)| {
+            let upstream = &pool.upstream;
+            !tried.contains(&other)
+                && upstream.may_get_requests()
+                && !upstream.health.is_resting(now)
+        })
+    }
+
+    /// Records a response for the health of its upstream.
+    pub(super) fn record_response(&self, pool: &Pool, status: StatusCode, latency: Duration) {
+        let settings = &self.shared.settings;
+        if settings.failure_statuses.contains(&status) {
+            pool.upstream.record_failure(&format!("the status is {status}"));
+        } else if !settings.failure_latency.is_zero() && latency > settings.failure_latency {
+            let millis = latency.as_millis();
+            pool.upstream.record_failure(&format!("the response took {millis} ms"));
+        } else {
+            pool.upstream.record_success();
+        }
+    }
+
+    /// Returns the upstream for a request, which is that of its session unless that is down.
+    pub(super) fn choose_upstream(
+        &self,
+        of_session: Option<usize>,
+        key: Option<u64>,
+        tried: &[usize],
+    ) -> Option<usize> {
+        let count = self.pools.len();
+        if count == 1 && self.pools[0].upstream.may_get_requests() {
+            return Some(0);
+        }
+        let now = Instant::now();
+        let candidate = |index: usize| {
+            let pool = &self.pools[index];
+            let health = &pool.upstream.health;
+            Candidate {
+                // Resting the only upstream would fail all requests for no benefit.
+                is_up: pool.upstream.may_get_requests() && (count == 1 || !health.is_resting(now)),
+                was_tried: tried.contains(&index),
+                is_full: pool.is_full(),
+                load: pool.load(),
+                weight: pool.upstream.weight(now),
+            }
+        };
+        let is_available = |index: &usize| {
+            let upstream = &self.pools[*index].upstream;
+            let is_resting = || count > 1 && upstream.health.is_resting(now);
+            !tried.contains(index) && upstream.may_get_requests_of_session() && !is_resting()
+        };
+        let chosen =
+            of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
+        // If the responses of all are failures, what they send is better than nothing.
+        let still_responds = |index: usize| Candidate {
+            is_up: self.pools[index].upstream.may_get_requests(),
+            ..candidate(index)
+        };
+        match self.shared.settings.has_failing_responses() {
+            false => chosen,
+            true => chosen.or_else(|| self.balancer.choose(key, still_responds)),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The upstreams as operators see and change them: reports, and states that they set.
+
+use std::sync::{Arc, PoisonError, Weak};
+
+use super::Proxy;
+use super::control::ControlChange;
+use super::metrics::UpstreamReport;
+use super::pool::Pool;
+use super::upstream::Upstream;
+
+impl Proxy {
+    /// Reports the state of the upstreams and the metrics of all clones.
+    pub(crate) fn report(&self) -> Vec<UpstreamReport> {
+        let counted_pools =
+            self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools: Vec<Arc<Pool>> = counted_pools.iter().filter_map(Weak::upgrade).collect();
+        let report = |upstream: &Arc<Upstream>| {
+            let mut report = UpstreamReport::new(upstream);
+            let own_pools = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
+            own_pools.for_each(|pool| report.add(pool));
+            report
+        };
+        let reports = self.shared.upstreams.iter().map(report);
+        let of_mirror = self.shared.mirror.iter().flat_map(Proxy::report);
+        let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
+        reports.chain(of_mirror).collect()
+    }
+
+    /// The upstreams, and the server that gets copies of their requests.
+    fn all_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let of_mirror = self.shared.mirror.iter().flat_map(|mirror| &mirror.shared.upstreams);
+        self.shared.upstreams.iter().chain(of_mirror)
+    }
+
+    /// Counts a request of which a copy was to be sent by this proxy.
+    pub(super) fn count_dropped_copy(&self) {
+        if let Some(metrics) = self.pools[0].metrics.get() {
+            metrics.count_dropped_copy();
+        }
+    }
+
+    /// Changes the state of an upstream; returns false if there is none with this URL.
+    pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
+        let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
+        let upstream = self.all_upstreams().find(find);
+        upstream.map(|upstream| upstream.change(change)).is_some()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
+    /// upstreams.
+    pub(crate) fn take_over(&self, former: &Proxy) {
+        for upstream in self.all_upstreams() {
+            let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
+            if let Some(former) = former.all_upstreams().find(is_same) {
+                upstream.take_over(former);
+            }
+        }
+    }
+}
