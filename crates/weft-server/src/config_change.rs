@@ -11,17 +11,6 @@ use crate::apps::proxy::ControlChange;
 use crate::config::{Problem, Sources};
 use crate::route::RouteName;
 
-/// Connections on which changes are accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PermittedChanges {
-    #[default]
-    Never,
-    /// Unix sockets, whose permissions decide who may make changes.
-    Unix,
-    /// Also connections from the loopback address, and so every user of the machine.
-    Loopback,
-}
-
 /// Change of the configuration that a client requests.
 pub(crate) enum ConfigChange {
     /// Use the configuration with this text.

@@ -1,66 +1,36 @@
 //! The web server `weft`: arguments → [`Config`](config::Config) → [`Plan`] → run.
 
-mod args; // the command line
-mod help; // its help text
-mod config; // text → Config
-mod plan; // Config → Plan
-mod warnings; // probable mistakes in a plan
-mod captures;
-mod certificates; // `weft certificates`
-mod print; // Plan → text
-mod format; // the canonical layout of a file
-mod schema; // a JSON schema of the file
-mod import; // configurations of other servers → text
-mod open; // opens the directories and certificates of a plan
-mod active_plan; // the plan in effect, with everything that is open for it
-mod tls;
-mod trace_context;
-mod tracing; // TlsPlan → Tls
+mod base; // small parts that import nothing else of the program
 mod template; // texts with placeholders
-mod rendezvous; // rendezvous hashing
-mod route; // router: host and path → application
-mod reloadable_router; // a worker's router, replaced at a reload
-mod route_middleware; // middleware of a route, made of its options
-mod substitution; // substitution of texts in bodies
-mod field_changes; // changes of a route to fields
-mod error_pages; // error pages of a route, from files
-mod access; // access to a route: addresses and authentication
-mod acme; // certificates that are ordered and renewed
-mod watched_file; // files that are read again when they change
-mod network_set; // sets of networks in files
-mod request_notes; // notes about a request for its line in the access log
-mod password_file; // users and hashed passwords
-mod stream; // TCP connections that are forwarded without HTTP
-mod splice; // bytes between two connections
 mod apps; // the applications: files, proxy, CGI, redirect, text
-mod config_change; // changes of the configuration by clients of the status endpoint
-mod run; // the life of the server process: start, signals, shutdown
-mod reload; // compares a new plan with the active one, and applies the difference
-mod sockets; // listening sockets: configured, inherited, changed at a reload
-mod defer_accept; // connections are accepted with their first bytes
-mod handover; // passes the sockets to the next process at an upgrade
-mod systemd; // socket activation and sd_notify
-mod privileges; // user, group, umask, pid file
-mod signals; // signals → control events
+mod route; // keys, patterns and paths of routes
+mod config; // text → Config
+mod config_change; // changes by clients of the status endpoint
+mod acme; // certificates that are ordered and renewed
+mod plan; // Config → Plan
+mod import; // configurations of other servers → text
+mod cli; // the command line
+mod middleware; // middleware of a route, made of its options
+mod tracing; // distributed traces
 mod logs; // access log and error log
+mod router; // router: host and path → application
+mod stream; // TCP connections that are forwarded without HTTP
+mod sockets; // listening sockets: configured, inherited, changed at a reload
+mod open; // opens the directories and certificates of a plan
+mod stream_server; // the server of all streams
 mod status; // status endpoint and metrics
-mod counter; // counters and histograms
-mod sync; // locks of cells that threads share
-mod exhaustion; // detection of resource exhaustion
-mod descriptors; // the limit on open file descriptors
-mod throttled_log; // rate-limited warnings
-#[cfg(test)]
-mod docs_sync; // tests that file, command line and documentation agree
-#[cfg(test)]
-mod random_configs; // tests that printed configurations have the same meaning
+mod lifecycle; // the life of the server process: start, reload, signals, shutdown
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use args::{Args, CertificateAction, Command, Failure};
-use config::{Problem, Sources};
-use plan::Plan;
+use cli::args::{self, Args, CertificateAction, Command, Failure};
+use cli::{certificates, help};
+use config::{Problem, Sources, format, schema};
+use lifecycle::privileges;
+use logs::print_error;
+use plan::{Plan, print};
 use tracing::Tracer;
 
 /// Exit status of a check that has found only warnings, and of an import that has lost something.
@@ -109,7 +79,7 @@ fn plan(args: &Args, sources: &Sources) -> Result<Plan, Failure> {
 fn serve(args: &Args) -> Result<(), Failure> {
     let sources = args.sources();
     let plan = plan(args, &sources)?;
-    run::run(args, sources, plan).map_err(Failure::Other)
+    lifecycle::run(args, sources, plan).map_err(Failure::Other)
 }
 
 /// Validates the configuration and opens its resources, as the user of the server, but binds no
@@ -219,12 +189,4 @@ fn import(path: &Path) -> ExitCode {
 fn print_stdout(text: &str) {
     // Ignored: there is no output to report an error of stdout to.
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Writes one line to stderr, with control characters of `text` escaped. Used for errors before the
-/// error log is open, and for failures of the error log.
-fn print_error(text: &str) {
-    let line = format!("weft: {}\n", logs::one_line(text));
-    // Ignored: there is no output to report an error of stderr to.
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }

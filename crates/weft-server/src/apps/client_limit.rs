@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::base::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Limits the number of concurrent uses of a resource, in total and per client. Further uses wait
 /// in a queue. A client that has reached its limit does not delay the clients behind it.

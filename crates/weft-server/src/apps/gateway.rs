@@ -6,7 +6,7 @@ use std::io;
 
 use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 
-use crate::exhaustion::is_exhaustion;
+use crate::base::exhaustion::is_exhaustion;
 
 /// Methods that applications may respond to, for `Allow`. `TRACE` is rejected: its response has the
 /// fields of the request, with those that this server has added and those that scripts in a page
@@ -14,12 +14,12 @@ use crate::exhaustion::is_exhaustion;
 pub(crate) const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Creates the response to `TRACE`.
-pub(super) fn method_not_allowed() -> Response {
+pub(crate) fn method_not_allowed() -> Response {
     Response::from(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, FORWARDED_METHODS)
 }
 
 #[derive(Debug)]
-pub(super) enum GatewayError {
+pub(crate) enum GatewayError {
     /// An error of the client: in its request, or in the body that it sends.
     Client(Error),
     /// The connection to the upstream could not be established.
@@ -48,12 +48,12 @@ pub(super) enum GatewayError {
 
 impl GatewayError {
     /// An error for bytes that are no valid response.
-    pub(super) fn invalid_response(reason: impl fmt::Display) -> GatewayError {
+    pub(crate) fn invalid_response(reason: impl fmt::Display) -> GatewayError {
         GatewayError::BadResponse(format!("invalid response: {reason}"))
     }
 
     /// Classifies an error of `connect`.
-    pub(super) fn from_connect_error(error: io::Error) -> GatewayError {
+    pub(crate) fn from_connect_error(error: io::Error) -> GatewayError {
         match is_exhaustion(&error) {
             true => GatewayError::ResourcesExhausted(error),
             false => GatewayError::Unreachable(error),
@@ -61,7 +61,7 @@ impl GatewayError {
     }
 
     /// Classifies an error of the start of a process.
-    pub(super) fn from_spawn_error(error: io::Error) -> GatewayError {
+    pub(crate) fn from_spawn_error(error: io::Error) -> GatewayError {
         // `EAGAIN`: the limit on processes is reached.
         let is_exhausted = is_exhaustion(&error) || error.kind() == io::ErrorKind::WouldBlock;
         let error = io::Error::new(error.kind(), format!("cannot be run: {error}"));
@@ -72,7 +72,7 @@ impl GatewayError {
     }
 
     /// Returns true if the error counts against the health of the upstream.
-    pub(super) fn counts_against_upstream(&self) -> bool {
+    pub(crate) fn counts_against_upstream(&self) -> bool {
         matches!(
             self,
             GatewayError::Unreachable(_)
@@ -102,7 +102,7 @@ impl GatewayError {
     }
 
     /// Describes the error for the error log. The upstream or script is named by the caller.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match self {
             GatewayError::Client(error) => error.reason().to_owned(),
             GatewayError::Unreachable(error) => format!("cannot connect: {error}"),
@@ -123,7 +123,7 @@ impl GatewayError {
     }
 
     /// Creates the error response. Only an error of the client is reported to the error hook.
-    pub(super) fn into_response(self) -> Response {
+    pub(crate) fn into_response(self) -> Response {
         if let GatewayError::Client(error) = self {
             return Response::from(&error).with_error(error);
         }
@@ -137,7 +137,7 @@ impl GatewayError {
 
     /// Creates the error response, and the error for the error hook, which names `origin` and the
     /// request.
-    pub(super) fn into_reported_response(
+    pub(crate) fn into_reported_response(
         self,
         origin: &dyn fmt::Display,
         request: &Request,
@@ -150,7 +150,7 @@ impl GatewayError {
     }
 
     /// Creates the error for the error hook.
-    pub(super) fn to_error(&self, origin: &dyn fmt::Display, request: &Request) -> Error {
+    pub(crate) fn to_error(&self, origin: &dyn fmt::Display, request: &Request) -> Error {
         let reason = format!("{origin}: {}{}", self.reason(), Summary(request));
         Error::new(ErrorKind::ServiceFailed, reason)
     }

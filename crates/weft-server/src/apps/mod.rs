@@ -1,11 +1,10 @@
 //! Applications that a route can be served by.
 
-pub(crate) mod accel; // files that upstreams and scripts name
 pub(crate) mod cgi; // CGI scripts
 mod client_certificate; // certificates of clients, for proxy and CGI
 pub(crate) mod client_limit; // limit on connections and processes, with a share per client
 mod fastcgi; // scripts of an application server
-mod gateway; // errors of proxy and CGI
+pub(crate) mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy
 pub(crate) mod request_fields; // fields that upstreams and scripts get in place of those of the client
 mod redirect; // redirects

@@ -15,6 +15,7 @@ use super::options::RouteOptions;
 use super::quoting::{quoted, quoted_list, quoted_time};
 use super::route::unknown_key;
 use super::value::Value;
+use crate::route::Share;
 
 /// An access log of a route. The default is that of `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,10 +38,6 @@ pub(crate) struct AccessLogConfig {
 /// Statuses such as `404`, `5xx` or `400-404`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StatusRange(RangeInclusive<u16>);
-
-/// A share of the requests, in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Share(pub(crate) u32);
 
 impl AccessLogConfig {
     /// Returns the format of the lines.
@@ -78,36 +75,6 @@ impl std::fmt::Display for StatusRange {
                 write!(f, "{}xx", first / 100)
             }
             (first, last) => write!(f, "{first}-{last}"),
-        }
-    }
-}
-
-impl Share {
-    /// All requests.
-    pub(crate) const ALL: Share = Share(1_000_000);
-
-    /// Error for a text that is no share.
-    pub(super) const EXPECTED: &str = "expected a percentage such as \"1%\" or \"0.05%\"";
-
-    /// Parses a percentage with up to four decimals.
-    pub(super) fn parse(text: &str) -> Option<Share> {
-        let number = text.strip_suffix('%')?.trim_end();
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        if whole.is_empty() || whole.len() > 3 || decimals.len() > 4 || !is_number(decimals) {
-            return None;
-        }
-        let millionths: u32 = format!("{whole}{decimals:0<4}").parse().ok()?;
-        (is_number(whole) && millionths <= Share::ALL.0).then_some(Share(millionths))
-    }
-}
-
-impl std::fmt::Display for Share {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let decimals = format!("{:04}", self.0 % 10_000);
-        match decimals.trim_end_matches('0') {
-            "" => write!(f, "{}%", self.0 / 10_000),
-            decimals => write!(f, "{}.{decimals}%", self.0 / 10_000),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::route::{Action, RouteConfig};
 use super::tls::ClientAuthMode;
 use super::tracing::TracingConfig;
 use super::{Config, HostConfig};
-use crate::config_change::PermittedChanges;
+use crate::config::PermittedChanges;
 
 /// Returns a warning for each key of a route that has no effect without another.
 pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {

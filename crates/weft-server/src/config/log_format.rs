@@ -7,15 +7,34 @@ use std::hash::{Hash, Hasher};
 use weft::{HeaderName, LogFormat};
 
 use super::files::engine_sets;
-use super::suggestion::suggest;
-use crate::logs::is_of_request;
-use crate::request_notes;
+use crate::base::request_notes;
+use crate::base::suggestion::suggest;
 
 /// A log format, with its text in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccessFormat {
     pub(super) text: String,
     pub(crate) format: LogFormat,
+}
+
+/// A value that is a part of the request, besides those of the library.
+pub(crate) enum RequestValue<'a> {
+    /// `cookie.` and a name.
+    Cookie(&'a str),
+    /// `query.` and the name of a parameter.
+    Query(&'a str),
+    Port,
+}
+
+impl RequestValue<'_> {
+    pub(crate) fn parse(name: &str) -> Option<RequestValue<'_>> {
+        match name.split_once('.') {
+            Some(("cookie", name)) if !name.is_empty() => Some(RequestValue::Cookie(name)),
+            Some(("query", name)) if !name.is_empty() => Some(RequestValue::Query(name)),
+            None if name == "port" => Some(RequestValue::Port),
+            _ => None,
+        }
+    }
 }
 
 /// Names of the values of the library. Others begin with `header.` or `response.`.
@@ -148,7 +167,10 @@ fn json_members(text: &str) -> Result<LogFormat, String> {
 
 /// Checks the name of a value that the library leaves to the application.
 fn check_name(name: &str) -> Result<(), String> {
-    if NAMES.contains(&name) || request_notes::NAMES.contains(&name) || is_of_request(name) {
+    if NAMES.contains(&name)
+        || request_notes::NAMES.contains(&name)
+        || RequestValue::parse(name).is_some()
+    {
         return Ok(());
     }
     let known = NAMES.into_iter().chain(request_notes::NAMES);

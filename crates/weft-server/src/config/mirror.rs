@@ -1,9 +1,9 @@
 //! Keys of a proxy route about copies of its requests for another server.
 
-use super::access_log::Share;
 use super::key::{Key, ValueKind};
 use super::quoting::{quoted, quoted_time};
 use crate::apps::proxy::{MirrorSettings, ProxySettings};
+use crate::route::Share;
 
 const MAX_COUNT: u64 = 65_535;
 

@@ -30,10 +30,12 @@ mod acme; // the keys of [acme]
 mod tracing; // the keys of [tracing]
 mod on_demand; // the keys of certificates on demand, in [acme]
 mod streams; // the keys of a stream
+mod stream_settings; // settings of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
 mod snippet; // keys that several hosts and routes use
-mod suggestion; // "did you mean" suggestions
+pub(crate) mod format; // the canonical layout of a file
+pub(crate) mod schema; // a JSON schema of the file
 mod route; // routes: operators, targets and tables
 
 use std::collections::{HashMap, HashSet};
@@ -41,7 +43,7 @@ use std::ffi::OsString;
 
 use weft::Settings;
 
-pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
+pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig};
 pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
@@ -51,6 +53,7 @@ pub(crate) use key::{CertificatePair, Key, ValueKind};
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};
+pub(crate) use log_format::RequestValue;
 pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
 pub(crate) use on_demand::OnDemandConfig;
 pub(crate) use options::{
@@ -64,17 +67,17 @@ pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use split::{SPLIT, SplitConfig};
-pub(crate) use status::{STATUS, StatusConfig};
+pub(crate) use status::{MAX_CONFIG_BYTES, PermittedChanges, STATUS, StatusConfig, status_limits};
 pub(crate) use statuses::Statuses;
+pub(crate) use stream_settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 pub(crate) use streams::{STREAM, StreamConfig};
-pub(crate) use suggestion::suggest;
 pub(crate) use tls::{ClientAuthMode, TLS, TlsConfig, TlsProfile};
 pub(crate) use top::{TOP, TopConfig};
 pub(crate) use tracing::{TRACING, TracingConfig};
 pub(crate) use units::{show_size, show_time};
 
+use crate::base::suggestion::suggest;
 use crate::route::RouteKey;
-use crate::stream::StreamSettings;
 use snippet::{Entries, Snippets};
 use value::{Name, Value, entries};
 

@@ -15,9 +15,9 @@ use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 use super::rewrite::{REWRITE, RewriteConfig};
 use super::snippet::{Entries, Snippets};
 use super::split::{SPLIT, SplitConfig};
-use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
+use crate::base::suggestion::suggest;
 
 /// A route: the action for the requests of a key, such as a prefix.
 #[derive(Debug)]

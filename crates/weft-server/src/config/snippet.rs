@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use super::location::{ConfigResult, Problem};
 use super::options::{OPTIONS, RouteOptions};
-use super::suggestion::suggest;
 use super::value::{Name, Value};
+use crate::base::suggestion::suggest;
 
 /// Keys of a table with their values.
 pub(super) type Entries<'a> = Vec<(Name, Value<'a>)>;

@@ -1,9 +1,9 @@
 //! Keys of a route by which other routes get shares of its requests: `split` and `split_key`.
 
-use super::access_log::Share;
 use super::key::{Key, Pair, ValueKind};
 use super::location::{ConfigResult, Located};
 use super::quoting::{quoted, table};
+use crate::route::Share;
 
 /// Shares of the requests of a route.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,24 @@
 //! The keys of `[status]`.
 
+use std::time::Duration;
+
+use weft::Settings;
+
 use super::key::{Key, ValueKind};
 use super::location::Located;
 use super::quoting::{quoted, quoted_addresses};
 use super::top::addresses;
-use crate::config_change::PermittedChanges;
+
+/// Connections on which changes are accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PermittedChanges {
+    #[default]
+    Never,
+    /// Unix sockets, whose permissions decide who may make changes.
+    Unix,
+    /// Also connections from the loopback address, and so every user of the machine.
+    Loopback,
+}
 
 /// Values of `[status]`. Without addresses there is no status endpoint, and no metrics are
 /// collected.
@@ -76,4 +90,21 @@ fn permitted(choice: &str) -> PermittedChanges {
 fn show(permitted: PermittedChanges) -> String {
     let position = PERMITTED.iter().position(|known| *known == permitted);
     position.map_or_else(String::new, |position| quoted(CHOICES[position]))
+}
+
+/// Maximum size of a configuration, in bytes: a thousand hosts. Files may be larger.
+pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
+
+/// Limits of the status endpoint, which has few clients.
+pub(crate) fn status_limits() -> Settings {
+    Settings {
+        max_connections: 64,
+        max_connections_per_peer: 64,
+        backlog: 64,
+        max_body_bytes: MAX_CONFIG_BYTES as u64,
+        head_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(30),
+        stall_timeout: Duration::from_secs(10),
+        ..Settings::default()
+    }
 }

@@ -10,9 +10,9 @@ use super::quoting::{quoted, quoted_list, table};
 
 use super::location::{ConfigResult, Located};
 use super::log_target::LogTarget;
+use super::stream_settings::{LineFormat, ProxyVersion, StreamSettings};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{Balance, UpstreamUrl};
-use crate::stream::{LineFormat, ProxyVersion, StreamSettings};
 
 /// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
 #[derive(Debug)]

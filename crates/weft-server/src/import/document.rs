@@ -1,7 +1,7 @@
 //! A configuration file that is being composed. Pure.
 
+use crate::config::format::format;
 use crate::config::quoted;
-use crate::format::format;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {

@@ -9,8 +9,9 @@ use weft::{LogFormat, Record};
 
 use super::request_values::RequestValues;
 use super::sink::LineSender;
-use crate::config::{AccessLogConfig, Share};
-use crate::request_notes::{AccessLogs, RequestNotes};
+use crate::base::request_notes::{AccessLogs, RequestNotes};
+use crate::config::AccessLogConfig;
+use crate::route::Share;
 
 /// An access log of a worker.
 pub(super) struct AccessLog {

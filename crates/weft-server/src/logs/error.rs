@@ -1,5 +1,6 @@
 //! The error log: the logger behind the macros of the crate `log`.
 
+use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -76,6 +77,14 @@ pub(crate) fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+/// Writes one line to stderr, with control characters of `text` escaped. Used for errors before the
+/// error log is open, and for failures of the error log.
+pub(crate) fn print_error(text: &str) {
+    let line = format!("weft: {}\n", one_line(text));
+    // Ignored: there is no output to report an error of stderr to.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! request in progress during a reload still has its line in the log of its route. All other
 //! requests are logged by the hooks of their worker ([`WorkerLog`]).
 //!
-//! [`AccessLogs`]: crate::request_notes::AccessLogs
+//! [`AccessLogs`]: crate::base::request_notes::AccessLogs
 
 mod request_values; // values of the request for lines
 mod sink; // buffers and the writer thread
@@ -34,9 +34,8 @@ use std::time::Duration;
 use sink::Writer;
 
 pub(crate) use check::check;
-pub(crate) use error::one_line;
+pub(crate) use error::print_error;
 pub(crate) use open::OpenLogs;
-pub(crate) use request_values::is_of_request;
 pub(crate) use route::RouteLogPlan;
 pub(crate) use stream::StreamLog;
 pub(crate) use worker::WorkerLog;

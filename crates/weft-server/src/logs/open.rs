@@ -19,9 +19,9 @@ use super::route::{RouteLogPlan, own_logs};
 use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::stream::StreamLog;
 use super::target::Target;
+use crate::base::request_notes::{AccessLogs, NotedRoute};
 use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
 use crate::plan::Plan;
-use crate::request_notes::{AccessLogs, NotedRoute};
 use crate::tracing::Tracer;
 
 /// The open logs of a plan.
@@ -247,7 +247,7 @@ impl<'a> Opening<'a> {
             return Ok(sink.clone());
         }
         let report: fn(&str) = match name {
-            ERROR => crate::print_error,
+            ERROR => super::print_error,
             _ => |problem| log::error!("{problem}"),
         };
         let output = Output::new(name, target, report);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use weft::{LogValue, LogValues, Record};
 
+use crate::config::RequestValue;
 use crate::template::{cookie, port, query_parameter};
 
 /// The values of a request with notes.
@@ -12,25 +13,14 @@ pub(super) struct RequestValues<'a> {
     pub(super) notes: &'a dyn LogValues,
 }
 
-/// Returns true if the value with this name is a part of the request.
-pub(crate) fn is_of_request(name: &str) -> bool {
-    name == "port" || parameter(name, "cookie.").is_some() || parameter(name, "query.").is_some()
-}
-
-fn parameter<'a>(name: &'a str, begin: &str) -> Option<&'a str> {
-    name.strip_prefix(begin).filter(|parameter| !parameter.is_empty())
-}
-
 impl LogValues for RequestValues<'_> {
     fn value(&self, name: &str) -> Option<LogValue<'_>> {
-        if !is_of_request(name) {
-            return self.notes.value(name);
-        }
+        let Some(part) = RequestValue::parse(name) else { return self.notes.value(name) };
         let head = self.record.head?;
-        let value = match (parameter(name, "cookie."), parameter(name, "query.")) {
-            (Some(name), _) => cookie(head, name),
-            (None, Some(name)) => query_parameter(head.query()?, name),
-            (None, None) => port(head, self.record.peer.tls().is_some()).into(),
+        let value = match part {
+            RequestValue::Cookie(name) => cookie(head, name),
+            RequestValue::Query(name) => query_parameter(head.query()?, name),
+            RequestValue::Port => port(head, self.record.peer.tls().is_some()).into(),
         };
         let bytes = match value {
             Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),

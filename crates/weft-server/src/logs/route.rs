@@ -2,8 +2,7 @@
 
 use weft::{HeaderName, LogFormat};
 
-use super::request_values::is_of_request;
-use crate::config::{AccessLogConfig, LogConfig};
+use crate::config::{AccessLogConfig, LogConfig, RequestValue};
 use crate::plan::{AppPlan, RoutePlan};
 
 /// The logs of a route, before they are opened.
@@ -58,7 +57,7 @@ fn has_value(route: &RoutePlan, name: &str) -> bool {
     match name {
         "route" => true,
         "trace_id" | "span_id" => route.options.has_tracing(),
-        name if is_of_request(name) => true,
+        name if RequestValue::parse(name).is_some() => true,
         "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
         "request_id" => {
             let is_forwarded = route.app.value.upstreams().is_some();

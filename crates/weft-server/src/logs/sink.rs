@@ -8,8 +8,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::output::Output;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, thread};
+use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, thread};
 
 /// Maximum time that a line waits for further lines before it is written, and the interval at which
 /// failed writes are retried.

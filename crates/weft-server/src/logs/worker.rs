@@ -8,8 +8,8 @@ use weft::{Error, ErrorKind, Fault, Hooks, Peer, Record};
 
 use super::Logs;
 use super::access::AccessLog;
-use crate::request_notes::RequestNotes;
-use crate::throttled_log::ThrottledWarning;
+use crate::base::request_notes::RequestNotes;
+use crate::base::throttled_log::ThrottledWarning;
 use crate::tracing::{Span, Tracer};
 
 /// Hooks that log the requests and errors of a worker.

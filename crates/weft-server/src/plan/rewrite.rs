@@ -1,10 +1,11 @@
 //! Validates changes of paths, and the groups of patterns in templates. Pure.
 
 use super::RoutePlan;
-use crate::captures::Group;
-use crate::config::{Action, ConfigResult, Located, Problem, RewriteConfig, suggest};
+use crate::base::suggestion::suggest;
+use crate::config::{Action, ConfigResult, Located, Problem, RewriteConfig};
 use crate::route::{PathKey, PathTemplate, Pattern, Rewrite, RouteKey, TryFiles};
 use crate::template::Template;
+use crate::template::captures::Group;
 
 pub(super) fn plan_rewrite(
     config: RewriteConfig,

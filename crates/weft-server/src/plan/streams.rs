@@ -5,8 +5,8 @@ use std::time::Duration;
 use weft::Address;
 
 use crate::apps::proxy::UpstreamUrl;
+use crate::config::StreamSettings;
 use crate::config::{Located, Problem, StreamConfig};
-use crate::stream::StreamSettings;
 
 /// A validated section of `[streams]`.
 #[derive(Debug, PartialEq, Eq)]

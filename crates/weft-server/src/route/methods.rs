@@ -10,7 +10,7 @@ pub(crate) struct Methods(Vec<Method>);
 
 impl Methods {
     /// Parses names that are separated by commas.
-    pub(super) fn parse(text: &str) -> Result<Methods, String> {
+    pub(crate) fn parse(text: &str) -> Result<Methods, String> {
         let mut methods = Vec::new();
         for name in text.split(',').map(str::trim) {
             let is_permitted = |b: u8| b.is_ascii_alphabetic() || b == b'-';
@@ -38,12 +38,12 @@ impl Methods {
     }
 
     /// Returns a method that both have.
-    pub(super) fn common<'m>(&'m self, other: &Methods) -> Option<&'m Method> {
+    pub(crate) fn common<'m>(&'m self, other: &Methods) -> Option<&'m Method> {
         self.iter().find(|method| other.contains(method))
     }
 
     /// Returns the methods for `Allow`, with `HEAD` if there is `GET`.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Method> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Method> {
         let head = self.0.contains(&Method::GET) && !self.0.contains(&Method::HEAD);
         self.0.iter().chain(head.then_some(&Method::HEAD))
     }

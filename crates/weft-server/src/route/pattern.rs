@@ -3,7 +3,7 @@
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use crate::captures::{Captures, Group, HostCaptures};
+use crate::template::captures::{Captures, Group, HostCaptures};
 
 /// Maximum number of patterns of a host.
 const MAX_PATTERNS: usize = 256;
@@ -64,7 +64,7 @@ impl Pattern {
     }
 
     /// Returns the groups of a path that matches; `None` if the pattern has no groups.
-    pub(super) fn captures(&self, path: &str, decoded: &[u8]) -> Option<Captures> {
+    pub(crate) fn captures(&self, path: &str, decoded: &[u8]) -> Option<Captures> {
         if self.count_groups() == 0 {
             return None;
         }
@@ -74,7 +74,7 @@ impl Pattern {
     }
 
     /// Returns the groups of a host that matches; `None` if the pattern has no groups.
-    pub(super) fn host_captures(&self, host: &str) -> Option<HostCaptures> {
+    pub(crate) fn host_captures(&self, host: &str) -> Option<HostCaptures> {
         if self.count_groups() == 0 {
             return None;
         }
@@ -121,7 +121,7 @@ impl PatternSet {
     }
 
     /// Returns the number of the first pattern that matches.
-    pub(super) fn first_match(&self, decoded: &[u8]) -> Option<usize> {
+    pub(crate) fn first_match(&self, decoded: &[u8]) -> Option<usize> {
         self.0.matches(decoded).iter().next()
     }
 }

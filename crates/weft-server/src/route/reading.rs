@@ -25,19 +25,19 @@ use super::variants::ENCODED_SLASH;
 /// If one reading splits a path at more places than another, the segments that can match a prefix
 /// are therefore the same or more, so that the two extreme readings decide for all between them.
 #[derive(Debug)]
-pub(super) struct Readings {
+pub(crate) struct Readings {
     /// Reading of the router: split at slashes, then decoded.
-    pub(super) by_segment: Vec<u8>,
+    pub(crate) by_segment: Vec<u8>,
     /// Decoded, then split at all separators, without parameters.
-    pub(super) split_after_decoding: Vec<u8>,
+    pub(crate) split_after_decoding: Vec<u8>,
     /// As `split_after_decoding`, but parameters are removed before decoding, with the encoded
     /// slashes in them. `None` if the path has none.
-    pub(super) without_parameters: Option<Vec<u8>>,
+    pub(crate) without_parameters: Option<Vec<u8>>,
 }
 
 /// Reason to reject a path, independent of the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InvalidPath {
+pub(crate) enum InvalidPath {
     /// The path contains `%00`, at which programs in C end a string.
     Nul,
     /// In some reading a segment is `..` that is not one for the router. Its target depends on
@@ -47,7 +47,7 @@ pub(super) enum InvalidPath {
 
 impl Readings {
     /// Returns `None` for a path with one reading only, as nearly all are.
-    pub(super) fn new(path: &str) -> Result<Option<Readings>, InvalidPath> {
+    pub(crate) fn new(path: &str) -> Result<Option<Readings>, InvalidPath> {
         if scan::plain_path(path.as_bytes()) == path.len() {
             return Ok(None);
         }
@@ -77,7 +77,7 @@ impl Readings {
     }
 
     /// Returns the readings of other servers.
-    pub(super) fn of_others(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn of_others(&self) -> impl Iterator<Item = &[u8]> {
         let others = [Some(&self.split_after_decoding), self.without_parameters.as_ref()];
         others.into_iter().flatten().map(Vec::as_slice)
     }

@@ -2,8 +2,8 @@
 
 use weft::{Request, Response, StatusCode};
 
-use super::Unrouted;
 use super::reading::{InvalidPath, Readings};
+use super::unrouted::Unrouted;
 use crate::template::Template;
 
 /// Maximum number of elements of `try_files`, each of which costs a look-up of a file.

@@ -5,8 +5,8 @@
 
 use weft::Request;
 
-use crate::config::Share;
-use crate::rendezvous::{hash, score};
+use super::share::Share;
+use crate::base::rendezvous::{hash, score};
 use crate::template::Template;
 
 /// The shares of a route, and the key by which requests belong to them.

@@ -4,6 +4,8 @@
 //! between them: `^/a/[^/]+/[^/]+$` matches `/a/b%2Fc\d` if the encoded slash separates segments
 //! and the backslash does not.
 
+use crate::template::{Unit, units};
+
 /// Maximum length of all readings of a path together, in bytes. It bounds the time that a path
 /// costs, also one that HPACK repeats by a byte. A path whose only ambiguity is encoded slashes has
 /// six readings and may have 1,365 bytes; one with all kinds of ambiguity has 72 and may have 113.
@@ -41,7 +43,7 @@ enum EmptySegments {
 
 /// Returns the readings of a path other than that of the router; `None` if they are too long
 /// together.
-pub(super) fn readings(path: &str) -> Option<impl Iterator<Item = Vec<u8>>> {
+pub(crate) fn all_readings(path: &str) -> Option<impl Iterator<Item = Vec<u8>>> {
     let units: Vec<Unit> = units(path).collect();
     let rules = rules(&units);
     (rules.len() == 1 || rules.len() * path.len() <= MAX_BYTES)
@@ -161,36 +163,6 @@ fn has_empty_segments(units: &[Unit]) -> bool {
 /// that no prefix contains it.
 pub(super) const ENCODED_SLASH: u8 = 0xff;
 
-/// A decoded byte of a path.
-pub(crate) struct Unit {
-    /// Position in the path.
-    pub(crate) at: usize,
-    pub(crate) byte: u8,
-    pub(crate) is_encoded: bool,
-}
-
-/// Returns the bytes of a path, decoded as [`weft::path::decode`] does.
-pub(crate) fn units(path: &str) -> impl Iterator<Item = Unit> {
-    let (bytes, mut next) = (path.as_bytes(), 0);
-    std::iter::from_fn(move || {
-        let (at, byte) = (next, *bytes.get(next)?);
-        let decoded = match byte {
-            b'%' => bytes.get(at..at + 3).map(weft::path::decode),
-            _ => None,
-        };
-        match decoded.as_deref() {
-            Some(&[byte]) => {
-                next += 3;
-                Some(Unit { at, byte, is_encoded: true })
-            }
-            _ => {
-                next += 1;
-                Some(Unit { at, byte, is_encoded: false })
-            }
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +184,7 @@ mod tests {
         ] {
             let mut found = Vec::new();
             let shown = |reading: Vec<u8>| reading.escape_ascii().to_string();
-            readings(path).unwrap().map(shown).for_each(|reading| add(&mut found, reading));
+            all_readings(path).unwrap().map(shown).for_each(|reading| add(&mut found, reading));
             let mut expected: Vec<_> = expected.split(' ').map(str::to_owned).collect();
             found.sort();
             expected.sort();
@@ -224,9 +196,9 @@ mod tests {
     fn bounds_the_length_of_all_readings() {
         for (ambiguous, is_read) in [("%2F", true), ("\\%5C", true), ("%2F\\%5C;%3B", false)] {
             let path = format!("/{}{ambiguous}", "a".repeat(600));
-            assert_eq!(readings(&path).is_some(), is_read, "{ambiguous}");
-            assert!(readings(&format!("/a{ambiguous}")).is_some());
+            assert_eq!(all_readings(&path).is_some(), is_read, "{ambiguous}");
+            assert!(all_readings(&format!("/a{ambiguous}")).is_some());
         }
-        assert!(readings(&format!("/{}%20", "a".repeat(8000))).is_some());
+        assert!(all_readings(&format!("/{}%20", "a".repeat(8000))).is_some());
     }
 }

@@ -5,13 +5,8 @@ use tokio::sync::oneshot;
 use weft::{Method, Request, Response, StatusCode, header};
 
 use super::permission;
-use crate::config::{ConfigLocation, Problem};
-use crate::config_change::{
-    ChangeError, ChangeRequest, ChangeSender, ConfigChange, PermittedChanges,
-};
-
-/// Maximum size of a configuration, in bytes: a thousand hosts. Files may be larger.
-pub(super) const MAX_CONFIG_BYTES: usize = 1 << 20;
+use crate::config::{ConfigLocation, MAX_CONFIG_BYTES, PermittedChanges, Problem};
+use crate::config_change::{ChangeError, ChangeRequest, ChangeSender, ConfigChange};
 
 const DISABLED: &str =
     "changes of the configuration are disabled; see `config_changes` in [status]";

@@ -13,7 +13,6 @@ mod permission; // clients that may change something
 mod process; // process metrics from the kernel
 mod prometheus; // Snapshot → text format
 mod registry; // the metrics registry
-mod routes; // metrics of a worker's routes
 mod site; // the application of the endpoint
 mod snapshot; // all metrics at one point in time
 mod upstreams; // changes of upstreams
@@ -21,32 +20,18 @@ mod worker; // metrics of a worker's connections
 
 use std::time::Duration;
 
-use weft::{Application, Listener, Server, ServerHandle, Settings};
+use weft::{Application, Listener, Server, ServerHandle};
 
 pub(crate) use self::registry::MetricsRegistry;
-pub(crate) use self::routes::{RouteCounts, RouteMetrics};
 pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
-use crate::active_plan::PlanReceiver;
+use crate::config::status_limits;
 use crate::config_change::ChangeSender;
+use crate::open::active_plan::PlanReceiver;
 
 /// Time limit for open requests when the endpoint stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Limits of the endpoint, which has few clients.
-pub(crate) fn limits() -> Settings {
-    Settings {
-        max_connections: 64,
-        max_connections_per_peer: 64,
-        backlog: 64,
-        max_body_bytes: config::MAX_CONFIG_BYTES as u64,
-        head_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(30),
-        stall_timeout: Duration::from_secs(10),
-        ..Settings::default()
-    }
-}
 
 /// The running status endpoint.
 pub(crate) struct Status {
@@ -62,7 +47,7 @@ impl Status {
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
         let app = Site::new(registry.clone(), plans, changes).with(site::security_headers());
-        let server = Server::new(app).settings(limits()).workers(1);
+        let server = Server::new(app).settings(status_limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
         Ok(Status { registry, handle: server.start()? })
     }

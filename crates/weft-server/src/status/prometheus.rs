@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
 use crate::apps::proxy::{State, UpstreamReport};
-use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
+use crate::base::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::stream::TargetReport;
 use crate::tracing::SpanCounts;
 
@@ -395,7 +395,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::Histogram;
+    use crate::base::counter::Histogram;
     use std::time::Duration;
 
     #[test]

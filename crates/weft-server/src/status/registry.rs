@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::routes::RouteMetrics;
 use super::worker::WorkerCounts;
+use crate::router::RouteMetrics;
 
 /// References all metrics of this process. Clones share the same registry.
 #[derive(Clone)]

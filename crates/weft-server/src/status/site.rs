@@ -14,8 +14,8 @@ use super::prometheus;
 use super::registry::MetricsRegistry;
 use super::snapshot::Snapshot;
 use super::upstreams;
-use crate::active_plan::PlanReceiver;
 use crate::config_change::ChangeSender;
+use crate::open::active_plan::PlanReceiver;
 
 /// Interval between the events of an open page.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);

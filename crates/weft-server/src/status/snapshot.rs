@@ -9,14 +9,15 @@ use weft::acme::{Acme, CertificateInfo, Name};
 
 use super::process::Process;
 use super::registry::{Lifecycle, MetricsRegistry};
-use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
+use crate::router::{ByClass, RouteMetrics};
 
-use crate::active_plan::ActivePlan;
 use crate::apps::proxy::UpstreamReport;
-use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
+use crate::base::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::open::Opened;
-use crate::route::{RouteName, Routing};
+use crate::open::active_plan::ActivePlan;
+use crate::route::RouteName;
+use crate::router::Routing;
 use crate::stream::{EndTotals, TargetReport};
 use crate::tracing::SpanCounts;
 

@@ -7,9 +7,9 @@ use weft::{Method, Request, Response, StatusCode, header};
 use super::config::{has_type, refusal};
 use super::permission;
 use super::snapshot;
-use crate::active_plan::PlanReceiver;
 use crate::apps::proxy::{ControlChange, MAX_WEIGHT, UpstreamMode};
 use crate::config_change::{ChangeRequest, ChangeSender, UpstreamChange};
+use crate::open::active_plan::PlanReceiver;
 
 /// Maximum size of a change, in bytes.
 const MAX_CHANGE_BYTES: usize = 8 << 10;

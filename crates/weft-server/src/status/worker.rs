@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weft::{Error, Fault, Hooks, Peer, Record};
 
 use super::registry::MetricsRegistry;
-use super::routes::Outcomes;
-use crate::counter::Counter;
+use crate::base::counter::Counter;
+use crate::router::Outcomes;
 
 /// Counters of one worker. Only that worker writes them.
 // The alignment keeps the counters of two workers in separate pairs of cache lines, because

@@ -14,11 +14,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use weft_proto::proxy_protocol;
 
+use super::Stream;
 use super::hello::{Hello, HelloReader};
 use super::record::{ByteCounts, ConnectionRecord, End};
 use super::targets::Targets;
-use super::{ProxyVersion, Stream, StreamSettings};
-use crate::splice::{CountBytes, Side, SpliceEnd, splice};
+use crate::base::splice::{CountBytes, Side, SpliceEnd, splice};
+use crate::config::{ProxyVersion, StreamSettings};
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
 /// key shares have 2 KiB, and the longest PROXY header 4 KiB.
@@ -53,7 +54,7 @@ struct Preamble {
 }
 
 /// Forwards a connection until it ends. With `tls`, TLS is terminated.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     stream: &Stream,
     tls: Option<Arc<ServerConfig>>,
     client: TcpStream,

@@ -9,28 +9,28 @@ use serde::Serialize;
 
 use super::record::End;
 use crate::apps::proxy::State;
-use crate::counter::{Histogram, HistogramTotals};
+use crate::base::counter::{Histogram, HistogramTotals};
 
 /// Metrics of the connections to an upstream. Threads share them: each connection adds to them.
 #[derive(Default)]
-pub(super) struct TargetMetrics {
-    pub(super) connections: AtomicU64,
-    pub(super) traffic: Traffic,
+pub(crate) struct TargetMetrics {
+    pub(crate) connections: AtomicU64,
+    pub(crate) traffic: Traffic,
     durations: Mutex<Histogram>,
 }
 
 /// Numbers of bytes.
 #[derive(Default)]
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     /// Received from clients.
-    pub(super) received: AtomicU64,
+    pub(crate) received: AtomicU64,
     /// Sent to clients.
-    pub(super) sent: AtomicU64,
+    pub(crate) sent: AtomicU64,
 }
 
 /// Numbers of ended connections by reason.
 #[derive(Default)]
-pub(super) struct EndCounts([AtomicU64; End::ALL.len()]);
+pub(crate) struct EndCounts([AtomicU64; End::ALL.len()]);
 
 /// State and metrics of an upstream of a stream.
 #[derive(Clone, Debug, Serialize)]
@@ -51,11 +51,11 @@ pub(crate) struct TargetReport {
 pub(crate) type EndTotals = BTreeMap<&'static str, u64>;
 
 impl TargetMetrics {
-    pub(super) fn record_duration(&self, duration: Duration) {
+    pub(crate) fn record_duration(&self, duration: Duration) {
         self.durations.lock().unwrap_or_else(PoisonError::into_inner).observe(duration);
     }
 
-    pub(super) fn durations(&self) -> HistogramTotals {
+    pub(crate) fn durations(&self) -> HistogramTotals {
         let mut totals = HistogramTotals::default();
         totals.add(&self.durations.lock().unwrap_or_else(PoisonError::into_inner));
         totals
@@ -63,11 +63,11 @@ impl TargetMetrics {
 }
 
 impl EndCounts {
-    pub(super) fn add(&self, end: End) {
+    pub(crate) fn add(&self, end: End) {
         self.0[end as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn totals(&self) -> EndTotals {
+    pub(crate) fn totals(&self) -> EndTotals {
         let counts = self.0.iter().map(|count| count.load(Relaxed));
         End::ALL.iter().map(|end| end.name()).zip(counts).collect()
     }

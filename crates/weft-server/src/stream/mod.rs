@@ -5,14 +5,11 @@
 //! upstreams (`targets`), and then bytes in both directions. TLS passes through unless the stream
 //! terminates it.
 
-mod connection; // one connection
-mod datagrams; // sessions of UDP
+pub(crate) mod connection; // one connection
 mod hello; // the server name of a ClientHello
 mod metrics; // counters of upstreams, and of the ends of connections
-mod record; // the record of a connection
-mod server; // listening sockets, and the threads
-mod settings; // settings of a stream
-mod targets; // upstreams, and connections to them
+pub(crate) mod record; // the record of a connection
+pub(crate) mod targets; // upstreams, and connections to them
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,13 +18,12 @@ use std::time::Duration;
 
 use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
-use crate::throttled_log::ThrottledWarning;
+use crate::base::throttled_log::ThrottledWarning;
+use crate::config::{ServerNamePattern, StreamSettings};
 
 use self::metrics::EndCounts;
 pub(crate) use self::metrics::{EndTotals, TargetReport};
-pub(crate) use self::record::LineFormat;
-pub(crate) use self::server::{StreamDeadline, StreamServer};
-pub(crate) use self::settings::{ProxyVersion, ServerNamePattern, StreamSettings};
+use self::record::End;
 use self::targets::Targets;
 
 /// A stream: its upstreams with their health, and its connections. A reload keeps it if its settings
@@ -76,7 +72,7 @@ impl Stream {
     }
 
     /// Starts the checks of the upstreams, once. Must be called on the event loop.
-    fn start_checks(&self) {
+    pub(crate) fn start_checks(&self) {
         let interval = self.settings.check_interval;
         if interval == Duration::MAX || self.checks_started.swap(true, Relaxed) {
             return;
@@ -89,6 +85,17 @@ impl Stream {
         });
         let by_name = self.by_name.iter().map(|(_, targets)| targets);
         self.others.iter().chain(by_name).for_each(|targets| targets.start_checks(&check));
+    }
+
+    /// Counts a connection or datagram that was refused because of a limit, and logs that.
+    pub(crate) fn refuse(&self, address: &str, message: &str) {
+        self.ends.add(End::Limit);
+        self.warn_of_limit(address, message);
+    }
+
+    /// Logs that a limit was reached.
+    pub(crate) fn warn_of_limit(&self, address: &str, message: &str) {
+        self.limit_warning.warn(&format!("the stream {address}: {message}"));
     }
 
     pub(crate) fn settings(&self) -> &StreamSettings {
@@ -110,7 +117,7 @@ impl Stream {
 
     /// Returns the upstreams for a server name: those of the same name, else those of the longest
     /// pattern, else those of all others.
-    fn targets(&self, name: Option<&str>) -> Option<&Targets> {
+    pub(crate) fn targets(&self, name: Option<&str>) -> Option<&Targets> {
         let matching = self
             .by_name
             .iter()
@@ -121,7 +128,7 @@ impl Stream {
 
     /// Admits a connection, or returns `None` at the maximum number. Proxies have no limit of their
     /// own: they forward connections of many clients.
-    fn admit(&self, peer: IpAddr) -> Option<ClientPermit> {
+    pub(crate) fn admit(&self, peer: IpAddr) -> Option<ClientPermit> {
         let client = (!self.settings.is_proxy(peer)).then(|| Client::new(peer));
         self.connections.try_acquire(client)
     }

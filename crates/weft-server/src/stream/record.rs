@@ -10,8 +10,9 @@ use weft::date;
 
 use super::Stream;
 use super::metrics::{TargetMetrics, Traffic};
+use crate::base::splice::{CountBytes, Side};
+use crate::config::LineFormat;
 use crate::logs::StreamLog;
-use crate::splice::{CountBytes, Side};
 
 /// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub(super) const ALL: [End; 12] = [
+    pub(crate) const ALL: [End; 12] = [
         End::Closed,
         End::Idle,
         End::ClientError,
@@ -59,7 +60,7 @@ impl End {
     ];
 
     /// The name in logs and metrics.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             End::Closed => "closed",
             End::Idle => "idle",
@@ -77,17 +78,9 @@ impl End {
     }
 }
 
-/// Format of the lines of an access log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LineFormat {
-    #[default]
-    Text,
-    Json,
-}
-
 /// Transport protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StreamProtocol {
+pub(crate) enum StreamProtocol {
     Tcp,
     Udp,
 }
@@ -102,23 +95,23 @@ impl StreamProtocol {
 }
 
 /// A connection, or a session of UDP. It is counted and logged when this is dropped, once, also if its task is cancelled.
-pub(super) struct ConnectionRecord {
-    pub(super) stream: Arc<Stream>,
+pub(crate) struct ConnectionRecord {
+    pub(crate) stream: Arc<Stream>,
     log: Option<StreamLog>,
     protocol: StreamProtocol,
     start: Instant,
     /// Address of the client, which its proxy may have sent.
-    pub(super) client: SocketAddr,
-    pub(super) local: SocketAddr,
-    pub(super) server_name: Option<String>,
-    pub(super) upstream: Option<String>,
-    pub(super) traffic: Traffic,
+    pub(crate) client: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) server_name: Option<String>,
+    pub(crate) upstream: Option<String>,
+    pub(crate) traffic: Traffic,
     /// Without another reason, the server has stopped.
-    pub(super) end: End,
+    pub(crate) end: End,
 }
 
 impl ConnectionRecord {
-    pub(super) fn new(
+    pub(crate) fn new(
         stream: Arc<Stream>,
         log: Option<StreamLog>,
         protocol: StreamProtocol,
@@ -182,9 +175,9 @@ impl Drop for ConnectionRecord {
 }
 
 /// Counts the bytes of a connection, and those of its upstream.
-pub(super) struct ByteCounts<'a> {
-    pub(super) connection: &'a Traffic,
-    pub(super) upstream: &'a TargetMetrics,
+pub(crate) struct ByteCounts<'a> {
+    pub(crate) connection: &'a Traffic,
+    pub(crate) upstream: &'a TargetMetrics,
 }
 
 /// Side A is the client.

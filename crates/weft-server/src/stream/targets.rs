@@ -24,7 +24,7 @@ const FAILURES: FailurePolicy = FailurePolicy {
 };
 
 /// One or more upstreams.
-pub(super) struct Targets {
+pub(crate) struct Targets {
     targets: Vec<Target>,
     balancer: Balancer,
 }
@@ -37,7 +37,7 @@ struct Target {
 }
 
 /// A connection to an upstream, which counts until it is dropped.
-pub(super) struct TargetConnection<'t, C> {
+pub(crate) struct TargetConnection<'t, C> {
     connection: C,
     target: &'t Target,
     start: Instant,
@@ -46,7 +46,7 @@ pub(super) struct TargetConnection<'t, C> {
 impl Targets {
     /// # Errors
     /// If an upstream is invalid.
-    pub(super) fn new(
+    pub(crate) fn new(
         urls: &[UpstreamUrl],
         balance: Balance,
         tls: &Option<Arc<ClientConfig>>,
@@ -62,7 +62,7 @@ impl Targets {
     }
 
     /// Starts the checks of all upstreams.
-    pub(super) fn start_checks(&self, check: &Arc<Check>) {
+    pub(crate) fn start_checks(&self, check: &Arc<Check>) {
         for target in &self.targets {
             let upstream = Arc::downgrade(&target.upstream);
             tokio::spawn(check::run(upstream, check.clone(), false));
@@ -71,7 +71,7 @@ impl Targets {
 
     /// Connects to one of the upstreams and sends `preface`, after a failure to the next. `None` if none
     /// accepts a connection; the reasons are logged.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         &self,
         preface: &[u8],
         connect_timeout: Duration,
@@ -95,7 +95,7 @@ impl Targets {
 
     /// Opens a socket for the datagrams of one of the upstreams, after a failure of the next. `None` if
     /// there is none; the reasons are logged.
-    pub(super) async fn connect_datagrams(
+    pub(crate) async fn connect_datagrams(
         &self,
         limit: Duration,
     ) -> Option<TargetConnection<'_, UdpSocket>> {
@@ -116,7 +116,7 @@ impl Targets {
     }
 
     /// Reports the upstreams, which are selected by a pattern of server names.
-    pub(super) fn report(&self, server_name: &str) -> Vec<TargetReport> {
+    pub(crate) fn report(&self, server_name: &str) -> Vec<TargetReport> {
         let report = |Target { upstream, connections, metrics }: &Target| {
             let UpstreamReport { url, state, failures, .. } = UpstreamReport::new(upstream);
             TargetReport {
@@ -169,12 +169,12 @@ impl fmt::Display for Targets {
 }
 
 impl<C> TargetConnection<'_, C> {
-    pub(super) fn upstream(&self) -> &Upstream {
+    pub(crate) fn upstream(&self) -> &Upstream {
         &self.target.upstream
     }
 
     /// Returns the connection, and the metrics of its upstream.
-    pub(super) fn parts(&mut self) -> (&mut C, &TargetMetrics) {
+    pub(crate) fn parts(&mut self) -> (&mut C, &TargetMetrics) {
         (&mut self.connection, &self.target.metrics)
     }
 }

@@ -2,8 +2,8 @@
 
 use weft::HeaderName;
 
-use crate::captures::Group;
-use crate::config::suggest;
+use crate::base::suggestion::suggest;
+use crate::template::captures::Group;
 
 /// A value of a request, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

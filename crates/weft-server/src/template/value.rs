@@ -9,9 +9,12 @@ use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
-use crate::captures::{Captures, HostCaptures};
-use crate::route::PrefixLength;
-use crate::trace_context::TraceContext;
+use crate::base::trace_context::TraceContext;
+use crate::template::captures::{Captures, HostCaptures};
+
+/// Length of the route's prefix in the path of a request, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct PrefixLength(pub(crate) usize);
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
 pub(super) enum Value<'a> {

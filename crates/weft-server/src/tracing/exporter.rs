@@ -10,8 +10,8 @@ use weft::{HeaderName, HeaderValue, Method};
 
 use super::{Counts, Message, Span, otlp};
 use crate::apps::proxy::{OwnRequest, RemoteServer};
+use crate::base::throttled_log::ThrottledWarning;
 use crate::config::TracingConfig;
-use crate::throttled_log::ThrottledWarning;
 
 /// Maximum number of spans in one request.
 const MAX_BATCH: usize = 512;

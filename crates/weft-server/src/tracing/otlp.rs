@@ -108,7 +108,7 @@ mod tests {
     use weft::Method;
 
     use super::*;
-    use crate::trace_context::TraceContext;
+    use crate::base::trace_context::TraceContext;
 
     #[test]
     fn composes_the_json_of_a_span() {

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use weft::{LogValue, Method, Record, Version};
 
-use crate::request_notes::RequestNotes;
-use crate::trace_context::TraceContext;
+use crate::base::request_notes::RequestNotes;
+use crate::base::trace_context::TraceContext;
 
 /// Maximum length of a text in a span, in bytes. Longer ones are cut.
 const MAX_TEXT_BYTES: usize = 1024;

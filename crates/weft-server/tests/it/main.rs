@@ -28,6 +28,7 @@ mod http2_upstream;
 mod idioms;
 mod import;
 mod jwt;
+mod layers;
 mod include;
 mod lifecycle;
 mod limits;
@@ -68,25 +69,9 @@ mod warnings;
 #[path = "../../src/apps/proxy/mod.rs"]
 mod proxy_app;
 // Imported by `proxy_app`.
-#[path = "../../src/counter.rs"]
-mod counter;
-#[path = "../../src/exhaustion.rs"]
-mod exhaustion;
-#[allow(unused_imports, reason = "the program uses more of it")]
-#[path = "../../src/sync.rs"]
-mod sync;
-#[path = "../../src/rendezvous.rs"]
-mod rendezvous;
-#[path = "../../src/splice.rs"]
-mod splice;
-#[path = "../../src/request_notes/mod.rs"]
-#[allow(dead_code, reason = "the proxy uses a part")]
-mod request_notes;
-#[allow(dead_code, reason = "the program uses more of it")]
-#[path = "../../src/trace_context.rs"]
-mod trace_context;
-#[path = "../../src/throttled_log.rs"]
-mod throttled_log;
+#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
+#[path = "../../src/base/mod.rs"]
+mod base;
 #[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/client_certificate.rs"]
 mod client_certificate;

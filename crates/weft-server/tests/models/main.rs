@@ -21,6 +21,10 @@ mod sync {
     pub(crate) use crate::thread;
 }
 
+mod base {
+    pub(crate) use crate::sync;
+}
+
 mod logs {
     pub mod file {
         pub struct LogFile;

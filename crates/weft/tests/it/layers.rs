@@ -1,8 +1,9 @@
 //! The direction of imports inside of the library, as ARCHITECTURE.md draws it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
+
+use crate::imports::sources;
 
 /// Each module directly beneath `src/`, and the modules that it may import. Modules stand below
 /// all modules that they import, so the table has no cycle.
@@ -71,12 +72,13 @@ const LAYERS: &[(&str, &[&str])] = &[
 fn imports_follow_the_layers() {
     let allowed: BTreeMap<_, _> = LAYERS.iter().copied().collect();
     let mut wrong = BTreeSet::new();
-    for (file, layer, code) in sources() {
-        let Some(allowed) = allowed.get(&*layer) else {
+    for source in sources(Path::new(env!("CARGO_MANIFEST_DIR")), 80) {
+        let (file, layer) = (&source.file, &source.layer);
+        let Some(allowed) = allowed.get(&**layer) else {
             panic!("{file}: `{layer}` has no line in the table of layers");
         };
-        for used in used_modules(&code) {
-            if used != layer && !allowed.contains(&&*used) {
+        for used in source.imports {
+            if !allowed.contains(&&*used) {
                 wrong.insert(format!("{file} imports crate::{used}, which {layer} must not"));
             }
         }
@@ -95,68 +97,4 @@ fn the_table_of_layers_has_no_cycle() {
         assert!(!next.is_empty(), "a cycle among all but {placed:?}");
         placed.extend(next);
     }
-}
-
-#[test]
-fn imports_against_the_layers_are_found() {
-    let code = "use crate::{app::Application, net};\nfn f() { crate::server::run(); }\n";
-    let used: Vec<_> = used_modules(code).into_iter().collect();
-    assert_eq!(used, ["app", "net", "server"]);
-}
-
-/// All source files but `lib.rs`: path, layer, and code without tests and comments.
-fn sources() -> Vec<(String, String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut folders = vec![root.clone()];
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let local = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-            if path.is_dir() {
-                folders.push(path);
-            } else if local.ends_with(".rs") && local != "lib.rs" {
-                let layer = local.split('/').next().unwrap().trim_end_matches(".rs").to_owned();
-                let text = fs::read_to_string(&path).unwrap();
-                let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
-                let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-                sources.push((local, layer, lines.collect::<Vec<_>>().join("\n")));
-            }
-        }
-    }
-    assert!(sources.len() > 80, "only {} files in {}", sources.len(), root.display());
-    sources
-}
-
-/// The modules beneath the root of the crate that `code` names, in `use` lines and in paths.
-fn used_modules(code: &str) -> BTreeSet<String> {
-    let ident = |text: &str| -> String {
-        text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
-    };
-    let mut used = BTreeSet::new();
-    for (at, prefix) in code.match_indices("crate::") {
-        let rest = &code[at + prefix.len()..];
-        let Some(group) = rest.strip_prefix('{') else {
-            used.insert(ident(rest));
-            continue;
-        };
-        let mut depth = 0;
-        let mut start = 0;
-        for (end, c) in group.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' | ',' if depth == 0 => {
-                    used.insert(ident(group[start..end].trim_start()));
-                    start = end + 1;
-                    if c == '}' {
-                        break;
-                    }
-                }
-                '}' => depth -= 1,
-                _ => {}
-            }
-        }
-    }
-    used.remove("");
-    used
 }

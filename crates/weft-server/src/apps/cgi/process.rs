@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::apps::client_limit::ClientPermit;
 
-use crate::descriptors;
+use crate::base::descriptors;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::base::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Age from which a new lookup is started. The system's resolver does not report the TTL.
 const REVALIDATE_AFTER: Duration = Duration::from_secs(30);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::settings::Balance;
-use crate::rendezvous::{mix, score};
+use crate::base::rendezvous::{mix, score};
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ use super::pool::Lease;
 use super::response;
 use super::response_reader::BodyReader;
 use super::upload::{Upload, WaitingFor};
-use crate::request_notes::RequestNotes;
+use crate::base::request_notes::RequestNotes;
 
 /// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
 /// buffer.

@@ -9,7 +9,7 @@ use super::GatewayError;
 use super::control::UpstreamMode;
 use super::pool::Pool;
 use super::upstream::Upstream;
-use crate::counter::{Counter, Histogram, HistogramTotals};
+use crate::base::counter::{Counter, Histogram, HistogramTotals};
 
 /// Metrics that one worker collects about one upstream.
 // Aligned to a pair of cache lines, which processors fetch together, so that workers do not share

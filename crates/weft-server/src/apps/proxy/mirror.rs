@@ -18,7 +18,7 @@ use super::super::request_fields::RequestFields;
 use super::settings::ProxySettings;
 use super::url::UpstreamUrl;
 use super::{Balance, Proxy};
-use crate::rendezvous::mix;
+use crate::base::rendezvous::mix;
 
 /// Field that marks a copy.
 const MARK: HeaderName = HeaderName::from_static("x-mirror");

@@ -106,9 +106,9 @@ use super::gateway::GatewayError;
 use super::script::{Script, Variable};
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
-use crate::rendezvous::hash;
-use crate::request_notes::RequestNotes;
-use crate::throttled_log::ThrottledWarning;
+use crate::base::rendezvous::hash;
+use crate::base::request_notes::RequestNotes;
+use crate::base::throttled_log::ThrottledWarning;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
 /// clone per worker); the health of the upstreams is shared.

@@ -12,7 +12,7 @@ use super::http2::{Acquired, Connections, StreamLease};
 use super::metrics::UpstreamMetrics;
 use super::settings::{HttpVersion, ProxySettings};
 use super::upstream::Upstream;
-use crate::counter::Histogram;
+use crate::base::counter::Histogram;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
 /// it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft::Upgraded;
 
 use super::pool::Lease;
-use crate::splice::splice;
+use crate::base::splice::splice;
 
 /// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`. When
 /// the server shuts down, the engine ends the tunnel after the grace period.

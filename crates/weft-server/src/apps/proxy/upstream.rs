@@ -21,7 +21,7 @@ use super::control::{Control, ControlChange, UpstreamMode};
 use super::health::{Health, HealthChange};
 use super::settings::HttpVersion;
 use super::url::{UpstreamAddress, UpstreamUrl};
-use crate::throttled_log::ThrottledWarning;
+use crate::base::throttled_log::ThrottledWarning;
 
 /// State of an upstream that all workers share.
 pub(crate) struct Upstream {

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::super::client_limit::Client;
 use super::unread::UnreadBytes;
 use super::writers::Writers;
-use crate::throttled_log::ThrottledWarning;
+use crate::base::throttled_log::ThrottledWarning;
 
 /// Maximum number of bodies of one client that are written to their files at the same time. It bounds
 /// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies.

@@ -26,9 +26,10 @@ pub(crate) use jwt::JwtKeys;
 pub(crate) use limits::Rate;
 pub(crate) use sub_filter::Substitution;
 
-use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig, Share};
+use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig};
 use super::key::Key;
 use super::quoting::quoted;
+use crate::route::Share;
 use crate::template::Template;
 
 /// Options of a route, of a host, or of all hosts. `None`: not set.

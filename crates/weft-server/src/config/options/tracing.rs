@@ -1,10 +1,10 @@
 //! Distributed traces.
 
-use super::super::access_log::Share;
 use super::super::key::{Key, SwitchOrText, ValueKind};
 use super::super::location::{ConfigResult, Located};
 use super::super::quoting::quoted;
 use super::{RouteOptions, Setting};
+use crate::route::Share;
 
 const ALL: Share = Share(1_000_000);
 

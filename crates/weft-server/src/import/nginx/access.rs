@@ -7,8 +7,8 @@ use weft::Network;
 
 use super::location::Location;
 use super::tree::Directive;
+use crate::base::password_file::PasswordFile;
 use crate::import::document::{Table, Value};
-use crate::password_file::PasswordFile;
 
 /// Returns true for directives that restrict the clients of a location. If one of them is lost, the
 /// route refuses all requests.

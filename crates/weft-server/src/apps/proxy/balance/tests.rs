@@ -1,5 +1,5 @@
 use super::*;
-use crate::rendezvous::hash;
+use crate::base::rendezvous::hash;
 use Balance::*;
 
 /// `-` is down, `!` was tried, `#` is full; the first digits are the load. `*3` is the weight, and

@@ -18,7 +18,7 @@ use super::super::{InactivityTimer, grpc, response};
 use super::connection::StreamLease;
 use super::exchange::{Deadline, headers};
 use super::upload::StreamUpload;
-use crate::request_notes::RequestNotes;
+use crate::base::request_notes::RequestNotes;
 
 /// Size of a piece from which it is passed on as it is, in bytes.
 const MIN_PIECE_BYTES: usize = 4 << 10;

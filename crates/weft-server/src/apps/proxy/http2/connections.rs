@@ -14,7 +14,7 @@ use super::super::connection::UpstreamConnection;
 use super::super::settings::{HttpVersion, ProxySettings};
 use super::super::upstream::Upstream;
 use super::connection::{Connection, StreamLease};
-use crate::counter::Histogram;
+use crate::base::counter::Histogram;
 
 pub(in super::super) struct Connections {
     pub(super) upstream: Arc<Upstream>,

@@ -1,0 +1,57 @@
+//! The limit on open file descriptors.
+
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+
+/// Soft limit that the process was started with. Child processes get it back, because programs that
+/// use `select(2)` fail with a higher one.
+static INHERITED: OnceLock<Option<u64>> = OnceLock::new();
+
+/// Environment variable by which a process passes the inherited soft limit to its successor.
+const INHERITED_VARIABLE: &str = "WEFT_INHERITED_DESCRIPTOR_LIMIT";
+
+/// Raises the soft limit to the hard limit.
+pub(crate) fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let passed = std::env::var(INHERITED_VARIABLE).ok().and_then(|text| text.parse().ok());
+    INHERITED.get_or_init(|| passed.or(limit.current));
+    // A failure leaves the limit as it is, and the check of the plan reports it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Grows the process's descriptor table in the kernel while there is only one thread. If the table
+/// of a multithreaded process grows, the calling thread waits for an RCU grace period on all
+/// processors, about 10 ms at every power of two.
+pub(crate) fn grow_table() {
+    const MAX_DESCRIPTORS: u64 = 16 << 10;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_DESCRIPTORS);
+    let last = limit.min(MAX_DESCRIPTORS).saturating_sub(1);
+    // Opens a descriptor with the highest number and closes it again. Ignored: this is only an
+    // optimization.
+    let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
+}
+
+/// Sets the soft limit of a child process to the inherited one. Only the parent can do so without
+/// unsafe code, so that the child may run for a moment with the higher limit.
+pub(crate) fn restore_limit(child: &Child) {
+    let inherited = INHERITED.get().copied().flatten();
+    let limit = getrlimit(Resource::Nofile);
+    if inherited != limit.current {
+        // Fails if the child has exited, or runs as another user.
+        let _ = prlimit(
+            Some(Pid::from_child(child)),
+            Resource::Nofile,
+            Rlimit { current: inherited, ..limit },
+        );
+    }
+}
+
+/// Passes the inherited limit to a successor, which is started with the raised one.
+pub(crate) fn pass_inherited_limit(command: &mut Command) -> &mut Command {
+    match INHERITED.get().copied().flatten() {
+        Some(limit) => command.env(INHERITED_VARIABLE, limit.to_string()),
+        None => command,
+    }
+}

@@ -1,0 +1,15 @@
+//! Small parts that import nothing else of the program.
+
+pub(crate) mod counter; // counters and histograms
+pub(crate) mod descriptors; // the limit on open file descriptors
+pub(crate) mod exhaustion; // detection of resource exhaustion
+pub(crate) mod network_set; // sets of networks in files
+pub(crate) mod password_file; // users and hashed passwords
+pub(crate) mod rendezvous; // rendezvous hashing
+pub(crate) mod request_notes; // notes about a request for its line in the access log
+pub(crate) mod splice; // bytes between two connections
+pub(crate) mod suggestion; // "did you mean" suggestions
+pub(crate) mod sync; // locks of cells that threads share
+pub(crate) mod throttled_log; // rate-limited warnings
+pub(crate) mod trace_context; // identity of a request in distributed traces
+pub(crate) mod watched_file; // files that are read again when they change

@@ -1,0 +1,299 @@
+//! Users and hashed passwords of a file in the format of Apache's htpasswd.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use argon2::{Argon2, PasswordVerifier};
+use sha_crypt::ShaCrypt;
+use sha2::{Digest as _, Sha256};
+use weft::middleware::{ConcurrencyLimit, User};
+
+use crate::base::watched_file::{FileVersion, REVALIDATE_AFTER};
+
+/// A password file, which is read again when it changes.
+///
+/// Hashes of passwords are slow by design: bcrypt and Argon2 take 50 ms and more. So a password
+/// that was right is remembered (as SHA-256, in memory only) until its line changes, and of all
+/// others two are verified at a time, in other threads, while up to [`MAX_QUEUED`] wait. Guessing
+/// thus costs at most two processors, and does not delay users that have logged in before.
+pub(crate) struct PasswordFile {
+    path: PathBuf,
+    users: Mutex<Users>,
+    /// A hash that has read a random block. Its digests cannot be predicted, so that the time of a
+    /// comparison with the remembered ones tells nothing about these.
+    keyed: Sha256,
+    limit: ConcurrencyLimit,
+}
+
+struct Users {
+    /// Hash of the password by the name of the user.
+    hashes: HashMap<String, Arc<str>>,
+    /// Users by the digests of their credentials, as a client has sent them. Each user has one.
+    verified: BTreeMap<Digest, User>,
+    version: FileVersion,
+    checked: Instant,
+}
+
+/// Digest of a field `Authorization`.
+type Digest = [u8; 32];
+
+/// Verifications at a time.
+const MAX_VERIFICATIONS: usize = 2;
+
+/// Verifications that wait; more are refused.
+const MAX_QUEUED: usize = 64;
+
+/// Longest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+impl PasswordFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a line has no hash of a known type.
+    pub(crate) fn open(path: &Path) -> Result<PasswordFile, String> {
+        let users = Mutex::new(Users::read(path)?);
+        let limit = ConcurrencyLimit::new(MAX_VERIFICATIONS).max_queued(MAX_QUEUED);
+        Ok(PasswordFile { path: path.to_owned(), users, keyed: keyed_hash(), limit })
+    }
+
+    /// Returns the user whose password was right in a former request with the same `Authorization`.
+    pub(crate) fn remembered(&self, field: &[u8]) -> Option<User> {
+        let digest = self.digest(field);
+        let mut users = self.users();
+        users.refresh(&self.path);
+        users.verified.get(&digest).cloned()
+    }
+
+    /// Returns the user if the password is right, and remembers the `Authorization` of the request.
+    /// Unknown users take as long as known ones.
+    pub(crate) async fn verify(&self, name: &str, password: &str, field: &[u8]) -> Option<User> {
+        let (hash, is_known) = self.current_hash(name)?;
+        let _permit = self.limit.acquire().await?;
+        let (password, hash_to_verify) = (password.to_owned(), hash.clone());
+        let verified = tokio::task::spawn_blocking(move || is_match(&hash_to_verify, &password));
+        if !(verified.await.unwrap_or(false) && is_known) {
+            return None;
+        }
+        let user = User::new(name);
+        let mut users = self.users();
+        // The file may have changed meanwhile.
+        if users.hashes.get(name) == Some(&hash) {
+            users.verified.retain(|_, known| known.as_str() != name);
+            users.verified.insert(self.digest(field), user.clone());
+        }
+        Some(user)
+    }
+
+    fn digest(&self, field: &[u8]) -> Digest {
+        self.keyed.clone().chain_update(field).finalize().into()
+    }
+
+    /// Returns the hash of a user, and true; for an unknown user that of any other, and false.
+    fn current_hash(&self, name: &str) -> Option<(Arc<str>, bool)> {
+        let users = self.users();
+        let known = users.hashes.get(name).map(|hash| (hash.clone(), true));
+        known.or_else(|| users.hashes.values().next().map(|hash| (hash.clone(), false)))
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Users {
+    fn read(path: &Path) -> Result<Users, String> {
+        let cannot_read = |error: io::Error| format!("cannot read {}: {error}", path.display());
+        let version = FileVersion::of(path).map_err(cannot_read)?;
+        if version.bytes > MAX_FILE_BYTES {
+            return Err(format!("{} is larger than 16 MiB", path.display()));
+        }
+        let text = std::fs::read_to_string(path).map_err(cannot_read)?;
+        let hashes = parse(&text).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        Ok(Users { hashes, verified: BTreeMap::new(), version, checked: Instant::now() })
+    }
+
+    /// Reads the file again if it has changed. A file with an error leaves the users as they are.
+    fn refresh(&mut self, path: &Path) {
+        if self.checked.elapsed() < REVALIDATE_AFTER {
+            return;
+        }
+        self.checked = Instant::now();
+        let version = match FileVersion::of(path) {
+            Ok(version) if version == self.version => return,
+            Ok(version) => Some(version),
+            Err(_) => None,
+        };
+        match Users::read(path) {
+            Ok(mut users) => {
+                // Users whose line is the same stay logged in.
+                let hash = |of: &Users, user: &User| of.hashes.get(user.as_str()).cloned();
+                let mut verified = std::mem::take(&mut self.verified);
+                verified.retain(|_, user| hash(&users, user) == hash(self, user));
+                users.verified = verified;
+                log::info!("loaded {} users of {}", users.hashes.len(), path.display());
+                *self = users;
+            }
+            Err(error) => {
+                log::error!("the former users stay in effect: {error}");
+                // The same file is not reported again.
+                self.version = version.unwrap_or(self.version);
+            }
+        }
+    }
+}
+
+/// Parses lines of the form `NAME:HASH`. Empty lines and those that begin with `#` are ignored.
+fn parse(text: &str) -> Result<HashMap<String, Arc<str>>, String> {
+    let mut hashes = HashMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let at = |reason: &str| format!("line {}: {reason}", number + 1);
+        let (name, hash) = line.split_once(':').ok_or_else(|| at("expected NAME:HASH"))?;
+        if Scheme::of(hash).is_none() {
+            return Err(at("expected a hash of bcrypt ($2y$…), SHA-crypt ($5$…, $6$…) or Argon2 \
+                           ($argon2id$…); `htpasswd -B FILE NAME` makes one"));
+        }
+        if hashes.insert(name.to_owned(), hash.into()).is_some() {
+            return Err(at("the user is given twice"));
+        }
+    }
+    Ok(hashes)
+}
+
+/// A scheme of hashed passwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Bcrypt,
+    ShaCrypt,
+    Argon2,
+}
+
+impl Scheme {
+    fn of(hash: &str) -> Option<Scheme> {
+        const PREFIXES: [(&str, Scheme); 6] = [
+            ("$2a$", Scheme::Bcrypt),
+            ("$2b$", Scheme::Bcrypt),
+            ("$2y$", Scheme::Bcrypt),
+            ("$5$", Scheme::ShaCrypt),
+            ("$6$", Scheme::ShaCrypt),
+            ("$argon2", Scheme::Argon2),
+        ];
+        let found = PREFIXES.iter().find(|(prefix, _)| hash.starts_with(prefix));
+        found.map(|(_, scheme)| *scheme)
+    }
+}
+
+fn is_match(hash: &str, password: &str) -> bool {
+    match Scheme::of(hash) {
+        Some(Scheme::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
+        Some(Scheme::ShaCrypt) => {
+            ShaCrypt::default().verify_password(password.as_bytes(), hash).is_ok()
+        }
+        Some(Scheme::Argon2) => {
+            Argon2::default().verify_password(password.as_bytes(), hash).is_ok()
+        }
+        None => false,
+    }
+}
+
+/// Returns a hash that has read a random block of 64 bytes, its block size.
+fn keyed_hash() -> Sha256 {
+    let random = |part: u64| RandomState::new().hash_one(part).to_le_bytes();
+    (0..8).map(random).fold(Sha256::new(), Sha256::chain_update)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user for each scheme, all with the password `open sesame`.
+    const HASHES: [&str; 4] = [
+        "bcrypt:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e",
+        "sha256:$5$rounds=1000$saltsalt$nKsyTQBmKz4GdCft0Sv/FbzLiu0y3wFdEXOzudLQLJ5",
+        "sha512:$6$rounds=1000$saltsalt$/IiX/CoEcxCZ9SksEXnbjfCT1LGvD4z5OpJkaFYl/T37OAwuKZ8I8BixDhruhPLkw6lS7dw/6wQWgQnGo7lLg/",
+        "argon2:$argon2id$v=19$m=64,t=1,p=1$YKuUe7cJMfc$Vu1BclhXm2JXKO39vN8h+mv3lXly/gYw+LAXFzB+1qs",
+    ];
+
+    /// Hash of another password.
+    const BCRYPT: &str = "$2b$04$lIa8X/JheYqiZe/kSqu8COJB8p1MEwDzD73uyieC.MdROdQ0TRqXS";
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn refuses_lines_without_a_strong_hash() {
+        for (text, expected) in [
+            ("", None),
+            ("# a comment\n\n", None),
+            ("alice:$2y$04$x\nbob:$6$x\ncarol:$argon2id$x\n", None),
+            ("alice", Some("line 1: expected NAME:HASH")),
+            ("\nalice:secret", Some("line 2: expected a hash")),
+            ("alice:$apr1$abc$def", Some("line 1: expected a hash")),
+            ("alice:{SHA}abc", Some("line 1: expected a hash")),
+            ("a:$5$x\na:$5$y", Some("line 2: the user is given twice")),
+        ] {
+            let found = parse(text).err();
+            assert_eq!(found.is_some(), expected.is_some(), "{text}");
+            let starts = |found: &String| found.starts_with(expected.unwrap());
+            assert!(found.as_ref().is_none_or(starts), "{text}: {found:?}");
+        }
+    }
+
+    /// Logs in as the middleware does. Returns true if the user is the one with this name.
+    async fn is_right(file: &PasswordFile, name: &str, password: &str) -> bool {
+        let field = format!("{name}:{password}").into_bytes();
+        let user = match file.remembered(&field) {
+            Some(user) => Some(user),
+            None => file.verify(name, password, &field).await,
+        };
+        user.is_some_and(|user| user.as_str() == name)
+    }
+
+    #[test]
+    fn verifies_passwords_and_follows_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        std::fs::write(&path, format!("{}\n", HASHES.join("\n"))).unwrap();
+        let file = PasswordFile::open(&path).unwrap();
+        runtime().block_on(async {
+            // Twice: the second time without the hash of the file.
+            for _ in 0..2 {
+                for (name, password, expected) in [
+                    ("bcrypt", "open sesame", true),
+                    ("sha256", "open sesame", true),
+                    ("sha512", "open sesame", true),
+                    ("argon2", "open sesame", true),
+                    ("bcrypt", "open", false),
+                    ("sha512", "open sesame ", false),
+                    ("argon2", "", false),
+                    ("nobody", "open sesame", false),
+                    ("", "", false),
+                ] {
+                    let found = is_right(&file, name, password).await;
+                    assert_eq!(found, expected, "{name} {password}");
+                }
+            }
+        });
+        assert_eq!(file.users().verified.len(), 4);
+        std::fs::write(&path, format!("bcrypt:{BCRYPT}\n{}\n", HASHES[1])).unwrap();
+        file.users().checked -= 2 * REVALIDATE_AFTER;
+        runtime().block_on(async {
+            assert!(is_right(&file, "sha256", "open sesame").await);
+            assert!(!is_right(&file, "bcrypt", "open sesame").await);
+            assert!(!is_right(&file, "argon2", "open sesame").await);
+        });
+        assert_eq!(file.users().verified.len(), 1);
+        std::fs::write(&path, "broken\n").unwrap();
+        file.users().checked -= 2 * REVALIDATE_AFTER;
+        runtime().block_on(async { assert!(is_right(&file, "sha256", "open sesame").await) });
+    }
+}

@@ -1,0 +1,236 @@
+//! Notes about a request for its line in the access log, from the router, the authentication and
+//! the proxy. Only requests of routes whose log has such values have notes.
+
+mod upstream; // attempts to get a response from an upstream
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weft::middleware::{RequestId, User};
+use weft::{
+    HeaderName, HeaderValue, LogValue, LogValues, Record, RecordData, Request, Response, StatusCode,
+};
+
+use self::upstream::Attempt;
+use crate::base::trace_context::TraceContext;
+
+/// Names of the values that notes have, besides those of the library.
+pub(crate) const NAMES: [&str; 11] = [
+    "route",
+    "trace_id",
+    "span_id",
+    "upstream.address",
+    "upstream.status",
+    "upstream.attempts",
+    "upstream.retry_reason",
+    "upstream.queue_time",
+    "upstream.connect_time",
+    "upstream.header_time",
+    "upstream.response_time",
+];
+
+/// Notes about a request. They are shared by the request and by the record of its exchange.
+#[derive(Debug)]
+pub(crate) struct RequestNotes {
+    route: Arc<NotedRoute>,
+    values: Mutex<NotedValues>,
+}
+
+/// The part of the notes that all requests of a route have in common. Each worker has its own, so
+/// that reference counts are not shared.
+pub(crate) struct NotedRoute {
+    /// Key of the route, as in the configuration.
+    pub(crate) name: Box<str>,
+    /// Fields of the response that are noted.
+    pub(crate) response_fields: Box<[HeaderName]>,
+    /// The logs of the route. `None`: the log of all routes.
+    pub(crate) logs: Option<Box<dyn AccessLogs>>,
+}
+
+/// Access logs of a route.
+pub(crate) trait AccessLogs: Send + Sync {
+    /// Writes the lines of a request.
+    fn write(&self, record: &Record<'_>, notes: &RequestNotes);
+}
+
+impl fmt::Debug for NotedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+#[derive(Debug, Default)]
+struct NotedValues {
+    user: Option<User>,
+    request_id: Option<RequestId>,
+    response_fields: Vec<(HeaderName, HeaderValue)>,
+    /// The last attempt to get a response from an upstream.
+    attempt: Option<Attempt>,
+    attempts: u64,
+    /// Reason of the last retry.
+    retry_reason: Option<&'static str>,
+    trace: Option<TraceContext>,
+}
+
+/// Extension of a request with notes.
+#[derive(Clone)]
+struct Attached(Arc<RequestNotes>);
+
+impl RequestNotes {
+    /// Attaches notes to a request and to its record.
+    pub(crate) fn attach(request: &mut Request, route: &Arc<NotedRoute>) {
+        let notes = Arc::new(RequestNotes { route: route.clone(), values: Mutex::default() });
+        request.set_record_data(notes.clone());
+        request.extensions_mut().insert(Attached(notes));
+    }
+
+    /// Returns the notes of a request, which gets some if its log needs none.
+    pub(crate) fn attached(request: &mut Request) -> Arc<RequestNotes> {
+        if let Some(notes) = RequestNotes::of(request) {
+            return notes.clone();
+        }
+        let route = NotedRoute { name: "".into(), response_fields: [].into(), logs: None };
+        let notes = RequestNotes { route: Arc::new(route), values: Mutex::default() };
+        let notes = Arc::new(notes);
+        request.extensions_mut().insert(Attached(notes.clone()));
+        notes
+    }
+
+    /// Address of the upstream that got the request last.
+    pub(crate) fn upstream_address(&self) -> Option<String> {
+        let values = self.values();
+        match values.attempt.as_ref()?.value("address")? {
+            LogValue::Text(address) => Some(String::from_utf8_lossy(&address).into_owned()),
+            _ => None,
+        }
+    }
+
+    /// Returns the notes of a request, if it has any.
+    pub(crate) fn of(request: &Request) -> Option<&Arc<RequestNotes>> {
+        request.extensions().get::<Attached>().map(|Attached(notes)| notes)
+    }
+
+    /// Notes the authenticated user.
+    pub(crate) fn set_user(&self, user: &User) {
+        self.values().user = Some(user.clone());
+    }
+
+    /// Notes the identity of the request in a trace.
+    pub(crate) fn set_trace(&self, trace: TraceContext) {
+        self.values().trace = Some(trace);
+    }
+
+    /// The identity of the request in a trace.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        self.values().trace
+    }
+
+    /// Notes that the request is sent to an upstream, `name`, after earlier attempts have failed.
+    pub(crate) fn begin_attempt(&self, name: &Arc<str>) {
+        let mut values = self.values();
+        values.attempts += 1;
+        values.attempt = Some(Attempt::begin(name.clone(), Instant::now()));
+    }
+
+    /// Notes that another attempt follows.
+    pub(crate) fn set_retry_reason(&self, reason: &'static str) {
+        self.values().retry_reason = Some(reason);
+    }
+
+    /// Notes the time for which the attempt has waited for a connection in use by others.
+    pub(crate) fn set_queue_time(&self, time: Duration) {
+        self.with_attempt(|attempt, _| attempt.set_queue_time(time));
+    }
+
+    /// Notes the connection of the attempt. A Unix socket has no address.
+    pub(crate) fn set_connection(&self, address: Option<SocketAddr>) {
+        self.with_attempt(|attempt, now| attempt.set_connection(address, now));
+    }
+
+    /// Notes the status of the upstream's response.
+    pub(crate) fn set_upstream_status(&self, status: StatusCode) {
+        self.with_attempt(|attempt, now| attempt.set_status(status, now));
+    }
+
+    /// Notes the end of the upstream's response.
+    pub(crate) fn end_attempt(&self) {
+        self.with_attempt(Attempt::end);
+    }
+
+    /// The logs of the route; `None` for that of all routes.
+    pub(crate) fn logs(&self) -> Option<&dyn AccessLogs> {
+        self.route.logs.as_deref()
+    }
+
+    /// Calls `read` with the values for a line of the log.
+    pub(crate) fn with_values<T>(&self, read: impl FnOnce(&dyn LogValues) -> T) -> T {
+        read(&LineValues { route: &self.route.name, noted: &self.values() })
+    }
+
+    fn with_attempt(&self, update: impl FnOnce(&mut Attempt, Instant)) {
+        if let Some(attempt) = &mut self.values().attempt {
+            update(attempt, Instant::now());
+        }
+    }
+
+    fn values(&self) -> MutexGuard<'_, NotedValues> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecordData for RequestNotes {
+    fn on_response(&self, response: &Response) {
+        let mut values = self.values();
+        let id = response.extensions().get::<RequestId>();
+        values.request_id = id.cloned();
+        let names = self.route.response_fields.iter();
+        let fields = names.filter_map(|name| {
+            response.header(name.as_str()).map(|value| (name.clone(), value.clone()))
+        });
+        values.response_fields = fields.collect();
+    }
+}
+
+/// Values of a request while its line is composed.
+struct LineValues<'a> {
+    route: &'a str,
+    noted: &'a NotedValues,
+}
+
+impl LogValues for LineValues<'_> {
+    fn value(&self, name: &str) -> Option<LogValue<'_>> {
+        let text = match name {
+            "route" => self.route,
+            "user" => self.noted.user.as_ref()?.as_str(),
+            "request_id" => self.noted.request_id.as_ref()?.as_str(),
+            "trace_id" => {
+                let id = format!("{:032x}", self.noted.trace.as_ref()?.trace_id);
+                return Some(LogValue::Text(id.into_bytes().into()));
+            }
+            "span_id" => {
+                let id = format!("{:016x}", self.noted.trace.as_ref()?.span_id);
+                return Some(LogValue::Text(id.into_bytes().into()));
+            }
+            _ => {
+                let (attempt, name) =
+                    (self.noted.attempt.as_ref()?, name.strip_prefix("upstream.")?);
+                return match name {
+                    "attempts" => Some(LogValue::Number(self.noted.attempts)),
+                    "retry_reason" => {
+                        self.noted.retry_reason.map(|text| LogValue::Text(text.as_bytes().into()))
+                    }
+                    _ => attempt.value(name),
+                };
+            }
+        };
+        Some(LogValue::Text(text.as_bytes().into()))
+    }
+
+    fn response_field(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.noted.response_fields.iter();
+        let found = fields.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_bytes())
+    }
+}

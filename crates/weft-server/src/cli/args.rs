@@ -1,0 +1,346 @@
+//! The command line, and the configuration file that it names → [`Config`].
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use lexopt::prelude::*;
+
+use crate::base::suggestion::suggest;
+use crate::cli::help::HelpTopic;
+use crate::config::{
+    Action, Config, ConfigLocation, FilesConfig, Located, Problem, RouteConfig, Sources, flags,
+    parse_route,
+};
+
+pub(crate) enum Command {
+    Help(HelpTopic),
+    Version,
+    /// Prints a JSON schema of the configuration file.
+    Schema,
+    /// Formats configuration files, or reports those that are not formatted.
+    Format {
+        paths: Vec<PathBuf>,
+        is_check: bool,
+    },
+    /// Prints a configuration of nginx as one of Weft.
+    Import {
+        path: PathBuf,
+    },
+    /// Lists the certificates that are ordered, or changes something about them.
+    Certificates {
+        args: Args,
+        action: CertificateAction,
+    },
+    Serve(Args),
+    /// Validates the configuration, and prints it if `print` is set.
+    Check {
+        args: Args,
+        print: bool,
+        /// Takes warnings for errors.
+        is_strict: bool,
+    },
+}
+
+/// The subject of `weft certificates`.
+pub(crate) enum CertificateAction {
+    List,
+    /// Revokes the certificate of a name.
+    Revoke {
+        name: String,
+        reason: Option<String>,
+    },
+    /// Changes the keys of the accounts.
+    RollOver,
+}
+
+/// The parsed command line.
+#[derive(Default)]
+pub(crate) struct Args {
+    pub(crate) file: Option<PathBuf>,
+    directory: Option<PathBuf>,
+    routes: Vec<String>,
+    /// Options that correspond to configuration keys, each with its arguments.
+    options: Vec<(&'static str, Vec<OsString>)>,
+}
+
+/// The reason for a nonzero exit status.
+pub(crate) enum Failure {
+    /// The command line is invalid.
+    Usage(Vec<Problem>),
+    /// Another error: an invalid file, or a failed system call.
+    Other(Vec<Problem>),
+    /// A check has found only warnings, which are printed already.
+    Warnings,
+}
+
+/// Options that do not correspond to a configuration key.
+pub(crate) const OTHER_OPTIONS: [&str; 10] = [
+    "config",
+    "port",
+    "route",
+    "print",
+    "strict",
+    "no-log",
+    "tls-key",
+    "follow-links",
+    "help",
+    "version",
+];
+
+/// Parses the command line. The first item is the program's name.
+pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
+    let mut parser = lexopt::Parser::from_iter(line);
+    let mut args = Args::default();
+    let (mut check, mut print, mut is_strict, mut tls_keys) = (false, false, false, Vec::new());
+    let mut lists_certificates = false;
+    let mut action = CertificateAction::List;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => {
+                let topic = match parser.optional_value() {
+                    Some(topic) => Some(topic),
+                    None => match parser.next()? {
+                        Some(Value(topic)) => Some(topic),
+                        _ => None,
+                    },
+                };
+                return topic.map_or(Ok(HelpTopic::Overview), HelpTopic::parse).map(Command::Help);
+            }
+            Short('V') | Long("version") => return Ok(Command::Version),
+            Short('c') | Long("config") if args.file.is_none() => {
+                args.file = Some(parser.value()?.into());
+            }
+            Short('p') | Long("port") => {
+                let port: u16 = parser.value()?.parse()?;
+                args.option("listen").push(format!("127.0.0.1:{port}").into());
+            }
+            Short('c') | Long("config") => {
+                return Err("--config is given twice; only one file is permitted".into());
+            }
+            Long("route") => args.routes.push(parser.value()?.string()?),
+            Long("print") => print = true,
+            Long("strict") => is_strict = true,
+            Long("tls-key") => tls_keys.push(parser.value()?),
+            Long("no-log") => args.option("log").push("none".into()),
+            Long("follow-links") => args.option("links").push("anywhere".into()),
+            Long("revoke") if lists_certificates => {
+                action =
+                    CertificateAction::Revoke { name: parser.value()?.string()?, reason: None };
+            }
+            Long("reason") => match &mut action {
+                CertificateAction::Revoke { reason, .. } => {
+                    *reason = Some(parser.value()?.string()?)
+                }
+                _ => {
+                    return Err("--reason belongs to `weft certificates FILE --revoke NAME`".into());
+                }
+            },
+            Long("roll-over") if lists_certificates => action = CertificateAction::RollOver,
+            Long(name) => {
+                let Some((flag, switch)) = find_flag(name) else {
+                    return Err(unknown_option(name));
+                };
+                let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
+                args.option(flag).push(word);
+            }
+            Value(word) if word == "schema" && !check && args.has_no_operand() => {
+                return match parser.next()? {
+                    None => Ok(Command::Schema),
+                    Some(argument) => Err(argument.unexpected()),
+                };
+            }
+            Value(word) if word == "fmt" && !check && args.has_no_operand() => {
+                return parse_format(&mut parser);
+            }
+            Value(word) if word == "import" && !check && args.has_no_operand() => {
+                return parse_import(&mut parser);
+            }
+            Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
+            Value(word) if word == "certificates" && !check && args.has_no_operand() => {
+                lists_certificates = true;
+            }
+            Value(file) if (check || lists_certificates) && args.file.is_none() => {
+                args.file = Some(file.into());
+            }
+            Value(path) if !check && !lists_certificates && args.directory.is_none() => {
+                args.directory = Some(path.into())
+            }
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    args.pair_keys(tls_keys)?;
+    if lists_certificates {
+        return match (args.file.is_none(), print || is_strict) {
+            (true, _) => Err("`certificates` needs the configuration file".into()),
+            (_, true) => Err("--print and --strict belong to `weft check FILE`".into()),
+            (false, false) => Ok(Command::Certificates { args, action }),
+        };
+    }
+    match (check, print) {
+        (true, _) if args.file.is_none() => {
+            Err("`check` needs the file to be checked; a folder of that name is ./check".into())
+        }
+        (true, print) => Ok(Command::Check { args, print, is_strict }),
+        (false, true) => Err("--print belongs to `weft check FILE`".into()),
+        (false, false) if is_strict => Err("--strict belongs to `weft check FILE`".into()),
+        (false, false) => Ok(Command::Serve(args)),
+    }
+}
+
+/// Parses the arguments of `weft fmt`.
+fn parse_format(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let (mut paths, mut is_check) = (Vec::new(), false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("check") => is_check = true,
+            Value(path) => paths.push(path.into()),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match paths.is_empty() {
+        true => Err("`fmt` needs the files to be formatted; a folder of that name is ./fmt".into()),
+        false => Ok(Command::Format { paths, is_check }),
+    }
+}
+
+/// Parses the arguments of `weft import`.
+fn parse_import(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let usage = "expected `weft import nginx FILE`; a folder of that name is ./import";
+    let mut words = Vec::new();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Value(word) => words.push(word),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match &*words {
+        [kind, path] if kind == "nginx" => Ok(Command::Import { path: path.into() }),
+        _ => Err(usage.into()),
+    }
+}
+
+/// Returns the configuration option with this name. For a switch, also returns the argument that
+/// `--NAME` or `--no-NAME` stands for.
+fn find_flag(name: &str) -> Option<(&'static str, Option<&'static str>)> {
+    flags().find_map(|flag| match flag.is_switch {
+        false => (flag.name == name).then_some((flag.name, None)),
+        true if flag.name == name => Some((flag.name, Some("yes"))),
+        true => (name.strip_prefix("no-") == Some(flag.name)).then_some((flag.name, Some("no"))),
+    })
+}
+
+fn unknown_option(name: &str) -> lexopt::Error {
+    let known = flags().map(|flag| flag.name).chain(OTHER_OPTIONS);
+    let hint = match suggest(name, known) {
+        Some(suggestion) => format!("; did you mean --{suggestion}?"),
+        None => String::new(),
+    };
+    format!("invalid option '--{name}'{hint}").into()
+}
+
+impl Args {
+    /// Returns the arguments of an option that have been parsed so far.
+    fn option(&mut self, flag: &'static str) -> &mut Vec<OsString> {
+        let at = self.options.iter().position(|(known, _)| *known == flag);
+        let at = at.unwrap_or_else(|| {
+            self.options.push((flag, Vec::new()));
+            self.options.len() - 1
+        });
+        &mut self.options[at].1
+    }
+
+    fn has_no_operand(&self) -> bool {
+        self.directory.is_none() && self.file.is_none()
+    }
+
+    /// Inserts each private key after its certificate in the arguments of `tls-cert`.
+    fn pair_keys(&mut self, keys: Vec<OsString>) -> Result<(), String> {
+        let certificates = std::mem::take(self.option("tls-cert"));
+        let (count, key_count) = (certificates.len(), keys.len());
+        if count != key_count {
+            return Err(format!(
+                "each --tls-cert has its --tls-key; there are {count} and {key_count}"
+            ));
+        }
+        self.options.retain(|(flag, _)| count > 0 || *flag != "tls-cert");
+        for (certificate, key) in certificates.into_iter().zip(keys) {
+            self.option("tls-cert").extend([certificate, key]);
+        }
+        Ok(())
+    }
+
+    /// Reads the files of the configuration.
+    pub(crate) fn sources(&self) -> Sources {
+        self.file.as_deref().map(Sources::read).unwrap_or_default()
+    }
+
+    /// Takes a text in place of the file, whose directory its relative paths have as their base.
+    /// Returns `None` without a file.
+    pub(crate) fn sources_of(&self, text: String) -> Option<Sources> {
+        let file = self.file.as_deref()?;
+        let parent = file.parent().unwrap_or(Path::new(""));
+        let base = if file.is_dir() { file } else { parent };
+        Some(Sources::of_text("config", text, base))
+    }
+
+    /// Parses the files, and applies the options, which override them.
+    pub(crate) fn config(&self, sources: &Sources) -> Config {
+        let mut config = Config::parse(sources);
+        for (flag, arguments) in &self.options {
+            let problem = config.set_option(flag, arguments).and_then(Result::err);
+            config.problems.extend(problem);
+        }
+        for text in &self.routes {
+            let location = ConfigLocation::Option("--route".to_owned());
+            match parse_route(text) {
+                Ok((host, prefix, action)) => {
+                    add_route(&mut config, location, [host, prefix], action)
+                }
+                Err(message) => config.problems.push(Problem { location, message }),
+            }
+        }
+        if let Some(path) = self.directory.as_ref().filter(|path| path.is_file()) {
+            let file = path.display();
+            let reads = match path.extension().is_some_and(|extension| extension == "conf") {
+                true => format!("`weft import nginx {file}` translates it"),
+                false => format!("`weft --config {file}` reads a configuration"),
+            };
+            let message = format!("{file} is a file, not a directory; {reads}");
+            config.problems.push(Problem::without_location(message));
+            return config;
+        }
+        let has_no_route = self.file.is_none() && self.routes.is_empty();
+        if let Some(root) = self.directory.clone().or(has_no_route.then(|| ".".into())) {
+            let action = Action::Files { root, files: Box::<FilesConfig>::default() };
+            add_route(
+                &mut config,
+                ConfigLocation::Unknown,
+                ["*".to_owned(), "/".to_owned()],
+                action,
+            );
+        }
+        config
+    }
+
+    /// Returns the failure for these errors: one of the usage, if all are about the command line.
+    pub(crate) fn failure(&self, problems: Vec<Problem>) -> Failure {
+        let is_option = |problem: &Problem| matches!(problem.location, ConfigLocation::Option(_));
+        match self.file.is_none() || problems.iter().all(is_option) {
+            true => Failure::Usage(problems),
+            false => Failure::Other(problems),
+        }
+    }
+}
+
+fn add_route(
+    config: &mut Config,
+    location: ConfigLocation,
+    [host, prefix]: [String; 2],
+    action: Action,
+) {
+    let names = Located { location: location.clone(), value: host };
+    let key = Located { location: location.clone(), value: prefix };
+    let (options, rewrite, split) = Default::default();
+    let action = Located { location, value: action };
+    config.add_route(names, RouteConfig { key, options, rewrite, split, action });
+}

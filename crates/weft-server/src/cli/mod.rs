@@ -1,0 +1,7 @@
+//! The command line.
+
+pub(crate) mod args; // its arguments
+pub(crate) mod certificates; // `weft certificates`
+pub(crate) mod help; // its help text
+#[cfg(test)]
+mod docs_sync; // tests that file, command line and documentation agree

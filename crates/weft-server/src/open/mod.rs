@@ -1,0 +1,417 @@
+//! Opens the directories and certificates of a [`Plan`]. No socket is bound yet.
+
+pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
+pub(crate) mod tls; // TlsPlan → Tls
+mod warnings; // probable mistakes in a plan
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use weft::acme::Acme;
+use weft::middleware::RealAddress;
+use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
+
+use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
+use crate::apps::spool::BufferSpace;
+use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
+use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
+use crate::logs::RouteLogPlan;
+use crate::middleware::RouteMiddleware;
+use crate::middleware::access::AccessContext;
+use crate::middleware::error_pages::pages;
+use crate::open::tls::OpenedTls;
+use crate::plan::{AppPlan, Plan, StreamPlan};
+use crate::router::{Routing, RoutingBuilder, Target};
+use crate::stream::Stream;
+use crate::template::Template;
+
+/// The opened resources of a plan.
+pub(crate) struct Opened {
+    apps: HashMap<AppSource, Arc<App>>,
+    middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
+    /// The space for buffered bodies, which all plans of the process share.
+    pub(crate) buffer_space: Arc<BufferSpace>,
+    pub(crate) routing: Routing,
+    /// By the addresses in the configuration.
+    pub(crate) streams: HashMap<String, Arc<Stream>>,
+    pub(crate) tls: Option<OpenedTls>,
+}
+
+/// Everything that an application is opened from. Applications of equal sources are
+/// interchangeable.
+#[derive(PartialEq, Eq, Hash)]
+struct AppSource {
+    plan: AppPlan,
+    /// Device and inode of the root directory, so that a replaced directory is opened again. An
+    /// example is a symbolic link with a new target.
+    root: Option<(u64, u64)>,
+}
+
+/// The route that middleware belongs to, with its options and the trusted proxies: each route counts
+/// its own requests.
+type MiddlewareSource = (Vec<String>, String, RouteOptions, Vec<Network>);
+
+impl Plan {
+    /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
+    /// health of upstreams, if they are opened from the same source. Routes with the same action
+    /// share one application.
+    pub(crate) fn open(&self, former: Option<&Opened>) -> Result<Opened, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut builder = RoutingBuilder::default();
+        if !self.trusted_proxies.is_empty() {
+            builder.find_clients(self.real_address());
+        }
+        let (mut apps, mut middleware) = (HashMap::new(), HashMap::new());
+        let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
+        let context =
+            AccessContext { trusted_proxies: &self.trusted_proxies, buffer_space: &buffer_space };
+        let routes = || self.hosts.iter().flat_map(|host| &host.routes);
+        let is_files = |app: &&Located<AppPlan>| app.value.files().is_some();
+        let directories = routes().map(|route| &route.app).filter(is_files).count();
+        for host in &self.hosts {
+            let mut routes = Vec::new();
+            for route in &host.routes {
+                let source = AppSource::new(&route.app.value);
+                let app = match apps.get(&source).or_else(|| former?.apps.get(&source)) {
+                    Some(app) => Ok(Arc::clone(app)),
+                    None => open_app(&route.app, directories, &buffer_space).map(Arc::new),
+                };
+                let (names, key) = (host.names.clone(), route.key.to_string());
+                let trusted_proxies = self.trusted_proxies.clone();
+                // A change of its logs does not replace the middleware of a route.
+                let options = RouteOptions { access_log: None, ..route.options.clone() };
+                let options = (names, key, options, trusted_proxies);
+                let opened = match former.and_then(|former| former.middleware.get(&options)) {
+                    Some(opened) => Ok(opened.clone()),
+                    None => RouteMiddleware::new(&options.2, &context)
+                        .map(|opened| opened.map(Arc::new))
+                        .map_err(|message| route.app.problem(message)),
+                };
+                let rewrite = route.rewrite.clone().map(Arc::new);
+                let split = route.split.clone().map(Arc::new);
+                match (app, opened) {
+                    (Ok(app), Ok(opened)) => {
+                        apps.insert(source, app.clone());
+                        middleware.insert(options, opened.clone());
+                        let noted = RouteLogPlan::new(route, &self.log, self.tracing.is_some());
+                        let target = Target { app, middleware: opened, noted, rewrite, split };
+                        routes.push((&route.key, target));
+                    }
+                    (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
+                }
+            }
+            if let (Err(message), Some(route)) =
+                (builder.add(&host.names, routes, pages(&host.error_pages)), host.routes.first())
+            {
+                problems.push(route.app.problem(message));
+            }
+        }
+        let streams = self.open_streams(former, &mut problems);
+        let former_tls = former.and_then(|former| former.tls.as_ref());
+        let tls = self.tls.as_ref().map(|plan| {
+            let certificate = plan.certificates.first();
+            let location =
+                certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
+            OpenedTls::open(plan, former_tls).map_err(|message| Problem { location, message })
+        });
+        let tls = tls.transpose().map_err(|problem| problems.push(problem));
+        match tls {
+            Ok(tls) if problems.is_empty() => {
+                let routing = builder.build();
+                if let Some(former) = former {
+                    routing.take_over_upstreams(&former.routing);
+                }
+                Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+impl Opened {
+    /// Orders the certificates of the plan from now on.
+    pub(crate) fn order_certificates(&self) {
+        self.tls.iter().for_each(OpenedTls::order_certificates);
+    }
+
+    /// The orders of certificates, if there are any.
+    pub(crate) fn acme(&self) -> Option<&Arc<Acme>> {
+        self.tls.as_ref()?.acme.as_ref()
+    }
+}
+
+impl Plan {
+    fn open_streams(
+        &self,
+        former: Option<&Opened>,
+        problems: &mut Vec<Problem>,
+    ) -> HashMap<String, Arc<Stream>> {
+        let mut streams = HashMap::new();
+        for StreamPlan { listen, settings } in &self.streams {
+            let known = listen.iter().find_map(|address| former?.streams.get(address));
+            let stream = match known.filter(|known| *known.settings() == settings.value) {
+                Some(known) => Ok(known.clone()),
+                None => Stream::new(settings.value.clone()).map(Arc::new),
+            };
+            match stream {
+                Ok(stream) => {
+                    streams.extend(listen.iter().map(|text| (text.clone(), stream.clone())))
+                }
+                Err(message) => problems.push(settings.problem(message)),
+            }
+        }
+        streams
+    }
+
+    fn real_address(&self) -> RealAddress {
+        let (name, proxies) = (&self.client_ip_header, self.trusted_proxies.clone());
+        let real_address = match name.as_str() {
+            "forwarded" => RealAddress::forwarded(proxies),
+            _ => RealAddress::header(name.clone(), proxies),
+        };
+        real_address.scheme()
+    }
+}
+
+impl AppSource {
+    fn new(plan: &AppPlan) -> AppSource {
+        let root = match plan {
+            AppPlan::Files { root, .. } => Some(&**root),
+            AppPlan::ScriptSite { root, .. } => Some(&**root),
+            AppPlan::Cgi(settings) => Some(&*settings.root),
+            AppPlan::Proxy(settings) => settings.fastcgi.root.as_deref(),
+            AppPlan::RespondFile { path, .. } => path.parent(),
+            AppPlan::Redirect { .. } | AppPlan::Respond { .. } | AppPlan::Rewrite => None,
+        };
+        // Opening the directory reports the error.
+        let metadata = root.and_then(|root| std::fs::metadata(root).ok());
+        AppSource { plan: plan.clone(), root: metadata.map(|root| (root.dev(), root.ino())) }
+    }
+}
+
+fn open_app(
+    plan: &Located<AppPlan>,
+    directories: usize,
+    buffer_space: &Arc<BufferSpace>,
+) -> Result<App, Problem> {
+    Ok(match &plan.value {
+        AppPlan::Cgi(settings) => {
+            let cgi = Cgi::new((**settings).clone(), buffer_space.clone());
+            App::Cgi(cgi.map_err(|error| {
+                plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
+            })?)
+        }
+        AppPlan::Files { root, files } => {
+            App::Files(open_directory(plan, root, files, directories)?)
+        }
+        AppPlan::Proxy(settings) => {
+            let proxy = open_proxy(plan, settings, buffer_space)?;
+            match settings.protocol {
+                Protocol::Http1 => App::Proxy(proxy),
+                Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
+                    App::FastCgi(Arc::new(open_fastcgi(plan, proxy, &settings.fastcgi)?))
+                }
+            }
+        }
+        AppPlan::ScriptSite { root, files, upstreams } => {
+            let site = SiteFiles::new(files, &upstreams.fastcgi);
+            let directory = open_directory(plan, root, &site.files, directories)?;
+            let proxy = open_proxy(plan, upstreams, buffer_space)?;
+            let scripts = open_fastcgi(plan, proxy, &site.scripts)?;
+            let suffix = site.scripts.suffix;
+            App::ScriptSite(Arc::new(ScriptSite::new(
+                directory,
+                scripts,
+                suffix,
+                site.front_controller,
+            )))
+        }
+        // Another route has the application.
+        AppPlan::Rewrite => {
+            App::Respond(Respond::new(&Template::default(), StatusCode::NOT_FOUND, None))
+        }
+        AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
+        AppPlan::Respond { text, status, content_type } => {
+            App::Respond(Respond::new(text, *status, content_type.clone()))
+        }
+        AppPlan::RespondFile { path, status, content_type } => {
+            let file = RespondFile::open(path, *status, content_type.clone());
+            App::RespondFile(file.map_err(|error| {
+                plan.problem(format!("cannot respond with {}: {error}", path.display()))
+            })?)
+        }
+    })
+}
+
+fn open_directory(
+    plan: &Located<AppPlan>,
+    root: &Path,
+    files: &FilesConfig,
+    directories: usize,
+) -> Result<Directory, Problem> {
+    let problem = |error| plan.problem(format!("cannot serve {}: {error}", root.display()));
+    // A directory can be opened without the permission to look files up in it.
+    std::fs::metadata(root.join(".")).map_err(problem)?;
+    let directory = Directory::with_settings(root, directory_settings(files, directories));
+    directory.map_err(problem)
+}
+
+fn open_proxy(
+    plan: &Located<AppPlan>,
+    settings: &ProxySettings,
+    buffer_space: &Arc<BufferSpace>,
+) -> Result<Arc<Proxy>, Problem> {
+    let proxy = Proxy::new(settings.clone(), buffer_space.clone());
+    let proxy = proxy.map_err(|invalid| plan.problem(invalid))?;
+    let key = Template::parse(&settings.hash_key).map_err(|invalid| plan.problem(invalid))?;
+    let key = move |request: &Request| key.expand(request).unwrap_or_default();
+    Ok(Arc::new(proxy.with_hash_key(Arc::new(key))))
+}
+
+fn open_fastcgi(
+    plan: &Located<AppPlan>,
+    proxy: Arc<Proxy>,
+    settings: &FastCgiSettings,
+) -> Result<FastCgi, Problem> {
+    let scripts = FastCgi::new(proxy, settings);
+    scripts.map_err(|error| plan.problem(format!("cannot run scripts: {error}")))
+}
+
+/// The parts of a folder with scripts: index files and the fallback are scripts if their names end
+/// as those of scripts.
+struct SiteFiles {
+    files: FilesConfig,
+    scripts: FastCgiSettings,
+    front_controller: Option<String>,
+}
+
+impl SiteFiles {
+    fn new(files: &FilesConfig, scripts: &FastCgiSettings) -> SiteFiles {
+        let (mut files, mut scripts) = (files.clone(), scripts.clone());
+        let is_script = |name: &String| name.ends_with(&scripts.suffix);
+        let (index, others): (Vec<_>, Vec<_>) =
+            files.index.into_iter().flatten().partition(is_script);
+        let fallback = files.fallback.take();
+        let (front_controller, fallback) = if fallback.as_ref().is_some_and(is_script) {
+            (fallback, None)
+        } else {
+            (None, fallback)
+        };
+        (files.index, files.fallback) = (Some(others), fallback);
+        scripts.index = index.into_iter().next().unwrap_or(scripts.index);
+        let front_controller =
+            front_controller.map(|path| format!("/{}", path.trim_start_matches('/')));
+        SiteFiles { files, scripts, front_controller }
+    }
+}
+
+/// Returns the settings of one of `directories` directories. The cache limits of a worker apply to
+/// all directories together, so that each directory gets an equal share.
+fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySettings {
+    let defaults = DirectorySettings::default();
+    let FilesConfig {
+        index,
+        list,
+        list_title,
+        fallback,
+        cache,
+        languages,
+        compress,
+        links,
+        headers,
+        is_uncoded,
+    } = files.clone();
+    let rules = cache.into_iter().chain(headers).flatten();
+    let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
+    DirectorySettings {
+        index: index.unwrap_or_default(),
+        listing: list.unwrap_or(false),
+        listing_title: list_title,
+        fallback,
+        headers,
+        languages: languages.unwrap_or_default(),
+        symlinks: links.unwrap_or(Symlinks::Inside),
+        compress: compress.unwrap_or(true) && !is_uncoded,
+        precompressed: !is_uncoded,
+        max_cached_bytes: (defaults.max_cached_bytes / directories).max(MIN_KEPT_BYTES),
+        max_cached_entries: (defaults.max_cached_entries / directories).max(MIN_KEPT_ENTRIES),
+        max_cached_descriptors: (defaults.max_cached_descriptors / directories)
+            .max(MIN_KEPT_DESCRIPTORS),
+        ..defaults
+    }
+}
+
+const MIN_KEPT_BYTES: usize = 1 << 20;
+const MIN_KEPT_ENTRIES: usize = 256;
+const MIN_KEPT_DESCRIPTORS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::apps::proxy::{Check, ProxySettings};
+    use crate::config::{Config, Sources};
+    use crate::plan::print::print;
+
+    fn plan(routes: &str) -> Plan {
+        let text = format!("[hosts.\"*\"]\n{routes}");
+        Plan::new(Config::parse(&Sources::of_text("f", text, Path::new("")))).unwrap()
+    }
+
+    /// Returns the plan of a proxy, after `change` was made to its settings.
+    fn proxy_plan(change: fn(&mut ProxySettings)) -> Plan {
+        let mut plan = plan("\"/\" = { proxy = \"http://127.0.0.1:9/\", check = \"/up\" }\n");
+        let AppPlan::Proxy(settings) = &mut plan.hosts[0].routes[0].app.value else {
+            panic!("the route has another application");
+        };
+        settings.ca = Some(OsStr::from_bytes(b"\xfe").into());
+        change(settings);
+        plan
+    }
+
+    fn app(opened: &Opened, number: usize) -> &App {
+        opened.routing.routes().nth(number).expect("a route").1
+    }
+
+    #[test]
+    fn difference_that_is_not_printed_opens_another_application() {
+        fn check(settings: &mut ProxySettings) -> &mut Check {
+            settings.check.as_mut().expect("a check")
+        }
+        let former = proxy_plan(|_| {});
+        let opened = former.open(None).unwrap();
+        let changes: [fn(&mut ProxySettings); 4] = [
+            |settings| settings.ca = Some(OsStr::from_bytes(b"\xff").into()),
+            |settings| check(settings).status = Some(200),
+            |settings| check(settings).fall += 1,
+            |settings| check(settings).rise += 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let changed = proxy_plan(change);
+            assert_eq!(print(&changed), print(&former), "{number}");
+            assert_ne!(changed, former, "{number}");
+            let reopened = changed.open(Some(&opened)).unwrap();
+            assert!(!std::ptr::eq(app(&reopened, 0), app(&opened, 0)), "{number}");
+        }
+        let equal = proxy_plan(|_| {});
+        assert_eq!(equal, former);
+        let reopened = equal.open(Some(&opened)).unwrap();
+        assert!(std::ptr::eq(app(&reopened, 0), app(&opened, 0)));
+    }
+
+    #[test]
+    fn equal_actions_share_an_application_that_a_reload_keeps() {
+        let route = "= { respond = \"a\" }\n";
+        let opened = plan(&format!("\"/a\" {route}\"/b\" {route}")).open(None).unwrap();
+        assert!(std::ptr::eq(app(&opened, 0), app(&opened, 1)));
+        let moved = plan(&format!("\"/c\" = {{ respond = \"c\" }}\n# moved\n\n\"/d\" {route}"));
+        let reopened = moved.open(Some(&opened)).unwrap();
+        assert!(!std::ptr::eq(app(&reopened, 0), app(&opened, 0)));
+        assert!(std::ptr::eq(app(&reopened, 1), app(&opened, 0)));
+    }
+}

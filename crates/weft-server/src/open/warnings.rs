@@ -1,0 +1,188 @@
+//! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
+//! logs them at a start and at a reload.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use weft::date::rfc3339;
+use weft::tls::certificate::{Validity, validity};
+
+use crate::config::{FilesConfig, LogTarget, PageSource, Problem, show_time};
+use crate::middleware::error_pages;
+use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
+use crate::route::PathKey;
+use crate::template::nginx_variable;
+
+/// Number of redirects after which browsers report a loop.
+const MAX_REDIRECTS: usize = 20;
+
+impl Plan {
+    /// Returns warnings, among them those about files, which are read for them.
+    pub(crate) fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = self.warnings.clone();
+        if let Some(tls) = &self.tls {
+            warnings.extend(tls.certificates.iter().filter_map(|pair| {
+                let path = &pair.value.certificate;
+                invalidity(path).map(|reason| {
+                    pair.problem(format!("the certificate {} {reason}", path.display()))
+                })
+            }));
+        }
+        warnings.extend(self.ineffective_demand_timeout());
+        for stream in &self.streams {
+            let log = stream.settings.value.access_log.as_ref();
+            let missing = log.and_then(missing_directory);
+            warnings.extend(missing.map(|message| stream.settings.problem(message)));
+        }
+        for host in &self.hosts {
+            for route in &host.routes {
+                warnings.extend(missing_fallback(route));
+                warnings.extend(missing_index(route));
+                warnings.extend(missing_error_pages(route));
+                let own = route.options.access_log.iter().flatten();
+                let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);
+                warnings.extend(paths.map(|message| route.app.problem(message)));
+                warnings.extend(unreplaced_variable(route));
+                warnings.extend(self.redirect_loop(host, route));
+                warnings.extend(unused_name(host, route));
+            }
+        }
+        warnings
+    }
+
+    fn ineffective_demand_timeout(&self) -> Option<Problem> {
+        let on_demand = self.tls.as_ref()?.acme.as_ref()?.on_demand.as_ref()?;
+        let (timeout, head_timeout) = (on_demand.timeout, self.limits.head_timeout);
+        (timeout > head_timeout).then(|| {
+            Problem::without_location(format!(
+                "handshakes wait for certificates on demand for {}, as long as `head_timeout` permits, \
+                 not for {} (`on_demand_timeout`)",
+                show_time(head_timeout),
+                show_time(timeout)
+            ))
+        })
+    }
+
+    /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.
+    fn redirect_loop(&self, host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+        let mut path = match &route.key.path {
+            PathKey::Prefix(prefix) => format!("{prefix}/"),
+            PathKey::Exact(path) => path.clone(),
+            // Paths that match are not known.
+            PathKey::Pattern(_) | PathKey::Name(_) => return None,
+        };
+        for _ in 0..MAX_REDIRECTS {
+            let found = host.route_of(&path)?;
+            let AppPlan::Redirect { to, .. } = &found.app.value else { return None };
+            let target = self.path_of_this_server(host, to.as_literal()?)?;
+            let target = target.split(['?', '#']).next().unwrap_or_default();
+            path = match found.key.prefix() {
+                Some(prefix) => {
+                    let rest = path[prefix.len()..].trim_start_matches('/');
+                    format!("{}/{rest}", target.trim_end_matches('/'))
+                }
+                None if target.is_empty() => "/".to_owned(),
+                None => target.to_owned(),
+            };
+        }
+        Some(route.app.problem(format!("the redirect of `{}` leads back to itself", route.key)))
+    }
+
+    /// Returns the path of a redirect target, if a request for it has the same host and gets the
+    /// same route. Another server may be at another port, or in front of this one.
+    fn path_of_this_server<'a>(&self, host: &HostPlan, target: &'a str) -> Option<&'a str> {
+        let (scheme, rest) = match target.split_once("://") {
+            None => return Some(target),
+            Some(parts) => parts,
+        };
+        let is_served = match scheme {
+            "https" => self.tls.is_some(),
+            _ => !self.listen.list.is_empty() && self.tls.is_none(),
+        };
+        let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        (is_served && is_this_host).then_some(path)
+    }
+}
+
+/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
+/// `is not valid before …`. A file that cannot be read is reported by the code that loads it.
+fn invalidity(path: &Path) -> Option<String> {
+    let certificate = CertificateDer::from_pem_file(path).ok()?;
+    let Validity { not_before, not_after } = validity(&certificate)?;
+    match SystemTime::now() {
+        now if now > not_after => Some(format!("has expired: {}", rfc3339(not_after))),
+        now if now < not_before => Some(format!("is not valid before {}", rfc3339(not_before))),
+        _ => None,
+    }
+}
+
+/// Returns a message about a log file that cannot be created.
+fn missing_directory(to: &LogTarget) -> Option<String> {
+    let LogTarget::File(path) = to else { return None };
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
+    let message = || format!("the directory of the log {} does not exist", path.display());
+    (!directory.is_dir()).then(message)
+}
+
+/// Finds a route that no other route leads to.
+fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+    let PathKey::Name(name) = &route.key.path else { return None };
+    let mut used = host.routes.iter().flat_map(RoutePlan::named_routes);
+    let message = || format!("no `try_files` and no `split` leads to the route @{name}");
+    (!used.any(|used| used == name)).then(|| route.app.problem(message()))
+}
+
+fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
+    let (root, files) = route.app.value.files()?;
+    let fallback = files.fallback.as_ref()?;
+    let path = root.join(fallback.trim_start_matches('/'));
+    let is_missing = root.is_dir() && !Path::new(&path).is_file();
+    is_missing.then(|| {
+        route
+            .app
+            .problem(format!("the fallback {} does not exist; 404 in its place", path.display()))
+    })
+}
+
+/// Finds a folder of the command line whose first page is 404, for a person at a terminal. In a file,
+/// such a folder is usually intended: it has style sheets or images.
+fn missing_index(route: &RoutePlan) -> Option<Problem> {
+    let AppPlan::Files { root, files } = &route.app.value else { return None };
+    let FilesConfig { index, list, fallback, .. } = &**files;
+    let names = index.as_deref().unwrap_or_default();
+    let has_first_page = *list == Some(true)
+        || fallback.is_some()
+        || names.iter().any(|name| root.join(name).is_file());
+    let is_for_a_person = !route.app.location.is_in_file() && io::stderr().is_terminal();
+    if !is_for_a_person || has_first_page || !root.is_dir() {
+        return None;
+    }
+    let (root, names) = (root.display(), names.join(" and no "));
+    let message = format!("{root} has no {names}; with --list, its files are listed");
+    Some(route.app.problem(message))
+}
+
+fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
+    let files = route.options.error_pages.iter().filter_map(|page| match &page.source {
+        PageSource::File(path) => Some(path),
+        PageSource::Default | PageSource::Url(_) => None,
+    });
+    let files: BTreeSet<_> = files.collect();
+    let reasons = files.into_iter().filter_map(|path| error_pages::read(path).err());
+    reasons.map(|reason| route.app.problem(format!("{reason}; the built-in page in its place")))
+}
+
+/// Finds a variable of nginx in a redirect, a text or a field.
+fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
+    let mut templates = route.template().into_iter().chain(route.options.templates());
+    let (variable, placeholder) =
+        templates.find_map(|template| nginx_variable(template.source()))?;
+    Some(route.app.problem(format!(
+        "`${variable}`, a variable of nginx, is sent as it is; its value is {{{placeholder}}} here"
+    )))
+}

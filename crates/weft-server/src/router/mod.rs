@@ -1,0 +1,531 @@
+//! The router: host and path → application. The table is built once and shared by the workers.
+//!
+//! # The rule for paths
+//!
+//! 1. `CleanPath` has removed empty segments and resolved `.` and `..`, percent-encoded or not.
+//! 2. The path is split at its slashes, each segment is decoded once, and the longest prefix of
+//!    these segments that is a route applies.
+//! 3. Servers differ in `%2F`, in backslashes and in `;`. A path that belongs to another route in
+//!    one of their [readings](reading) gets 400, and so does a path that is invalid in all of them:
+//!    with `%00`, or with a `..` that only some servers find, as in `/a/..%2Fb`.
+//!
+//! An application gets the path as the client sent it, apart from step 1. So an identifier with
+//! `%2F` reaches an upstream unchanged, as long as it is within one route.
+
+mod endpoint; // path of the application, and try_files
+mod metrics; // metrics of a worker's routes
+mod table; // the route table
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
+use weft::middleware::{ErrorPages, RealAddress};
+use weft::{Request, Response};
+
+use self::endpoint::{Endpoint, enter};
+pub(crate) use self::metrics::{ByClass, Outcomes, RouteCounts, RouteMetrics};
+use self::table::{Host, HostRoutes, Match, Route, RouteTable};
+use crate::apps::{App, Proxy, ResponseFuture, respond_later, respond_now};
+use crate::base::request_notes::{NotedRoute, RequestNotes};
+use crate::base::throttled_log::ThrottledWarning;
+use crate::config_change::UpstreamChange;
+use crate::logs::{OpenLogs, RouteLogPlan};
+use crate::middleware::{RouteMiddleware, WrappedApp};
+use crate::route::{PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
+use crate::template::{PrefixLength, escape};
+
+/// The route table and the applications, from which the router of each worker is built.
+pub(crate) struct Routing {
+    table: Arc<RouteTable>,
+    targets: Vec<Target>,
+    /// Names of the routes, in the order of `targets`.
+    names: Vec<RouteName>,
+    /// Determines the clients of trusted proxies; `None` without such proxies.
+    real_address: Option<Arc<RealAddress>>,
+    /// Logged if requests are passed on in a loop.
+    loop_warning: Arc<ThrottledWarning>,
+}
+
+/// The application of a route, and the middleware in front of it.
+pub(crate) struct Target {
+    pub(crate) app: Arc<App>,
+    /// Set if notes about the requests of the route are taken for the log.
+    pub(crate) noted: Option<RouteLogPlan>,
+    pub(crate) middleware: Option<Arc<RouteMiddleware>>,
+    pub(crate) rewrite: Option<Arc<Rewrite>>,
+    pub(crate) split: Option<Arc<Split>>,
+}
+
+/// The router of a worker. It has its own applications, and shares the table with other workers.
+///
+/// Request paths must be normalized: without doubled slashes and without dot segments.
+pub(crate) struct Router {
+    table: Arc<RouteTable>,
+    targets: Vec<WorkerTarget>,
+    /// Metrics of each route, followed by those of requests without a route. `None` if
+    /// metrics are disabled.
+    counts: Option<Vec<Arc<RouteCounts>>>,
+    real_address: Option<Arc<RealAddress>>,
+}
+
+/// The target of a route in one worker.
+struct WorkerTarget {
+    app: WorkerApp,
+    /// The application behind the middleware of the route and the changes of the path.
+    wrapped: Option<WrappedApp>,
+    /// Set if notes about the requests of the route are taken for the log.
+    noted: Option<Arc<NotedRoute>>,
+}
+
+/// The application of a route in one worker.
+#[derive(Clone)]
+struct WorkerApp {
+    /// The application of the route table, from which `own` is created.
+    origin: Arc<App>,
+    own: Rc<App>,
+}
+
+#[derive(Default)]
+pub(crate) struct RoutingBuilder {
+    table: RouteTable,
+    targets: Vec<Target>,
+    names: Vec<RouteName>,
+    real_address: Option<Arc<RealAddress>>,
+}
+
+impl Router {
+    /// Handles a request with the application of its route.
+    pub(crate) fn handle(&self, mut request: Request) -> impl Future<Output = Response> + use<> {
+        if let Some(real_address) = &self.real_address {
+            real_address.apply(&mut request);
+        }
+        let found = self.table.find(request.head(), request.path());
+        let index = found.as_ref().map_or(self.targets.len(), |found| found.route.target);
+        let timer = self.counts.as_ref().map(|counts| counts[index].begin());
+        let response = match found {
+            Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
+            Ok(found) => {
+                if let Some(noted) = &self.targets[found.route.target].noted {
+                    RequestNotes::attach(&mut request, noted);
+                }
+                self.respond(request, found)
+            }
+        };
+        match timer {
+            None => Either::Left(response),
+            Some(timer) => {
+                Either::Right(response.inspect(move |response| timer.finish(response.status())))
+            }
+        }
+    }
+
+    /// Handles a request that a route passes on to another one. The metrics count it for the first.
+    fn pass_on(&self, request: Request, to: Destination<'_>) -> LocalBoxFuture<'static, Response> {
+        let found = match to {
+            Destination::Path => self.table.find(request.head(), request.path()),
+            Destination::Route(name) => self.table.find_name(request.head(), name),
+        };
+        match found {
+            Err(unrouted) => ready(self.refuse(&request, unrouted)).boxed_local(),
+            Ok(found) => self.respond(request, found).boxed_local(),
+        }
+    }
+
+    /// Responds to a request without a route, with the error pages of its host.
+    #[cold]
+    fn refuse(&self, request: &Request, unrouted: Unrouted) -> Response {
+        let response = unrouted.response();
+        match self.table.error_pages(request.head()) {
+            Some(pages) => pages.apply(response),
+            None => response,
+        }
+    }
+
+    /// Handles a request with the application of this route.
+    fn respond(&self, mut request: Request, found: Match<'_>) -> ResponseFuture {
+        let Match { route, mount, captures, host_captures } = found;
+        if let Some(captures) = captures {
+            request.extensions_mut().insert(*captures);
+        }
+        if let Some(captures) = host_captures {
+            request.extensions_mut().insert(*captures);
+        }
+        let target = &self.targets[route.target];
+        if let Some(wrapped) = &target.wrapped {
+            // Middleware gets the whole path. The first extension of a request is an allocation.
+            if mount > 0 {
+                request.extensions_mut().insert(PrefixLength(mount));
+            }
+            return respond_later(wrapped.respond(request));
+        }
+        match enter(&mut request, mount, route.directory.as_deref()) {
+            None => target.app.own.call(request),
+            Some(redirect) => respond_now(redirect),
+        }
+    }
+}
+
+/// Destination of a request that a route passes on.
+#[derive(Clone, Copy)]
+enum Destination<'a> {
+    /// The route of the path of the request.
+    Path,
+    /// The route with this name.
+    Route(&'a str),
+}
+
+impl Routing {
+    /// Returns the names of the routes, each with its application.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
+        self.names.iter().zip(self.targets.iter().map(|target| &*target.app))
+    }
+
+    /// Changes an upstream of all routes that have it, and logs that. Returns the number of changes:
+    /// routes with the same settings share their upstreams.
+    pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> usize {
+        let mut proxies = HashMap::new();
+        for (name, app) in self.routes().filter(|(name, _)| change.applies_to(name)) {
+            if let Some(proxy) = app.proxy() {
+                proxies.entry(proxy.identity()).or_insert((name, proxy));
+            }
+        }
+        let has_changed = |(name, proxy): &&(&RouteName, &Proxy)| {
+            let has_changed = proxy.change_upstream(&change.upstream, change.control);
+            if has_changed {
+                let (upstream, control) = (&change.upstream, change.control);
+                let RouteName { host, prefix } = name;
+                log::info!(
+                    "a client changed the upstream {upstream} of {host} {prefix}: {control}"
+                );
+            }
+            has_changed
+        };
+        proxies.values().filter(has_changed).count()
+    }
+
+    /// Takes over the states of upstreams that operators have set, from the routes of the same names.
+    pub(crate) fn take_over_upstreams(&self, former: &Routing) {
+        let former: HashMap<_, _> = former.routes().collect();
+        for (name, app) in self.routes() {
+            let former = former.get(name).and_then(|app| app.proxy());
+            if let (Some(proxy), Some(former)) = (app.proxy(), former) {
+                proxy.take_over(former);
+            }
+        }
+    }
+
+    /// Builds the router of a worker. Applications that the worker's `former` router has are kept
+    /// with their state, and metrics of routes with equal names continue. Routes that pass requests
+    /// on do so to the `current` router.
+    pub(crate) fn router(
+        &self,
+        former: Option<&Router>,
+        route_metrics: Option<&RouteMetrics>,
+        logs: &OpenLogs,
+        current: &Weak<RefCell<Router>>,
+    ) -> Router {
+        let mut worker_logs = logs.for_worker();
+        let former = former.iter().flat_map(|former| &former.targets).map(|target| &target.app);
+        let mut existing: HashMap<*const App, WorkerApp> =
+            former.map(|app| (Arc::as_ptr(&app.origin), app.clone())).collect();
+        // Routes with the same application share it in the worker, too.
+        let mut of_worker = |app: &Arc<App>| {
+            let own = || Rc::new(app.for_worker(route_metrics.is_some()));
+            let new = || WorkerApp { origin: app.clone(), own: own() };
+            existing.entry(Arc::as_ptr(app)).or_insert_with(new).clone()
+        };
+        let mut targets: Vec<WorkerTarget> = self
+            .targets
+            .iter()
+            .map(|target| WorkerTarget {
+                app: of_worker(&target.app),
+                wrapped: None,
+                noted: target.noted.as_ref().map(|plan| worker_logs.route(plan)),
+            })
+            .collect();
+        for route in self.table.routes() {
+            let (own, shared) = (&mut targets[route.target], &self.targets[route.target]);
+            let is_plain = shared.rewrite.is_none() && shared.split.is_none();
+            if is_plain && shared.middleware.is_none() {
+                continue;
+            }
+            let endpoint = Endpoint {
+                app: own.app.own.clone(),
+                directory: route.directory.clone(),
+                rewrite: shared.rewrite.clone(),
+                split: shared.split.clone(),
+                router: current.clone(),
+                loop_warning: self.loop_warning.clone(),
+            };
+            let endpoint = Rc::new(endpoint);
+            let app = WrappedApp::new(move |request| endpoint.respond(request));
+            own.wrapped = Some(match &shared.middleware {
+                Some(middleware) => middleware.wrap(app),
+                None => app,
+            });
+        }
+        let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
+        let real_address = self.real_address.clone();
+        Router { table: self.table.clone(), targets, counts, real_address }
+    }
+}
+
+impl RoutingBuilder {
+    /// Determines the client of each request.
+    pub(crate) fn find_clients(&mut self, by: RealAddress) {
+        self.real_address = Some(Arc::new(by));
+    }
+
+    /// Adds a host section: its names, which must be new, and its targets with their keys.
+    ///
+    /// # Errors
+    /// If there are too many patterns.
+    pub(crate) fn add(
+        &mut self,
+        names: &[String],
+        targets: Vec<(&RouteKey, Target)>,
+        error_pages: Option<ErrorPages>,
+    ) -> Result<(), String> {
+        let host = names.join(" ");
+        let mut routes = Vec::new();
+        for (key, target) in targets {
+            let is_directory = matches!(*target.app, App::Files(_));
+            let directory = key.prefix().filter(|_| is_directory).map(directory_reference);
+            let takes_path = match (&key.path, &*target.app) {
+                (PathKey::Prefix(_) | PathKey::Name(_), _) => false,
+                (PathKey::Exact(_), App::Proxy(proxy)) => proxy.has_path(),
+                (_, app) => matches!(app, App::Redirect(_)),
+            };
+            let has_cors =
+                target.middleware.as_ref().is_some_and(|middleware| middleware.has_cors());
+            let target_number = self.targets.len();
+            routes.push((key, Route { target: target_number, directory, takes_path, has_cors }));
+            self.targets.push(target);
+            self.names.push(RouteName { host: host.clone(), prefix: key.to_string() });
+        }
+        self.table.add(names, &Host { routes: HostRoutes::new(routes)?, error_pages })
+    }
+
+    pub(crate) fn build(mut self) -> Routing {
+        self.table.sort();
+        let RoutingBuilder { table, targets, names, real_address } = self;
+        let loop_warning = Arc::default();
+        Routing { table: Arc::new(table), targets, names, real_address, loop_warning }
+    }
+}
+
+/// Returns the path of a directory as a URI reference.
+fn directory_reference(prefix: &str) -> Arc<str> {
+    let mut reference = String::new();
+    escape(&mut reference, prefix);
+    reference.push('/');
+    reference.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::Respond;
+    use crate::template::Template;
+    use weft::{StatusCode, testing};
+
+    fn router(hosts: &[(&str, &[&str])]) -> Router {
+        let mut builder = RoutingBuilder::default();
+        for (names, keys) in hosts {
+            let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
+            let app = |key: &RouteKey| {
+                let text = format!("{} {key}", names[0]);
+                let text = Template::parse(&text).unwrap();
+                let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
+                Target { app, middleware: None, noted: None, rewrite: None, split: None }
+            };
+            let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
+            let targets = keys.iter().map(|key| (key, app(key))).collect();
+            builder.add(&names, targets, None).unwrap();
+        }
+        builder.build().router(None, None, &OpenLogs::default(), &Weak::new())
+    }
+
+    fn response_text(router: &Router, head: &str) -> String {
+        let app = async |request: Request| router.handle(request).await;
+        let response = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
+        String::from_utf8(response.body.to_vec()).unwrap()
+    }
+
+    const NOT_FOUND: &str = "404 Not Found\n";
+
+    #[test]
+    fn longest_prefix_matches() {
+        let router = router(&[("*", &["/", "/app", "/app/in/deep", "/días", "/a/b"])]);
+        for (path, expected) in [
+            ("/", "* /"),
+            ("/x", "* /"),
+            ("/app", "* /app/"),
+            ("/app/", "* /app/"),
+            ("/app/x/y", "* /app/"),
+            ("/apple", "* /"),
+            ("/ap", "* /"),
+            ("/APP", "* /"),
+            ("/%61pp/x", "* /app/"),
+            ("/app/in", "* /app/"),
+            ("/app/in/deeper", "* /app/"),
+            ("/app/%69n/deep/x", "* /app/in/deep/"),
+            ("/app/in/deep", "* /app/in/deep/"),
+            ("/d%C3%ADas/x", "* /días/"),
+            ("/d%c3%adas", "* /días/"),
+            ("/%64%ff", "* /"),
+            ("/a", "* /"),
+            ("/a/b?/app", "* /a/b/"),
+        ] {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: a");
+            assert_eq!(response_text(&router, &head), expected, "{path}");
+        }
+    }
+
+    /// Each row: a path, and its route, or `400` for a path that has another route in a reading of
+    /// other servers.
+    #[test]
+    fn rejects_paths_with_several_routes() {
+        const AMBIGUOUS: &str = "another route";
+        const PARENT: &str = "parent segment";
+        const NUL: &str = "%00";
+        let router = router(&[("*", &["/", "/admin", "/app", "/app/admin"])]);
+        for (path, expected) in [
+            // One route in all readings.
+            ("/@scope%2Fname", "* /"),
+            ("/x%2Fadmin/y", "* /"),
+            ("/app/a%2Fadmin%5C;v=1", "* /app/"),
+            ("/app;", AMBIGUOUS),
+            ("/admin%2f%2fx/y", AMBIGUOUS),
+            ("/x;admin/y;/z", "* /"),
+            ("/admin%252Fx", "* /"),
+            ("/%252e%252e%252fadmin", "* /"),
+            ("/admin/x%2fy;z\\a", "* /admin/"),
+            // Windows and case-insensitive upstreams are not considered.
+            ("/admin./x", "* /"),
+            ("/admin%20/x", "* /"),
+            ("/ADMIN%2Fx", "* /"),
+            ("/admin%c0%afx", "* /"),
+            ("/%ffadmin/x", "* /"),
+            // An encoded slash.
+            ("/admin%2Fsecret", AMBIGUOUS),
+            ("/admin%2F", AMBIGUOUS),
+            ("/%2fadmin/secret", AMBIGUOUS),
+            ("/.%2fadmin/secret", AMBIGUOUS),
+            ("/%61dmin%2f", AMBIGUOUS),
+            ("/app/%2fadmin", AMBIGUOUS),
+            ("/app%2Fadmin/x", AMBIGUOUS),
+            ("/app/admin%2Fx", AMBIGUOUS),
+            // A backslash.
+            ("/admin\\secret", AMBIGUOUS),
+            ("/\\admin/secret", AMBIGUOUS),
+            ("/admin%5csecret", AMBIGUOUS),
+            ("/app/%5Cadmin", AMBIGUOUS),
+            // A parameter.
+            ("/admin;/secret", AMBIGUOUS),
+            ("/admin;v=1", AMBIGUOUS),
+            ("/admin%3Bv=1/x", AMBIGUOUS),
+            ("/;x/admin/y", AMBIGUOUS),
+            ("/app;a%2Fb/admin", AMBIGUOUS),
+            ("/app/x;%2Fy\\..;/admin", PARENT),
+            // A hidden parent segment, in all routes.
+            ("/x/..%2fadmin/secret", PARENT),
+            ("/x/..%5Cadmin", PARENT),
+            ("/x/..;/admin", PARENT),
+            ("/x%2F..%2Fy", PARENT),
+            ("/app/a%2f%2e%2e/b", PARENT),
+            ("/app\\..\\admin", PARENT),
+            ("/admin%00", NUL),
+            ("/app/x%00/y", NUL),
+        ] {
+            let text = response_text(&router, &format!("GET {path} HTTP/1.1\r\nHost: a"));
+            match expected {
+                AMBIGUOUS | PARENT | NUL => {
+                    let is_rejected = text.starts_with("400 ") && text.contains(expected);
+                    assert!(is_rejected, "{path}: {text}");
+                }
+                _ => assert_eq!(text, expected, "{path}"),
+            }
+        }
+    }
+
+    #[test]
+    fn options_of_the_server_reach_no_application() {
+        let router = router(&[("a", &["/"])]);
+        for host in ["a", "b"] {
+            let app = async |request: Request| router.handle(request).await;
+            let request = testing::request(format!("OPTIONS * HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let response = testing::call(app, request);
+            assert_eq!((response.status.as_u16(), response.body.len()), (204, 0), "{host}");
+            assert!(response.header("allow").is_some_and(|it| it.contains("OPTIONS")), "{host}");
+        }
+    }
+
+    #[test]
+    fn prefix_length_counts_encoded_bytes() {
+        let routes = router(&[("*", &["/", "/app", "/a b/c"])]).table.clone();
+        for (path, bytes) in [
+            ("/x", 0),
+            ("/app", 4),
+            ("/app/x", 4),
+            ("/%61%70p/x", 8),
+            ("/a%20b/c", 8),
+            ("/a%20b/%63/d", 10),
+        ] {
+            let request = testing::request(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let found = routes.find(request.head(), path).ok();
+            assert_eq!(found.map(|found| found.mount), Some(bytes), "{path}");
+        }
+    }
+
+    #[test]
+    fn matches_exact_hosts_before_wildcards() {
+        let router = router(&[
+            ("example.org www.example.org", &["/", "/only"]),
+            ("*.example.org", &["/"]),
+            ("*.b.example.org [2001:db8::1]", &["/"]),
+            ("x.b.example.org", &["/deep"]),
+            ("192.0.2.1", &["/"]),
+        ]);
+        for (host, expected) in [
+            ("example.org", "example.org /"),
+            ("EXAMPLE.org.:8080", "example.org /"),
+            ("www.example.org", "example.org /"),
+            ("a.example.org", "*.example.org /"),
+            ("a.c.Example.ORG", "*.example.org /"),
+            ("b.example.org", "*.example.org /"),
+            ("a.b.example.org", "*.b.example.org /"),
+            // An exact host without a matching prefix does not fall back to the wildcard.
+            ("x.b.example.org", NOT_FOUND),
+            (".example.org", NOT_FOUND),
+            ("aexample.org", NOT_FOUND),
+            ("192.0.2.1:80", "192.0.2.1 /"),
+            ("[2001:DB8::1]:80", "*.b.example.org /"),
+            ("elsewhere", NOT_FOUND),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}");
+            assert_eq!(response_text(&router, &head), expected, "{host}");
+        }
+        assert_eq!(
+            response_text(&router, "GET http://192.0.2.1/ HTTP/1.1\r\nHost: a"),
+            "192.0.2.1 /"
+        );
+        assert_eq!(response_text(&router, "GET / HTTP/1.0"), NOT_FOUND);
+    }
+
+    #[test]
+    fn star_matches_all_other_hosts() {
+        let router = router(&[("a", &["/only"]), ("*", &["/"])]);
+        for (head, expected) in [
+            ("GET /only HTTP/1.1\r\nHost: a", "a /only/"),
+            ("GET / HTTP/1.1\r\nHost: a", NOT_FOUND),
+            ("GET /only HTTP/1.1\r\nHost: b", "* /"),
+            ("GET / HTTP/1.0", "* /"),
+        ] {
+            assert_eq!(response_text(&router, head), expected, "{head}");
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The route table: host, path and method → route. It is shared by all workers.
+
+use std::sync::Arc;
+
+use weft::middleware::ErrorPages;
+use weft::{Method, RequestHead};
+
+use crate::route::{
+    Methods, PathKey, Pattern, PatternSet, Readings, RouteKey, Unrouted, all_readings,
+};
+use crate::template::captures::{Captures, HostCaptures};
+
+/// Routes by host name. The lists of names are sorted.
+#[derive(Default)]
+pub(super) struct RouteTable {
+    exact: Vec<(String, Host)>,
+    /// The keys begin with the dot, without the `*`.
+    wildcards: Vec<(String, Host)>,
+    /// In the order of the configuration.
+    patterns: Vec<(Pattern, Host)>,
+    fallback: Option<Host>,
+}
+
+/// A host section.
+#[derive(Clone)]
+pub(super) struct Host {
+    pub(super) routes: HostRoutes,
+    /// Pages for errors of the router.
+    pub(super) error_pages: Option<ErrorPages>,
+}
+
+/// Maximum number of patterns of host names, each of which costs time.
+const MAX_HOST_PATTERNS: usize = 64;
+
+/// Maximum length of a host name that is compared with patterns (RFC 1035 §2.3.4).
+const MAX_HOST_BYTES: usize = 255;
+
+/// The routes of a host.
+#[derive(Clone)]
+pub(super) enum HostRoutes {
+    /// Prefixes for all methods, as most hosts have.
+    Prefixes(PrefixMap<Route>),
+    Mixed(Arc<MixedRoutes>),
+}
+
+/// Prefixes of decoded paths, each with a value.
+#[derive(Clone)]
+pub(super) struct PrefixMap<T> {
+    /// Sorted by prefix.
+    list: Arc<[(Box<[u8]>, T)]>,
+    /// Maximum number of segments of a prefix.
+    max_segments: usize,
+}
+
+/// Routes of all kinds.
+pub(super) struct MixedRoutes {
+    /// Sorted by path.
+    exact: Vec<(Box<[u8]>, PathRoutes)>,
+    patterns: PatternSet,
+    /// Routes of the patterns, in their order.
+    of_patterns: Vec<(Pattern, PathRoutes)>,
+    prefixes: PrefixMap<PathRoutes>,
+    named: Vec<(String, Route)>,
+}
+
+/// The routes for one path, by method.
+struct PathRoutes(Vec<(Option<Methods>, Route)>);
+
+#[derive(Clone)]
+pub(super) struct Route {
+    /// Index of the target.
+    pub(super) target: usize,
+    /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
+    pub(super) directory: Option<Arc<str>>,
+    /// Set if the application gets no part of a path that an exact path or a pattern matches.
+    pub(super) takes_path: bool,
+    /// Set if preflight requests for its methods lead to it.
+    pub(super) has_cors: bool,
+}
+
+/// The route of a request.
+pub(super) struct Match<'t> {
+    pub(super) route: &'t Route,
+    /// Length of the path that the application does not get, as it was sent.
+    pub(super) mount: usize,
+    /// Groups of a pattern.
+    pub(super) captures: Option<Box<Captures>>,
+    /// Groups of the pattern of the host.
+    pub(super) host_captures: Option<Box<HostCaptures>>,
+}
+
+impl<'t> Match<'t> {
+    fn new(route: &'t Route, mount: usize) -> Match<'t> {
+        Match { route, mount, captures: None, host_captures: None }
+    }
+}
+
+impl RouteTable {
+    /// Adds the routes of a host under its names, which must be new.
+    ///
+    /// # Errors
+    /// If there are too many patterns of names.
+    pub(super) fn add(&mut self, names: &[String], host: &Host) -> Result<(), String> {
+        for name in names {
+            match (&**name, name.strip_prefix('*'), name.strip_prefix("~ ")) {
+                ("*", _, _) => self.fallback = Some(host.clone()),
+                (_, Some(suffix), _) => self.wildcards.push((suffix.to_owned(), host.clone())),
+                (_, _, Some(pattern)) => {
+                    self.patterns.push((Pattern::parse(pattern)?, host.clone()));
+                }
+                (name, _, _) => self.exact.push((name.to_owned(), host.clone())),
+            }
+        }
+        match self.patterns.len() > MAX_HOST_PATTERNS {
+            true => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+
+    /// Returns the routes of all hosts. Those of a host with several names occur once for each.
+    pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
+        let named = self.exact.iter().chain(&self.wildcards).map(|(_, host)| host);
+        let patterns = self.patterns.iter().map(|(_, host)| host);
+        named.chain(patterns).chain(&self.fallback).flat_map(|host| host.routes.iter())
+    }
+
+    /// Returns the route of a request for a path.
+    pub(super) fn find<'t>(
+        &'t self,
+        head: &RequestHead,
+        path: &str,
+    ) -> Result<Match<'t>, Unrouted> {
+        if path == "*" {
+            return Err(Unrouted::WholeServer);
+        }
+        let (host, pattern) = self.find_section(head).ok_or(Unrouted::NotFound)?;
+        let mut found = match &host.routes {
+            HostRoutes::Prefixes(prefixes) => prefixes.find(path),
+            HostRoutes::Mixed(routes) => routes.find(path, head),
+        }?;
+        // Finding the host in the head takes time, which hosts without patterns do not need.
+        if let Some(pattern) = pattern
+            && let Some(host) = head.host()
+        {
+            found.host_captures = pattern.host_captures(&host.to_ascii_lowercase()).map(Box::new);
+        }
+        Ok(found)
+    }
+
+    /// Returns the route with a name, of the host of a request.
+    pub(super) fn find_name(&self, head: &RequestHead, name: &str) -> Result<Match<'_>, Unrouted> {
+        let host = self.find_section(head).map(|(host, _)| &host.routes);
+        let route = match host {
+            Some(HostRoutes::Mixed(routes)) => routes.named.iter().find(|(known, _)| known == name),
+            _ => None,
+        };
+        let (_, route) = route.ok_or(Unrouted::NotFound)?;
+        Ok(Match::new(route, 0))
+    }
+
+    /// Returns the pages for errors of the router, of the host of a request.
+    pub(super) fn error_pages(&self, head: &RequestHead) -> Option<&ErrorPages> {
+        self.find_section(head)?.0.error_pages.as_ref()
+    }
+
+    /// Returns the section of the host of a request, and the pattern by which it was found.
+    fn find_section(&self, head: &RequestHead) -> Option<(&Host, Option<&Pattern>)> {
+        let lists = [&self.exact, &self.wildcards];
+        let found = match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
+            true => None,
+            false => head.host().and_then(|host| self.find_host(host)),
+        };
+        found.or_else(|| self.fallback.as_ref().map(|host| (host, None)))
+    }
+
+    fn find_host(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
+        let named = find_name(&self.exact, host).or_else(|| {
+            // The `*` matches at least one byte. The first dot gives the longest suffix.
+            let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
+            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
+        });
+        named.map(|routes| (routes, None)).or_else(|| self.find_pattern(host))
+    }
+
+    fn find_pattern(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
+        // A longer name is none of the DNS.
+        if self.patterns.is_empty() || host.len() > MAX_HOST_BYTES {
+            return None;
+        }
+        let host = host.to_ascii_lowercase();
+        let mut patterns = self.patterns.iter();
+        let found = patterns.find(|(pattern, _)| pattern.matches(host.as_bytes()));
+        found.map(|(pattern, routes)| (routes, Some(pattern)))
+    }
+}
+
+/// Looks a name up in a sorted list, ignoring case.
+fn find_name<'a>(list: &'a [(String, Host)], name: &str) -> Option<&'a Host> {
+    let lower_case = || name.bytes().map(|b| b.to_ascii_lowercase());
+    let at = list.binary_search_by(|(known, _)| known.bytes().cmp(lower_case())).ok()?;
+    Some(&list[at].1)
+}
+
+impl HostRoutes {
+    /// # Errors
+    /// If there are too many patterns.
+    pub(super) fn new(routes: Vec<(&RouteKey, Route)>) -> Result<HostRoutes, String> {
+        let is_plain =
+            |(key, _): &(&RouteKey, Route)| key.methods.is_none() && key.prefix().is_some();
+        match routes.iter().all(is_plain) {
+            true => {
+                let prefix = |key: &RouteKey| key.prefix().unwrap_or_default().to_owned();
+                let list = routes.into_iter().map(|(key, route)| (prefix(key), route)).collect();
+                Ok(HostRoutes::Prefixes(PrefixMap::new(list)))
+            }
+            false => MixedRoutes::new(routes).map(|routes| HostRoutes::Mixed(Arc::new(routes))),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Route> {
+        let (prefixes, mixed) = match self {
+            HostRoutes::Prefixes(prefixes) => (Some(prefixes.list.iter()), None),
+            HostRoutes::Mixed(routes) => (None, Some(routes.iter())),
+        };
+        let prefixes = prefixes.into_iter().flatten().map(|(_, route)| route);
+        prefixes.chain(mixed.into_iter().flatten())
+    }
+}
+
+impl<T> PrefixMap<T> {
+    /// Prefixes are percent-decoded, without a trailing slash.
+    fn new(list: Vec<(String, T)>) -> PrefixMap<T> {
+        let max_segments = list.iter().map(|(prefix, _)| prefix.matches('/').count()).max();
+        let mut list: Vec<_> = list.into_iter().map(|(prefix, it)| (bytes(prefix), it)).collect();
+        list.sort_by(|(a, _), (b, _)| a.cmp(b));
+        PrefixMap { list: list.into(), max_segments: max_segments.unwrap_or(0) }
+    }
+
+    /// Returns the longest prefix of a decoded path.
+    fn longest_match(&self, decoded: &[u8]) -> Option<&(Box<[u8]>, T)> {
+        let mut start = &decoded[..end_of_segments(decoded, self.max_segments)];
+        // The empty prefix is the first of the list and is not compared: on a processor with masked
+        // compares, comparing zero bytes at the dangling address of an empty slice takes a fault.
+        while !start.is_empty() {
+            if let Ok(at) = self.list.binary_search_by(|(prefix, _)| (**prefix).cmp(start)) {
+                return Some(&self.list[at]);
+            }
+            start = &start[..start.iter().rposition(|&b| b == b'/')?];
+        }
+        self.list.first().filter(|(prefix, _)| prefix.is_empty())
+    }
+}
+
+impl PrefixMap<Route> {
+    fn find(&self, path: &str) -> Result<Match<'_>, Unrouted> {
+        let found = match Readings::new(path).map_err(Unrouted::InvalidPath)? {
+            None => self.longest_match(path.as_bytes()),
+            Some(readings) => {
+                let found = self.longest_match(&readings.by_segment);
+                let target = |found: Option<&(_, Route)>| found.map(|(_, route)| route.target);
+                if readings
+                    .of_others()
+                    .any(|other| target(self.longest_match(other)) != target(found))
+                {
+                    return Err(Unrouted::AmbiguousPath);
+                }
+                found
+            }
+        };
+        let (prefix, route) = found.ok_or(Unrouted::NotFound)?;
+        Ok(Match::new(route, mount(prefix, path)))
+    }
+}
+
+/// Returns the length of a decoded prefix in the path as it was sent.
+fn mount(prefix: &[u8], path: &str) -> usize {
+    let segments = prefix.iter().filter(|&&b| b == b'/').count();
+    end_of_segments(path.as_bytes(), segments)
+}
+
+/// Returns the length of the first `segments` segments of a path, which may have fewer.
+fn end_of_segments(path: &[u8], segments: usize) -> usize {
+    if segments == 0 || !path.starts_with(b"/") {
+        return 0;
+    }
+    let mut slashes = path.iter().enumerate().filter(|&(_, &b)| b == b'/');
+    slashes.nth(segments).map_or(path.len(), |(at, _)| at)
+}
+
+fn bytes(text: String) -> Box<[u8]> {
+    text.into_bytes().into()
+}
+
+/// The routes for a path, with the reason that they are.
+#[derive(Clone, Copy)]
+enum Found<'t> {
+    Exact(&'t PathRoutes),
+    Pattern(&'t Pattern, &'t PathRoutes),
+    Prefix(&'t [u8], &'t PathRoutes),
+}
+
+impl<'t> Found<'t> {
+    fn routes(self) -> &'t PathRoutes {
+        match self {
+            Found::Exact(routes) | Found::Pattern(_, routes) | Found::Prefix(_, routes) => routes,
+        }
+    }
+}
+
+impl MixedRoutes {
+    fn new(routes: Vec<(&RouteKey, Route)>) -> Result<MixedRoutes, String> {
+        let mut by_path = Vec::<(&PathKey, PathRoutes)>::new();
+        let mut named = Vec::new();
+        for (key, route) in routes {
+            if let PathKey::Name(name) = &key.path {
+                named.push((name.clone(), route));
+                continue;
+            }
+            let route = (key.methods.clone(), route);
+            match by_path.iter_mut().find(|(known, _)| **known == key.path) {
+                Some((_, routes)) => routes.0.push(route),
+                None => by_path.push((&key.path, PathRoutes(vec![route]))),
+            }
+        }
+        let (mut exact, mut of_patterns, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, routes) in by_path {
+            match path {
+                PathKey::Exact(path) => exact.push((bytes(path.clone()), routes)),
+                PathKey::Pattern(pattern) => of_patterns.push((pattern.clone(), routes)),
+                PathKey::Prefix(prefix) => prefixes.push((prefix.clone(), routes)),
+                PathKey::Name(_) => {}
+            }
+        }
+        exact.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let patterns = PatternSet::new(of_patterns.iter().map(|(pattern, _)| pattern))?;
+        Ok(MixedRoutes { exact, patterns, of_patterns, prefixes: PrefixMap::new(prefixes), named })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Route> {
+        let exact = self.exact.iter().map(|(_, routes)| routes);
+        let of_patterns = self.of_patterns.iter().map(|(_, routes)| routes);
+        let prefixes = self.prefixes.list.iter().map(|(_, routes)| routes);
+        let all = exact.chain(of_patterns).chain(prefixes);
+        let named = self.named.iter().map(|(_, route)| route);
+        all.flat_map(|routes| routes.0.iter().map(|(_, route)| route)).chain(named)
+    }
+
+    /// Finds the route of a path. One that belongs to other routes in the reading of another server
+    /// is rejected, whatever their methods are.
+    fn find(&self, path: &str, head: &RequestHead) -> Result<Match<'_>, Unrouted> {
+        let readings = Readings::new(path).map_err(Unrouted::InvalidPath)?;
+        let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
+        let found = self.find_decoded(decoded);
+        if readings.is_some() {
+            let address =
+                |found: Option<Found<'_>>| found.map(|it| std::ptr::from_ref(it.routes()));
+            let is_same = |other: Vec<u8>| address(self.find_decoded(&other)) == address(found);
+            let others = all_readings(path).ok_or(Unrouted::AmbiguousPath)?;
+            if !others.into_iter().all(is_same) {
+                return Err(Unrouted::AmbiguousPath);
+            }
+        }
+        let found = found.ok_or(Unrouted::NotFound)?;
+        let route = found.routes().find(head)?;
+        let mount = match found {
+            Found::Prefix(prefix, _) => mount(prefix, path),
+            _ if route.takes_path => path.len(),
+            _ => 0,
+        };
+        let captures = match found {
+            Found::Pattern(pattern, _) => pattern.captures(path, decoded).map(Box::new),
+            _ => None,
+        };
+        Ok(Match { captures, ..Match::new(route, mount) })
+    }
+
+    /// Returns the routes for a decoded path: those of the exact path, of the first pattern, or of the
+    /// longest prefix.
+    fn find_decoded(&self, decoded: &[u8]) -> Option<Found<'_>> {
+        if let Ok(at) = self.exact.binary_search_by(|(path, _)| (**path).cmp(decoded)) {
+            return Some(Found::Exact(&self.exact[at].1));
+        }
+        if !self.of_patterns.is_empty()
+            && let Some(number) = self.patterns.first_match(decoded)
+        {
+            let (pattern, routes) = &self.of_patterns[number];
+            return Some(Found::Pattern(pattern, routes));
+        }
+        let (prefix, routes) = self.prefixes.longest_match(decoded)?;
+        Some(Found::Prefix(prefix, routes))
+    }
+}
+
+impl PathRoutes {
+    /// Returns the route for the method of a request.
+    fn find(&self, head: &RequestHead) -> Result<&Route, Unrouted> {
+        let found = self.find_method(head.method()).or_else(|| self.find_preflight(head));
+        found.ok_or_else(|| Unrouted::MethodNotAllowed(self.allow()))
+    }
+
+    /// Returns the route with a method, or the one without methods.
+    fn find_method(&self, method: &Method) -> Option<&Route> {
+        let with_method = |(methods, _): &&(Option<Methods>, Route)| {
+            methods.as_ref().is_some_and(|methods| methods.contains(method))
+        };
+        let without = || self.0.iter().find(|(methods, _)| methods.is_none());
+        self.0.iter().find(with_method).or_else(without).map(|(_, route)| route)
+    }
+
+    /// Returns the route with `cors` for the method that a preflight request asks about.
+    fn find_preflight(&self, head: &RequestHead) -> Option<&Route> {
+        let asked = head.headers().get("access-control-request-method");
+        let asked = asked.filter(|_| *head.method() == Method::OPTIONS)?;
+        let route = self.find_method(&Method::from_bytes(asked.as_bytes()).ok()?);
+        route.filter(|route| route.has_cors)
+    }
+
+    /// Returns the methods of all routes for `Allow` (RFC 9110 §10.2.1).
+    #[cold]
+    fn allow(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for method in
+            self.0.iter().filter_map(|(methods, _)| methods.as_ref()).flat_map(Methods::iter)
+        {
+            if !names.contains(&method.as_str()) {
+                names.push(method.as_str());
+            }
+        }
+        names.join(", ")
+    }
+}

@@ -1,0 +1,353 @@
+//! Listening sockets: those of the plan, and those inherited from a predecessor or service manager.
+
+pub(crate) mod defer_accept; // connections are accepted with their first bytes
+pub(crate) mod handover; // passes the sockets to the next process at an upgrade
+pub(crate) mod systemd; // socket activation and sd_notify
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::str::FromStr;
+
+use weft::tls::Tls;
+use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
+
+use crate::config::status_limits;
+use crate::plan::{Plan, udp_address};
+
+/// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
+/// sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenSpec {
+    pub(crate) source: SocketSource,
+    pub(crate) protocol: Protocol,
+}
+
+/// Protocol of a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// The status endpoint, over HTTP.
+    Status,
+    /// TCP without HTTP.
+    Stream,
+    /// UDP.
+    Datagram,
+}
+
+/// A socket that is bound to an address.
+pub(crate) enum BoundSocket {
+    Listener(Listener),
+    Datagram(UdpSocket),
+}
+
+impl BoundSocket {
+    /// Takes over a socket of another process.
+    pub(crate) fn inherited(socket: OwnedFd, protocol: Protocol) -> weft::Result<BoundSocket> {
+        Ok(match protocol {
+            Protocol::Datagram => BoundSocket::Datagram(socket.into()),
+            _ => BoundSocket::Listener(Listener::inherited(socket)?),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SocketSource {
+    /// An address of the configuration, as written there.
+    Config(String),
+    /// A socket created by the service manager.
+    ServiceManager,
+}
+
+/// A listening socket that is not served yet.
+pub(crate) struct OpenSocket {
+    pub(crate) spec: ListenSpec,
+    pub(crate) socket: BoundSocket,
+}
+
+/// A listening socket that is being served.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ServedSocket {
+    pub(crate) spec: ListenSpec,
+    /// For UDP with the address of the socket.
+    pub(crate) local_address: LocalAddress,
+}
+
+/// Sockets to open and to close for a new plan.
+pub(crate) struct SocketChanges {
+    pub(crate) opened: Vec<OpenSocket>,
+    pub(crate) closed: Vec<ServedSocket>,
+}
+
+impl Protocol {
+    /// Returns true if one server serves both protocols.
+    fn is_served_with(self, other: Protocol) -> bool {
+        let is_main = |protocol| matches!(protocol, Protocol::Http | Protocol::Https);
+        self == other || is_main(self) && is_main(other)
+    }
+}
+
+impl ListenSpec {
+    /// Returns true if this spec can reuse a socket of `other`: the same address may change between
+    /// HTTP and HTTPS.
+    fn can_reuse_socket_of(&self, other: &ListenSpec) -> bool {
+        self.source == other.source && self.protocol.is_served_with(other.protocol)
+    }
+
+    fn is_from_service_manager(&self) -> bool {
+        self.source == SocketSource::ServiceManager
+    }
+}
+
+impl OpenSocket {
+    /// Adds TLS to an HTTPS socket. Returns the description of the socket, and its listener.
+    pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, BoundSocket), String> {
+        let OpenSocket { spec, socket } = self;
+        let listener = match socket {
+            BoundSocket::Listener(listener) => listener,
+            BoundSocket::Datagram(socket) => {
+                let address = socket.local_addr().map_err(|error| error.to_string())?;
+                let served = ServedSocket { spec, local_address: LocalAddress::Tcp(address) };
+                return Ok((served, BoundSocket::Datagram(socket)));
+            }
+        };
+        let listener = match (spec.protocol, tls) {
+            (Protocol::Http | Protocol::Status | Protocol::Stream | Protocol::Datagram, _) => {
+                listener
+            }
+            (Protocol::Https, Some(tls)) => listener.with_tls(tls),
+            (Protocol::Https, None) => {
+                return Err(format!(
+                    "cannot serve HTTPS on {}: no certificate is configured in [tls]",
+                    listener.local_address()
+                ));
+            }
+        };
+        let local_address = listener.local_address().clone();
+        Ok((ServedSocket { spec, local_address }, BoundSocket::Listener(listener)))
+    }
+}
+
+/// Returns the sockets of a plan: inherited sockets if they match, otherwise new ones. Inherited
+/// sockets of a predecessor that the plan does not use are closed.
+pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<OpenSocket>> {
+    let is_kept = |open: &OpenSocket| open.spec.is_from_service_manager();
+    let (mut sockets, mut inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(is_kept);
+    for spec in required_specs(plan, sockets.iter().map(|open| &open.spec)) {
+        let is_same = |open: &mut OpenSocket| open.spec == spec;
+        let mut matching: Vec<OpenSocket> = inherited.extract_if(.., is_same).collect();
+        if matching.is_empty() {
+            let is_reusable = |open: &mut OpenSocket| spec.can_reuse_socket_of(&open.spec);
+            matching = inherited.extract_if(.., is_reusable).collect();
+        }
+        if matching.is_empty() {
+            matching = bind(&spec, plan)?;
+        }
+        for OpenSocket { socket, .. } in matching {
+            let socket = match socket {
+                // The file of an inherited Unix socket was created by a predecessor. This process
+                // removes it at exit, but only once the handover is complete.
+                BoundSocket::Listener(it) => BoundSocket::Listener(it.with_socket_file()?),
+                datagram => datagram,
+            };
+            sockets.push(OpenSocket { spec: spec.clone(), socket });
+        }
+    }
+    Ok(sockets)
+}
+
+/// Returns the sockets to open and to close for a new plan, with or without the status endpoint.
+/// Sockets that both plans use are left unchanged.
+pub(crate) fn changes(
+    plan: &Plan,
+    served: &[ServedSocket],
+    handle: &ServerHandle,
+    has_status: bool,
+) -> weft::Result<SocketChanges> {
+    let mut required = required_specs(plan, served.iter().map(|socket| &socket.spec));
+    required.retain(|spec| has_status || spec.protocol != Protocol::Status);
+    let mut opened = Vec::new();
+    for spec in &required {
+        if served.iter().any(|socket| socket.spec == *spec) {
+            continue;
+        }
+        // The same address may change between HTTP and HTTPS.
+        let same = served.iter().filter(|socket| spec.can_reuse_socket_of(&socket.spec));
+        let addresses = same.map(|socket| &socket.local_address);
+        let reusable: Vec<&LocalAddress> =
+            addresses.filter(|address| address.address().is_some()).collect();
+        if reusable.is_empty() {
+            opened.extend(bind(spec, plan)?);
+            continue;
+        }
+        for (address, socket) in handle.sockets()? {
+            if reusable.contains(&&address) {
+                let socket = BoundSocket::inherited(socket, spec.protocol)?;
+                opened.push(OpenSocket { spec: spec.clone(), socket });
+            }
+        }
+    }
+    let is_closed = |socket: &&ServedSocket| {
+        !socket.spec.is_from_service_manager() && !required.contains(&socket.spec)
+    };
+    let closed = served.iter().filter(is_closed).cloned().collect();
+    Ok(SocketChanges { opened, closed })
+}
+
+/// Returns the specs of a plan. Default addresses are omitted if the service manager has passed
+/// sockets other than for the status endpoint.
+fn required_specs<'a>(
+    plan: &Plan,
+    mut existing: impl Iterator<Item = &'a ListenSpec>,
+) -> Vec<ListenSpec> {
+    let is_socket_activated =
+        existing.any(|spec| spec.is_from_service_manager() && spec.protocol != Protocol::Status);
+    let plain = (&plan.listen, Protocol::Http);
+    let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
+    let status = (&plan.status, Protocol::Status);
+    let spec = |text: &String, protocol| ListenSpec {
+        source: SocketSource::Config(text.clone()),
+        protocol,
+    };
+    let mut specs = Vec::new();
+    for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
+        if !(addresses.are_defaults && is_socket_activated) {
+            specs.extend(addresses.list.iter().map(|text| spec(text, protocol)));
+        }
+    }
+    let streams = plan.streams.iter().flat_map(|stream| &stream.listen);
+    specs.extend(streams.map(|text| match udp_address(text) {
+        Some(_) => spec(text, Protocol::Datagram),
+        None => spec(text, Protocol::Stream),
+    }));
+    specs
+}
+
+fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
+    let SocketSource::Config(text) = &spec.source else { return Ok(Vec::new()) };
+    if let Some(text) = udp_address(text) {
+        let bound = bind_udp(&text.parse()?).map_err(|error| {
+            weft::Error::new(ErrorKind::Listen, format!("cannot bind udp://{text}"))
+                .with_source(error)
+        })?;
+        return Ok(vec![OpenSocket { spec: spec.clone(), socket: BoundSocket::Datagram(bound) }]);
+    }
+    let address: Address = text.parse()?;
+    let listeners = match spec.protocol {
+        Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
+        Protocol::Status => Listener::bind(&address, &status_limits())?,
+        Protocol::Stream | Protocol::Datagram => {
+            let settings = Settings { reuse_port: false, ..plan.limits.clone() };
+            Listener::bind(&address, &settings)?
+        }
+    };
+    let listeners = listeners.into_iter();
+    let open =
+        |listener| OpenSocket { spec: spec.clone(), socket: BoundSocket::Listener(listener) };
+    Ok(listeners.map(open).collect())
+}
+
+/// Binds a socket for UDP. That of all addresses is one of IPv6, if the system has it, which receives
+/// datagrams over IPv4, too.
+fn bind_udp(address: &Address) -> io::Result<UdpSocket> {
+    let socket = match address {
+        Address::Any(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))
+            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)))?,
+        Address::Host(address) => UdpSocket::bind(address.as_str())?,
+        Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The form in which a process sends a spec to its successor. [`FromStr`] parses it.
+impl fmt::Display for ListenSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = match self.protocol {
+            Protocol::Http => "http",
+            Protocol::Https => "https",
+            Protocol::Status => "status",
+            Protocol::Stream => "stream",
+            Protocol::Datagram => "datagram",
+        };
+        match &self.source {
+            SocketSource::Config(text) => write!(f, "{protocol} {text}"),
+            SocketSource::ServiceManager => write!(f, "{protocol}"),
+        }
+    }
+}
+
+impl FromStr for ListenSpec {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<ListenSpec, ()> {
+        let (protocol, source) = match text.split_once(' ') {
+            Some((protocol, text)) => (protocol, SocketSource::Config(text.to_owned())),
+            None => (text, SocketSource::ServiceManager),
+        };
+        let protocol = match protocol {
+            "http" => Protocol::Http,
+            "https" => Protocol::Https,
+            "status" => Protocol::Status,
+            "stream" => Protocol::Stream,
+            "datagram" => Protocol::Datagram,
+            _ => return Err(()),
+        };
+        Ok(ListenSpec { source, protocol })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_addresses_are_omitted_with_socket_activation() {
+        use crate::config::{Config, Sources};
+        let (none, tls) = ("", "[tls]\nself_signed = true\n");
+        let status = "[status]\nlisten = \":9\"\n";
+        let stream = "[streams.\":7 udp://:8\"]\nto = \"a:1\"\n";
+        for (text, given, expected) in [
+            (none, None, "http 127.0.0.1:8080"),
+            (none, Some(Protocol::Http), ""),
+            (none, Some(Protocol::Status), "http 127.0.0.1:8080"),
+            (tls, None, "https 127.0.0.1:8443"),
+            (tls, Some(Protocol::Http), ""),
+            (status, None, "http 127.0.0.1:8080, status :9"),
+            (status, Some(Protocol::Https), "status :9"),
+            (stream, Some(Protocol::Http), "stream :7, datagram udp://:8"),
+        ] {
+            let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
+            let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
+            let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
+            let existing =
+                given.map(|protocol| ListenSpec { source: SocketSource::ServiceManager, protocol });
+            let specs = required_specs(&plan, existing.iter());
+            let specs: Vec<String> = specs.iter().map(ListenSpec::to_string).collect();
+            assert_eq!(specs.join(", "), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn listen_spec_round_trips() {
+        use Protocol::{Datagram, Http, Https, Status, Stream};
+        let plan = |text: &str| SocketSource::Config(text.to_owned());
+        for (source, protocol, text) in [
+            (plan(":80"), Http, "http :80"),
+            (plan("unix:/a b"), Https, "https unix:/a b"),
+            (SocketSource::ServiceManager, Https, "https"),
+            (plan(":81"), Status, "status :81"),
+            (SocketSource::ServiceManager, Status, "status"),
+            (plan(":5432"), Stream, "stream :5432"),
+            (plan("udp://:53"), Datagram, "datagram udp://:53"),
+        ] {
+            let spec = ListenSpec { source, protocol };
+            assert_eq!(spec.to_string(), text);
+            assert_eq!(text.parse(), Ok(spec));
+        }
+        assert_eq!("end".parse::<ListenSpec>(), Err(()));
+    }
+}
