@@ -1,27 +1,24 @@
 //! Instruction counts of the engine: `cargo run --release -p weft-instructions`.
 //!
-//! The program starts itself under callgrind, once with few and once with many repetitions of each
-//! workload, and divides the difference: this excludes the cost of start-up, and the load of the
-//! machine has no effect. The counts are compared with `instructions.txt`; `-- --save` updates it.
+//! The program starts itself under callgrind, with few and with many repetitions of each workload, and
+//! divides the difference: this excludes the cost of start-up, and the load of the machine has no
+//! effect. The counts are compared with `instructions.txt`; `-- --save` updates it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::io;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::form::FormSettings;
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Body, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request,
-    Response, Server, StatusCode, Version,
+    Application, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request, Response,
+    Server, StatusCode, Version,
 };
 use weft_proto::Headers;
 use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
@@ -77,8 +74,6 @@ const WORKLOADS: &[Workload] = &[
     ("trickle of 10 KB", |n| trickle(n / 10, 10_000)),
     ("negotiate", |n| negotiate(n, 0)),
     ("negotiate 16 KB", |n| negotiate(n, 16_000)),
-    ("form of 1 KB", |n| form_trickle(n / 10, 1_000)),
-    ("form of 10 KB", |n| form_trickle(n / 10, 10_000)),
     ("compose", compose),
     ("exchange minimal", |n| exchange(n, hello, MINIMAL)),
     ("exchange browser", |n| exchange(n, hello, BROWSER)),
@@ -159,28 +154,6 @@ fn negotiate(times: usize, bytes: usize) {
         black_box(accept::prefers(headers, "application/json", "text/html"));
         black_box(accept::coding(headers, &Coding::ALL));
         black_box(accept::language(headers, &languages));
-    }
-}
-
-/// Reads a multipart form with a part head of this length that arrives byte by byte: ten times the
-/// length must need about ten times the instructions.
-fn form_trickle(times: usize, length: usize) {
-    let body = format!(
-        "--b\r\nContent-Disposition: form-data; name=a\r\nX: {}\r\n\r\n1\r\n--b--\r\n",
-        "x".repeat(length)
-    );
-    let head =
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    for _ in 0..times {
-        let bytes: Vec<_> = body.bytes().map(|b| Ok::<_, io::Error>(vec![b])).collect();
-        let body = Body::stream(stream::iter(bytes));
-        let settings = FormSettings { max_part_head_bytes: 60_000, ..Default::default() };
-        let request = weft::testing::request(head);
-        let mut form = settings.multipart((request.head().clone(), body)).unwrap();
-        let name =
-            runtime.block_on(async { form.next().await.unwrap().unwrap().name().to_owned() });
-        assert_eq!(name, "a");
     }
 }
 
@@ -282,7 +255,9 @@ fn report(save: bool) -> ExitCode {
     let mut has_regression = false;
     for (number, (name, _)) in WORKLOADS.iter().enumerate() {
         let (few, many) = (100, 1_100);
-        let count = (instructions(number, many) - instructions(number, few)) / (many - few);
+        let runs = [many, few].map(|times| start(number, times));
+        let [many_counted, few_counted] = runs.map(instructions);
+        let count = (many_counted - few_counted) / (many - few);
         let before = baseline.get(name).copied();
         let verdict = match before {
             Some(before) if count * 100 > before * (100 + TOLERANCE) => "WORSE",
@@ -299,15 +274,22 @@ fn report(save: bool) -> ExitCode {
     if has_regression && !save { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the number of instructions of one run of this program.
-fn instructions(workload: usize, times: u64) -> u64 {
+/// Starts this program under callgrind with a workload.
+fn start(workload: usize, times: u64) -> Child {
     let program = std::env::current_exe().expect("cannot determine the path of this program");
-    let run = Command::new("valgrind")
+    Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args([workload.to_string(), times.to_string()])
-        .output()
-        .expect("cannot run valgrind");
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("cannot run valgrind")
+}
+
+/// Returns the number of instructions of a run.
+fn instructions(run: Child) -> u64 {
+    let run = run.wait_with_output().expect("cannot read the output of valgrind");
     let stderr = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{stderr}");
     let collected = stderr.lines().find_map(|line| line.split_once("Collected : "));
