@@ -10,7 +10,7 @@ use tokio::net::UdpSocket;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Balance, Balancer, Candidate, Check, FailurePolicy, Health, Share, Upstream,
+    Availability, Balance, Balancer, Candidate, Check, FailurePolicy, Health, Share, Upstream,
     UpstreamConnection, UpstreamReport, UpstreamUrl, check,
 };
 
@@ -142,7 +142,7 @@ impl Targets {
             let target = &self.targets[index];
             Candidate {
                 is_up: !tried.contains(&index) && !target.upstream.health.is_unhealthy(),
-                was_tried: target.upstream.health.is_resting(now),
+                was_tried: target.upstream.health.availability(now) == Availability::Resting,
                 is_full: false,
                 weight: 1,
                 load: target.connections.load(Relaxed),

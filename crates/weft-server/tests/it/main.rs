@@ -19,6 +19,7 @@ mod differential;
 mod early_responses;
 mod editing;
 mod error_pages;
+mod failing_upstreams;
 mod fairness;
 mod fastcgi;
 mod faults;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use weft::Response;
 
+use super::health::Availability;
 use super::pool::Pool;
+use super::upstream::Upstream;
 use super::{Candidate, Proxy};
 
 impl Proxy {
@@ -30,7 +32,7 @@ impl Proxy {
             let upstream = &pool.upstream;
             !tried.contains(&other)
                 && upstream.may_get_requests()
-                && !upstream.health.is_resting(now)
+                && upstream.health.availability(now) == Availability::Available
         })
     }
 
@@ -59,12 +61,16 @@ impl Proxy {
             return Some(0);
         }
         let now = Instant::now();
+        // Resting the only upstream would fail all requests for no benefit.
+        let availability = |upstream: &Upstream| match count {
+            1 => Availability::Available,
+            _ => upstream.health.availability(now),
+        };
         let candidate = |index: usize| {
             let pool = &self.pools[index];
-            let health = &pool.upstream.health;
+            let is_available = availability(&pool.upstream) == Availability::Available;
             Candidate {
-                // Resting the only upstream would fail all requests for no benefit.
-                is_up: pool.upstream.may_get_requests() && (count == 1 || !health.is_resting(now)),
+                is_up: pool.upstream.may_get_requests() && is_available,
                 was_tried: tried.contains(&index),
                 is_full: pool.is_full(),
                 load: pool.load(),
@@ -73,19 +79,26 @@ impl Proxy {
         };
         let is_available = |index: &usize| {
             let upstream = &self.pools[*index].upstream;
-            let is_resting = || count > 1 && upstream.health.is_resting(now);
-            !tried.contains(index) && upstream.may_get_requests_of_session() && !is_resting()
+            !tried.contains(index)
+                && upstream.may_get_requests_of_session()
+                && availability(upstream) == Availability::Available
         };
         let chosen =
             of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
-        // If the responses of all are failures, what they send is better than nothing.
-        let still_responds = |index: usize| Candidate {
-            is_up: self.pools[index].upstream.may_get_requests(),
-            ..candidate(index)
-        };
-        match self.shared.settings.has_failing_responses() {
-            false => chosen,
-            true => chosen.or_else(|| self.balancer.choose(key, still_responds)),
+        let chosen = chosen.or_else(|| {
+            // If the responses of all are failures, what they send is better than nothing.
+            let may_rest = self.shared.settings.has_failing_responses();
+            let last_resort = |index: usize| {
+                let upstream = &self.pools[index].upstream;
+                let is_resting = availability(upstream) == Availability::Resting;
+                let is_up = upstream.may_get_requests() && (may_rest || !is_resting);
+                Candidate { is_up, ..candidate(index) }
+            };
+            self.balancer.choose(key, last_resort)
+        });
+        if let Some(index) = chosen {
+            self.pools[index].upstream.health.begin_trial(now);
         }
+        chosen
     }
 }

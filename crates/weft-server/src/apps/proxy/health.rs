@@ -23,6 +23,9 @@ pub(crate) struct Health {
     created_at: Instant,
     /// End of the resting period, in milliseconds since `created_at`; 0: none.
     resting_until: AtomicU64,
+    /// End of the time for which others wait for the outcome of a trial, in milliseconds since
+    /// `created_at`; 0: none.
+    trial_until: AtomicU64,
     /// Time of the last recovery, in milliseconds since `created_at`; 0: none.
     recovered_at: AtomicU64,
     /// The last health checks have failed.
@@ -45,6 +48,16 @@ enum Record {
     Probation,
 }
 
+/// Requests that an upstream may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Availability {
+    Available,
+    /// Its resting period is over, and a request tries it now. Others wait for the outcome, unless
+    /// there is no other upstream.
+    OnTrial,
+    Resting,
+}
+
 /// Change of health caused by a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthChange {
@@ -60,6 +73,7 @@ impl Health {
             policy,
             created_at: now,
             resting_until: AtomicU64::new(0),
+            trial_until: AtomicU64::new(0),
             recovered_at: AtomicU64::new(0),
             is_unhealthy: AtomicBool::new(false),
             has_failures: AtomicBool::new(false),
@@ -67,10 +81,28 @@ impl Health {
         }
     }
 
-    /// Returns true if the upstream gets no requests for now because too many have failed.
-    pub(crate) fn is_resting(&self, now: Instant) -> bool {
+    /// Returns which requests the upstream gets for now, because of those that have failed.
+    pub(crate) fn availability(&self, now: Instant) -> Availability {
         let until = self.resting_until.load(Relaxed);
-        until > 0 && self.age(now).as_millis() < u128::from(until)
+        if until == 0 {
+            return Availability::Available;
+        }
+        let age = self.age(now).as_millis();
+        match age < u128::from(until) {
+            true => Availability::Resting,
+            false if age < u128::from(self.trial_until.load(Relaxed)) => Availability::OnTrial,
+            false => Availability::Available,
+        }
+    }
+
+    /// Called for each request to the upstream. If it has not responded since its resting period,
+    /// this request tries it, and others wait for as long as that period. Two workers may begin a
+    /// trial at once.
+    pub(crate) fn begin_trial(&self, now: Instant) {
+        if self.resting_until.load(Relaxed) > 0 {
+            let until = self.age(now).saturating_add(self.policy.down_time).as_millis();
+            self.trial_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
+        }
     }
 
     /// Returns true if the last health checks have failed.
@@ -111,7 +143,7 @@ impl Health {
         self.has_failures.store(true, Relaxed);
         let failures = match *record {
             // Requests that were in progress when the resting period began do not extend it.
-            Record::Probation if self.is_resting(now) => return None,
+            Record::Probation if self.availability(now) == Availability::Resting => return None,
             Record::Probation => self.policy.max_failures,
             // Failures of two workers may be recorded in another order than that of their
             // timestamps.
@@ -207,8 +239,44 @@ mod tests {
                     Succeeded => _ = health.record_success(Instant::now),
                 }
             }
-            assert_eq!(health.is_resting(at(checked_at)), expected, "{events:?} at {checked_at}");
+            let is_resting = health.availability(at(checked_at)) == Availability::Resting;
+            assert_eq!(is_resting, expected, "{events:?} at {checked_at}");
         }
+    }
+
+    #[test]
+    fn one_request_tries_an_upstream_after_its_rest() {
+        use Availability::*;
+        let created_at = Instant::now();
+        let at = |seconds| created_at + Duration::from_secs(seconds);
+        let health = Health::new(
+            FailurePolicy {
+                max_failures: 1,
+                window: Duration::from_secs(10),
+                down_time: Duration::from_secs(20),
+                slow_start: Duration::ZERO,
+            },
+            created_at,
+        );
+        let found = |seconds: &[u64]| -> Vec<_> {
+            seconds.iter().map(|second| health.availability(at(*second))).collect()
+        };
+        // A request to a healthy upstream is no trial.
+        health.begin_trial(at(1));
+        assert_eq!(found(&[1]), [Available]);
+        health.record_failure(at(2));
+        assert_eq!(found(&[2, 21, 22]), [Resting, Resting, Available]);
+        // A trial without outcome is followed by another one.
+        health.begin_trial(at(30));
+        assert_eq!(found(&[30, 49, 50]), [OnTrial, OnTrial, Available]);
+        // A trial that fails.
+        health.begin_trial(at(60));
+        assert_eq!(health.record_failure(at(65)), Some(HealthChange::StartedResting));
+        assert_eq!(found(&[65, 84, 85]), [Resting, Resting, Available]);
+        // A trial that succeeds.
+        health.begin_trial(at(90));
+        assert!(health.record_success(|| at(91)));
+        assert_eq!(found(&[91]), [Available]);
     }
 
     #[test]

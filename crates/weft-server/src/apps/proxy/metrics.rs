@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::GatewayError;
 use super::control::UpstreamMode;
+use super::health::Availability;
 use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::base::counter::{Counter, Histogram, HistogramTotals};
@@ -174,7 +175,9 @@ impl UpstreamReport {
             UpstreamMode::Disabled => State::Disabled,
             _ if health.is_unhealthy() => State::Down,
             UpstreamMode::Draining => State::Draining,
-            UpstreamMode::Up if health.is_resting(Instant::now()) => State::Resting,
+            UpstreamMode::Up if health.availability(Instant::now()) == Availability::Resting => {
+                State::Resting
+            }
             UpstreamMode::Up => State::Up,
         };
         UpstreamReport {

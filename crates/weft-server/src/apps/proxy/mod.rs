@@ -78,7 +78,7 @@ use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
-pub(crate) use self::health::{FailurePolicy, Health};
+pub(crate) use self::health::{Availability, FailurePolicy, Health};
 use self::hops::Via;
 use self::latency::UpstreamWait;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
