@@ -23,6 +23,7 @@ use http::{Method, Version};
 use smallvec::SmallVec;
 
 use crate::http1::scan;
+use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 
 const fn malformed(reason: &'static str) -> Error {
@@ -309,11 +310,11 @@ impl KnownFields {
     #[inline]
     pub(super) fn record(&mut self, name: &[u8], value: Span) {
         let slot = match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
-            6 if name.eq_ignore_ascii_case(b"expect") => &mut self.expect,
-            10 if name.eq_ignore_ascii_case(b"connection") => &mut self.connection,
-            14 if name.eq_ignore_ascii_case(b"content-length") => &mut self.content_length,
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => &mut self.transfer_encoding,
+            4 if is_same_name(name, b"host") => &mut self.host,
+            6 if is_same_name(name, b"expect") => &mut self.expect,
+            10 if is_same_name(name, b"connection") => &mut self.connection,
+            14 if is_same_name(name, b"content-length") => &mut self.content_length,
+            17 if is_same_name(name, b"transfer-encoding") => &mut self.transfer_encoding,
             _ => return,
         };
         slot.record(value);
