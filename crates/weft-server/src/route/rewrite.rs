@@ -3,7 +3,7 @@
 use weft::{Request, Response, StatusCode};
 
 use super::Unrouted;
-use super::reading::{InvalidPath, Readings};
+use super::reading::{InvalidPath, Readings, has_one_reading};
 use crate::template::Template;
 
 /// Maximum number of elements of `try_files`, each of which costs a look-up of a file.
@@ -106,7 +106,9 @@ fn normalize(path: &str) -> Result<String, Response> {
     if path.ends_with('/') || normal.is_empty() {
         normal.push('/');
     }
-    Readings::new(&normal).map_err(|invalid| Unrouted::InvalidPath(invalid).response())?;
+    if !has_one_reading(&normal) {
+        Readings::new(&normal).map_err(|invalid| Unrouted::InvalidPath(invalid).response())?;
+    }
     Ok(normal)
 }
 

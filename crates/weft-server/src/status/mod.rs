@@ -24,7 +24,7 @@ use std::time::Duration;
 use weft::{Application, Listener, Server, ServerHandle, Settings};
 
 pub(crate) use self::registry::MetricsRegistry;
-pub(crate) use self::routes::{RouteCounts, RouteMetrics};
+pub(crate) use self::routes::{RequestTimer, RouteCounts, RouteMetrics};
 pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
