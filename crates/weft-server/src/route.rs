@@ -172,7 +172,7 @@ impl Router {
             Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
             Ok(found) => {
                 if let Some(noted) = &self.targets[found.route.target].noted {
-                    RequestNotes::attach(&mut request, noted);
+                    RequestNotes::attach(&mut request, noted, found.noted_groups(noted));
                 }
                 self.respond(request, found)
             }

@@ -11,7 +11,8 @@ use super::methods::Methods;
 use super::pattern::{Pattern, PatternSet};
 use super::reading::{Readings, has_one_reading};
 use super::variants;
-use crate::captures::{Captures, HostCaptures};
+use crate::captures::{Captures, HostCaptures, NotedCaptures};
+use crate::request_notes::{MatchedGroups, NotedRoute};
 
 /// Routes by host name.
 #[derive(Default)]
@@ -112,6 +113,15 @@ pub(super) struct Match<'t> {
 impl<'t> Match<'t> {
     fn new(route: &'t Route, mount: usize) -> Match<'t> {
         Match { route, mount, captures: None, host_captures: None }
+    }
+
+    /// Returns the groups for the log of a route that has them.
+    pub(super) fn noted_groups(&self, noted: &NotedRoute) -> Option<Box<dyn MatchedGroups>> {
+        if !noted.has_groups {
+            return None;
+        }
+        let (path, host) = (self.captures.as_deref().cloned(), self.host_captures.as_deref());
+        Some(Box::new(NotedCaptures { path, host: host.cloned() }))
     }
 }
 
