@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, Span};
+use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, ParsedHead, Span};
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 
@@ -32,14 +32,19 @@ pub struct Headers {
 
 /// The lengths of all names of a list, modulo 64, as a set of bits. It may have lengths of removed
 /// fields.
-#[derive(Clone, Copy, Default)]
-struct NameLengths(u64);
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NameLengths(u64);
 
 impl NameLengths {
-    #[inline]
     fn of(fields: &[Field]) -> NameLengths {
-        let lengths = fields.iter().map(|field| NameLengths::bit(field.name.len()));
-        NameLengths(lengths.fold(0, |set, bit| set | bit))
+        let mut lengths = NameLengths::default();
+        fields.iter().for_each(|field| lengths.insert(field.name.len()));
+        lengths
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, length: usize) {
+        self.0 |= NameLengths::bit(length);
     }
 
     #[inline]
@@ -88,12 +93,17 @@ impl Headers {
         Headers { text, fields, name_lengths }
     }
 
-    /// Replaces the contents by `fields` of `text`. The previous allocation of the field list is
-    /// returned in `fields` for reuse.
-    pub fn replace(&mut self, text: Bytes, fields: &mut Fields) {
+    /// Creates a list as [`new`](Headers::new), with the lengths that the parser has recorded.
+    pub(crate) fn parsed(text: Bytes, fields: Fields, name_lengths: NameLengths) -> Headers {
+        Headers { text, fields, name_lengths }
+    }
+
+    /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
+    /// previous allocation of the field list for reuse.
+    pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
-        std::mem::swap(&mut self.fields, fields);
-        self.name_lengths = NameLengths::of(&self.fields);
+        std::mem::swap(&mut self.fields, &mut head.fields);
+        self.name_lengths = head.name_lengths;
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
@@ -107,6 +117,12 @@ impl Headers {
     /// received with one.
     pub fn text(&self) -> &Bytes {
         &self.text
+    }
+
+    /// Returns true if there is a field with this name.
+    #[inline]
+    pub fn contains(&self, name: &str) -> bool {
+        self.get_bytes(name).is_some()
     }
 
     /// Returns the value of the first field with this name, if it is UTF-8.
@@ -146,6 +162,20 @@ impl Headers {
     /// (RFC 9110 §5.6.1). Empty members are omitted.
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).flat_map(list_members)
+    }
+
+    /// Returns true if a field with this name lists `member`, without regard to case.
+    ///
+    /// ```
+    /// use weft_proto::Headers;
+    ///
+    /// let headers = Headers::parse("Connection: close, Upgrade\r\n\r\n")?;
+    /// assert!(headers.lists("connection", b"upgrade") && !headers.lists("te", b"upgrade"));
+    /// # Ok::<(), weft_proto::Error>(())
+    /// ```
+    #[inline]
+    pub fn lists(&self, name: &str, member: &[u8]) -> bool {
+        self.contains(name) && self.list(name).any(|it| it.eq_ignore_ascii_case(member))
     }
 
     /// Returns the members of all fields with this name like [`list`](Headers::list), within bounds:

@@ -22,6 +22,7 @@
 use http::{Method, Version};
 use smallvec::SmallVec;
 
+use crate::headers::NameLengths;
 use crate::http1::scan;
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
@@ -101,6 +102,7 @@ pub struct ParsedHead {
     pub version: Version,
     /// The positions of the fields, in the order received.
     pub fields: Fields,
+    pub(crate) name_lengths: NameLengths,
     pub(super) known: KnownFields,
     progress: Progress,
 }
@@ -181,6 +183,7 @@ impl ParsedHead {
             target: Span::default(),
             version: Version::HTTP_11,
             fields: Fields::new(),
+            name_lengths: NameLengths::default(),
             known: KnownFields::default(),
             progress: Progress::RequestLine(0, 0),
         }
@@ -189,6 +192,7 @@ impl ParsedHead {
     /// Resets the parser for the next head and keeps the allocation of the field list.
     pub fn clear(&mut self) {
         self.fields.clear();
+        self.name_lengths = NameLengths::default();
         self.known = KnownFields::default();
         self.progress = Progress::RequestLine(0, 0);
     }
@@ -232,6 +236,7 @@ impl ParsedHead {
                         return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
                     }
                     self.known.record(name, field.value);
+                    self.name_lengths.insert(name.len());
                     self.fields.push(field);
                     line = next;
                 }

@@ -78,7 +78,7 @@ impl RequestHead {
         parts.original.clear();
         parts.original.push_str(as_text(path_and_query.of(&text)));
         parts.path_end = path_end(&parts.original);
-        parts.headers.replace(text, &mut parsed.fields);
+        parts.headers.replace(text, parsed);
         parts.rewritten = None;
         parts.decoded.take();
     }
@@ -209,6 +209,14 @@ impl RequestHead {
         match self.inner.authority {
             Some(authority) => Some(self.text(authority)),
             None => self.inner.headers.get("host"),
+        }
+    }
+
+    /// The [authority](RequestHead::authority) as bytes, for which it need not be validated as UTF-8.
+    pub fn authority_bytes(&self) -> Option<&[u8]> {
+        match self.inner.authority {
+            Some(authority) => Some(authority.of(self.inner.headers.text())),
+            None => self.inner.headers.get_bytes("host"),
         }
     }
 

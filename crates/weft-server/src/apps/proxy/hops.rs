@@ -56,6 +56,7 @@ pub(super) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Re
         _ => {}
     }
     if let Some(via) = via
+        && request.headers().contains("via")
         && request.headers().list("via").filter(|member| via.is_own(member)).count() >= MAX_PASSES
     {
         return Some(StatusCode::LOOP_DETECTED.into());

@@ -21,15 +21,14 @@ pub(super) struct RequestOptions {
 impl RequestOptions {
     pub(super) fn new(request: &Request, body_length: Option<u64>) -> RequestOptions {
         let headers = request.headers();
-        let has = |name, value: &[u8]| headers.list(name).any(|it| it.eq_ignore_ascii_case(value));
         // A request with a body is not upgraded: its unread body would precede the bytes of the
         // tunnel in the input.
         let may_upgrade = body_length == Some(0)
             && request.version() != Version::HTTP_10
-            && has("connection", b"upgrade");
+            && headers.lists("connection", b"upgrade");
         let expect_continue = body_length != Some(0)
             && request.version() != Version::HTTP_10
-            && has("expect", b"100-continue");
+            && headers.lists("expect", b"100-continue");
         RequestOptions {
             upgrade: may_upgrade.then(|| allowed_protocols(headers)).flatten(),
             expect_continue,
@@ -60,7 +59,7 @@ pub(super) struct Destination<'a> {
 pub(super) struct ForwardedRequest<'a> {
     request: &'a Request,
     to: Destination<'a>,
-    authority: Option<&'a str>,
+    authority: Option<&'a [u8]>,
     /// The other end of the connection is a trusted proxy, which describes its client.
     is_trusted: bool,
 }
@@ -68,7 +67,7 @@ pub(super) struct ForwardedRequest<'a> {
 impl<'a> ForwardedRequest<'a> {
     pub(super) fn new(request: &'a Request, to: Destination<'a>) -> ForwardedRequest<'a> {
         let is_trusted = is_from_trusted_proxy(request, to.settings.trusted());
-        ForwardedRequest { request, to, authority: request.authority(), is_trusted }
+        ForwardedRequest { request, to, authority: request.authority_bytes(), is_trusted }
     }
 
     /// Appends the head of the forwarded request. A body of unknown length is chunked.
@@ -83,12 +82,12 @@ impl<'a> ForwardedRequest<'a> {
         out.push(b' ');
         self.push_target(out)?;
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        push_field(out, b"host", self.host().as_bytes());
+        push_field(out, b"host", self.host());
         self.push_request_fields(out);
         match body_length {
             None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             // RFC 9110 §8.6: no Content-Length is added to a request without content.
-            Some(0) if headers.get_bytes("content-length").is_none() => {}
+            Some(0) if !headers.contains("content-length") => {}
             Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
         }
         if options.expect_continue {
@@ -109,13 +108,13 @@ impl<'a> ForwardedRequest<'a> {
     }
 
     /// Returns the host and port that the upstream gets.
-    pub(super) fn host(&self) -> &'a str {
+    pub(super) fn host(&self) -> &'a [u8] {
         let host = match &self.to.settings.host {
             Host::Client => self.authority.filter(|authority| !authority.is_empty()),
             Host::Upstream => None,
-            Host::Fixed(host) => Some(&**host),
+            Host::Fixed(host) => Some(host.as_bytes()),
         };
-        host.unwrap_or(&self.to.upstream.authority)
+        host.unwrap_or(self.to.upstream.authority.as_bytes())
     }
 
     /// Appends the fields of the client that are forwarded.
@@ -168,7 +167,7 @@ fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter
 
 /// Returns true if the client accepts trailers.
 pub(super) fn accepts_trailers(headers: &Headers) -> bool {
-    headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"))
+    headers.lists("te", b"trailers")
 }
 
 /// Appends the fields for the connection to the upstream: an upgrade, and `TE: trailers` (RFC 9110
