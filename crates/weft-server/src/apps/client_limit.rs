@@ -321,8 +321,8 @@ mod tests {
         ] {
             let [one, other] = [a, b].map(|address| Client::new(address.parse().unwrap()));
             assert_eq!(one == other, same, "{a} and {b}");
-            let peer = SocketAddr::new(a.parse().unwrap(), 80);
-            assert_eq!(Client::of_peer(&peer), one, "{a}");
+            let peers = [a, b].map(|address| SocketAddr::new(address.parse().unwrap(), 80));
+            assert_eq!(peers.map(|peer| Client::of_peer(&peer)), [one, other], "{a} and {b}");
         }
     }
 }
