@@ -5,13 +5,15 @@ use std::fmt;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, Span};
+use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, ParsedHead, Span};
+use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 
 /// The fields of a head or of a trailer section, in the order received.
 ///
 /// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
-/// Names are compared case-insensitively.
+/// Most fields that are looked up are absent, which the set of lengths shows at once. Names are
+/// compared case-insensitively.
 ///
 /// ```
 /// use weft_proto::Headers;
@@ -25,6 +27,35 @@ use crate::{Error, ErrorKind, Result};
 pub struct Headers {
     text: Bytes,
     fields: Fields,
+    name_lengths: NameLengths,
+}
+
+/// The lengths of all names of a list, modulo 64, as a set of bits. It may have lengths of removed
+/// fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NameLengths(u64);
+
+impl NameLengths {
+    fn of(fields: &[Field]) -> NameLengths {
+        let mut lengths = NameLengths::default();
+        fields.iter().for_each(|field| lengths.insert(field.name.len()));
+        lengths
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, length: usize) {
+        self.0 |= NameLengths::bit(length);
+    }
+
+    #[inline]
+    fn contains(self, length: usize) -> bool {
+        self.0 & NameLengths::bit(length) != 0
+    }
+
+    #[inline]
+    fn bit(length: usize) -> u64 {
+        1 << (length % 64)
+    }
 }
 
 /// Limits for [`Headers::parse`].
@@ -47,7 +78,7 @@ impl Headers {
     pub fn parse(lines: impl Into<Bytes>) -> Result<Headers> {
         let text = lines.into();
         match parse::trailers(&text, &PARSE_LIMITS)? {
-            Some((fields, _)) => Ok(Headers { text, fields }),
+            Some((fields, _)) => Ok(Headers::new(text, fields)),
             None => Err(Error::malformed("the empty line behind the fields is missing")),
         }
     }
@@ -58,26 +89,40 @@ impl Headers {
     /// The positions must be within `text`, and the names must be ASCII; otherwise the methods that
     /// read a field panic.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
-        Headers { text, fields }
+        let name_lengths = NameLengths::of(&fields);
+        Headers { text, fields, name_lengths }
     }
 
-    /// Replaces the contents by `fields` of `text`. The previous allocation of the field list is
-    /// returned in `fields` for reuse.
-    pub fn replace(&mut self, text: Bytes, fields: &mut Fields) {
+    /// Creates a list as [`new`](Headers::new), with the lengths that the parser has recorded.
+    pub(crate) fn parsed(text: Bytes, fields: Fields, name_lengths: NameLengths) -> Headers {
+        Headers { text, fields, name_lengths }
+    }
+
+    /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
+    /// previous allocation of the field list for reuse.
+    pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
-        std::mem::swap(&mut self.fields, fields);
+        std::mem::swap(&mut self.fields, &mut head.fields);
+        self.name_lengths = head.name_lengths;
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
     pub fn clear(&mut self) {
         self.text = Bytes::new();
         self.fields.clear();
+        self.name_lengths = NameLengths::default();
     }
 
     /// Returns the bytes that the fields are slices of: the whole message head if the list was
     /// received with one.
     pub fn text(&self) -> &Bytes {
         &self.text
+    }
+
+    /// Returns true if there is a field with this name.
+    #[inline]
+    pub fn contains(&self, name: &str) -> bool {
+        self.get_bytes(name).is_some()
     }
 
     /// Returns the value of the first field with this name, if it is UTF-8.
@@ -87,14 +132,21 @@ impl Headers {
 
     /// Returns the value of the first field with this name as raw bytes, without the white space
     /// around it.
+    #[inline]
     pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
+        if self.name_lengths.contains(name.len()) { self.find(name) } else { None }
+    }
+
+    fn find(&self, name: &str) -> Option<&[u8]> {
         let found = self.fields.iter().find(|field| self.is_named(field, name))?;
         Some(found.value.of(&self.text))
     }
 
     /// Returns the values of all fields with this name, in order.
+    #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.fields
+        let fields = if self.name_lengths.contains(name.len()) { &*self.fields } else { &[] };
+        fields
             .iter()
             .filter(move |field| self.is_named(field, name))
             .map(|field| field.value.of(&self.text))
@@ -103,14 +155,27 @@ impl Headers {
     /// Compares the lengths first: most fields have other names, of which few have that length.
     #[inline]
     fn is_named(&self, field: &Field, name: &str) -> bool {
-        field.name.len() == name.len()
-            && field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
+        field.name.len() == name.len() && is_same_name(field.name.of(&self.text), name.as_bytes())
     }
 
     /// Returns the members of all fields with this name, parsed as comma-separated lists
     /// (RFC 9110 §5.6.1). Empty members are omitted.
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).flat_map(list_members)
+    }
+
+    /// Returns true if a field with this name lists `member`, without regard to case.
+    ///
+    /// ```
+    /// use weft_proto::Headers;
+    ///
+    /// let headers = Headers::parse("Connection: close, Upgrade\r\n\r\n")?;
+    /// assert!(headers.lists("connection", b"upgrade") && !headers.lists("te", b"upgrade"));
+    /// # Ok::<(), weft_proto::Error>(())
+    /// ```
+    #[inline]
+    pub fn lists(&self, name: &str, member: &[u8]) -> bool {
+        self.contains(name) && self.list(name).any(|it| it.eq_ignore_ascii_case(member))
     }
 
     /// Returns the members of all fields with this name like [`list`](Headers::list), within bounds:
@@ -178,7 +243,7 @@ impl Headers {
                 fields.push(*field);
             }
         }
-        Headers { text: self.text.clone(), fields }
+        Headers { text: self.text.clone(), fields, name_lengths: self.name_lengths }
     }
 
     /// Removes all fields with this name, and copies none of the others.
@@ -316,6 +381,22 @@ mod tests {
             lines.iter().map(|line| format!("A: {line}\r\n")).collect::<String>() + "\r\n",
         )
         .unwrap()
+    }
+
+    #[test]
+    fn finds_fields_by_names_of_all_lengths() {
+        for length in [1, 2, 63, 64, 65, 128, 200] {
+            let name = |first: char| format!("{first}{}", "x".repeat(length - 1));
+            let lines = format!("{}: 1\r\nother: 2\r\n{}: 3\r\n\r\n", name('A'), name('b'));
+            let mut headers = Headers::parse(lines).unwrap();
+            assert_eq!(headers.get(&name('a')), Some("1"), "{length}");
+            assert_eq!(headers.get(&name('B')), Some("3"), "{length}");
+            assert_eq!(headers.get(&name('c')), None, "{length}");
+            assert_eq!(headers.filter(|name, _| name != b"other").get(&name('a')), Some("1"));
+            headers.remove(&name('a'));
+            assert_eq!((headers.get(&name('a')), headers.get(&name('b'))), (None, Some("3")));
+            assert_eq!(headers.get("other"), Some("2"));
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ use http::{HeaderName, HeaderValue, StatusCode, Version};
 
 use crate::headers::Headers;
 use crate::http1::framing::ResponseFraming;
+use crate::names::is_same_name;
 
 /// A field of a response.
 pub type Field = (HeaderName, HeaderValue);
@@ -117,8 +118,8 @@ pub fn head(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     if let Some(forwarded) = forwarded {
         for (name, value) in forwarded.iter_bytes() {
             match name.len() {
-                4 => has_date |= name.eq_ignore_ascii_case(b"date"),
-                6 => has_server |= name.eq_ignore_ascii_case(b"server"),
+                4 => has_date |= is_same_name(name, b"date"),
+                6 => has_server |= is_same_name(name, b"server"),
                 _ => {}
             }
             length += name.len() + value.len() + 4;
@@ -170,9 +171,9 @@ fn fields(out: &mut Vec<u8>, FieldSources { forwarded, list, lines }: &FieldSour
 fn passed_fields(out: &mut Vec<u8>, headers: &Headers) {
     for (name, value) in headers.iter_bytes() {
         let is_framing = match name.len() {
-            10 => name.eq_ignore_ascii_case(b"connection"),
-            14 => name.eq_ignore_ascii_case(b"content-length"),
-            17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+            10 => is_same_name(name, b"connection"),
+            14 => is_same_name(name, b"content-length"),
+            17 => is_same_name(name, b"transfer-encoding"),
             _ => false,
         };
         if !is_framing {

@@ -22,7 +22,9 @@
 use http::{Method, Version};
 use smallvec::SmallVec;
 
+use crate::headers::NameLengths;
 use crate::http1::scan;
+use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 
 const fn malformed(reason: &'static str) -> Error {
@@ -100,6 +102,7 @@ pub struct ParsedHead {
     pub version: Version,
     /// The positions of the fields, in the order received.
     pub fields: Fields,
+    pub(crate) name_lengths: NameLengths,
     pub(super) known: KnownFields,
     progress: Progress,
 }
@@ -180,6 +183,7 @@ impl ParsedHead {
             target: Span::default(),
             version: Version::HTTP_11,
             fields: Fields::new(),
+            name_lengths: NameLengths::default(),
             known: KnownFields::default(),
             progress: Progress::RequestLine(0, 0),
         }
@@ -188,6 +192,7 @@ impl ParsedHead {
     /// Resets the parser for the next head and keeps the allocation of the field list.
     pub fn clear(&mut self) {
         self.fields.clear();
+        self.name_lengths = NameLengths::default();
         self.known = KnownFields::default();
         self.progress = Progress::RequestLine(0, 0);
     }
@@ -231,6 +236,7 @@ impl ParsedHead {
                         return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
                     }
                     self.known.record(name, field.value);
+                    self.name_lengths.insert(name.len());
                     self.fields.push(field);
                     line = next;
                 }
@@ -309,11 +315,11 @@ impl KnownFields {
     #[inline]
     pub(super) fn record(&mut self, name: &[u8], value: Span) {
         let slot = match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
-            6 if name.eq_ignore_ascii_case(b"expect") => &mut self.expect,
-            10 if name.eq_ignore_ascii_case(b"connection") => &mut self.connection,
-            14 if name.eq_ignore_ascii_case(b"content-length") => &mut self.content_length,
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => &mut self.transfer_encoding,
+            4 if is_same_name(name, b"host") => &mut self.host,
+            6 if is_same_name(name, b"expect") => &mut self.expect,
+            10 if is_same_name(name, b"connection") => &mut self.connection,
+            14 if is_same_name(name, b"content-length") => &mut self.content_length,
+            17 if is_same_name(name, b"transfer-encoding") => &mut self.transfer_encoding,
             _ => return,
         };
         slot.record(value);

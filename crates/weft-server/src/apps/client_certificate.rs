@@ -33,6 +33,9 @@ pub(super) fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
 /// Returns true if the other end of the connection is one of these proxies. Its certificate is not
 /// that of the client, which it describes itself. Proxies on Unix sockets are trusted like others.
 pub(super) fn is_from_trusted_proxy(request: &Request, trusted_proxies: &[Network]) -> bool {
+    if trusted_proxies.is_empty() {
+        return false;
+    }
     let sender = request.connection_peer().address().map(|address| address.ip());
     trusted_proxies.iter().any(|network| sender.is_none_or(|it| network.contains(it)))
 }

@@ -2,7 +2,7 @@
 //! can use a part only.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -61,11 +61,29 @@ pub(crate) struct Client(u64);
 
 impl Client {
     pub(crate) fn new(address: IpAddr) -> Client {
-        Client(match address.to_canonical() {
-            // ::/32, which IPv6 does not assign to clients.
-            IpAddr::V4(four) => four.to_bits().into(),
-            IpAddr::V6(six) => (six.to_bits() >> 64) as u64,
-        })
+        match address {
+            IpAddr::V4(four) => Client::ipv4(four),
+            IpAddr::V6(six) => Client::ipv6(six),
+        }
+    }
+
+    /// Returns the client at the other end of a connection. Converting its address to an `IpAddr` would
+    /// take 50 instructions.
+    pub(crate) fn of_peer(address: &SocketAddr) -> Client {
+        match address {
+            SocketAddr::V4(four) => Client::ipv4(*four.ip()),
+            SocketAddr::V6(six) => Client::ipv6(*six.ip()),
+        }
+    }
+
+    /// Uses ::/32, which IPv6 does not assign to clients.
+    fn ipv4(address: Ipv4Addr) -> Client {
+        Client(address.to_bits().into())
+    }
+
+    fn ipv6(address: Ipv6Addr) -> Client {
+        let network = Client((address.to_bits() >> 64) as u64);
+        address.to_ipv4_mapped().map_or(network, Client::ipv4)
     }
 }
 
@@ -303,6 +321,8 @@ mod tests {
         ] {
             let [one, other] = [a, b].map(|address| Client::new(address.parse().unwrap()));
             assert_eq!(one == other, same, "{a} and {b}");
+            let peers = [a, b].map(|address| SocketAddr::new(address.parse().unwrap(), 80));
+            assert_eq!(peers.map(|peer| Client::of_peer(&peer)), [one, other], "{a} and {b}");
         }
     }
 }

@@ -10,12 +10,18 @@ use crate::template::Template;
 /// Responds with a fixed status and text. An error without a text has an error page.
 #[derive(Clone)]
 pub(crate) struct Respond {
-    text: Arc<Template>,
-    /// The text of a worker, if it is the same for all requests: its responses share it.
-    literal: Option<Bytes>,
+    text: Text,
     status: StatusCode,
     /// `None`: plain text.
     content_type: Option<HeaderValue>,
+}
+
+#[derive(Clone)]
+enum Text {
+    None,
+    /// The same for all requests, whose responses share it.
+    Literal(Bytes),
+    Template(Arc<Template>),
 }
 
 impl Respond {
@@ -24,23 +30,29 @@ impl Respond {
         status: StatusCode,
         content_type: Option<HeaderValue>,
     ) -> Respond {
-        Respond { text: Arc::new(text.clone()), literal: None, status, content_type }
+        let text = match text.as_literal() {
+            Some("") => Text::None,
+            Some(literal) => Text::literal(literal.as_bytes()),
+            None => Text::Template(Arc::new(text.clone())),
+        };
+        Respond { text, status, content_type }
     }
 
     /// Returns the responder of a worker, which shares no reference count with those of others.
     pub(crate) fn for_worker(&self) -> Respond {
-        let literal = self.text.as_literal().filter(|text| !text.is_empty());
-        let literal = literal.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-        Respond { literal, ..self.clone() }
+        let text = match &self.text {
+            Text::Literal(literal) => Text::literal(literal),
+            shared => shared.clone(),
+        };
+        Respond { text, ..self.clone() }
     }
 
     pub(crate) fn response(&self, request: &Request) -> Response {
-        let body = match (&self.literal, self.text.as_literal()) {
-            (Some(literal), _) => Body::from(literal.clone()),
-            (None, Some("")) if self.status.as_u16() >= 400 => return self.status.into(),
-            (None, Some("")) => return Response::new(self.status),
-            (None, Some(text)) => text.to_owned().into(),
-            (None, None) => match self.text.expand(request) {
+        let body = match &self.text {
+            Text::Literal(literal) => Body::from(literal.clone()),
+            Text::None if self.status.as_u16() >= 400 => return self.status.into(),
+            Text::None => return Response::new(self.status),
+            Text::Template(template) => match template.expand(request) {
                 Ok(text) => text.into(),
                 Err(error) => return error.into(),
             },
@@ -50,5 +62,11 @@ impl Respond {
             response.set_header(header::CONTENT_TYPE, content_type);
         }
         response
+    }
+}
+
+impl Text {
+    fn literal(text: &[u8]) -> Text {
+        Text::Literal(Bytes::copy_from_slice(text))
     }
 }

@@ -167,10 +167,8 @@ fn json_members(text: &str) -> Result<LogFormat, String> {
 
 /// Checks the name of a value that the library leaves to the application.
 fn check_name(name: &str) -> Result<(), String> {
-    if NAMES.contains(&name)
-        || request_notes::NAMES.contains(&name)
-        || RequestValue::parse(name).is_some()
-    {
+    let is_known = NAMES.contains(&name) || request_notes::NAMES.contains(&name);
+    if is_known || RequestValue::parse(name).is_some() || request_notes::is_group(name) {
         return Ok(());
     }
     let known = NAMES.into_iter().chain(request_notes::NAMES);
@@ -183,7 +181,7 @@ fn check_name(name: &str) -> Result<(), String> {
             let known = known.join(", ");
             format!(
                 "unknown value `{name}` in a log format; known are {known}, header.NAME, \
-                 response.NAME, port, cookie.NAME and query.NAME"
+                 response.NAME, port, cookie.NAME, query.NAME, re.GROUP and host.GROUP"
             )
         }
     })
@@ -216,9 +214,12 @@ mod tests {
                 "{client_ip} {user} [{time}] \"{method} {uri}\" {status} {query.a} {cookie.b} {{x}",
                 "",
             ),
+            ("{re.1} {host.name} %{re.name}x", ""),
+            ("json re.1 sub=host.1", ""),
             ("{\"ip\":\"{client_ip}\"} %s %{a}o %%{status}", ""),
             ("{stats}", "unknown value `stats` in a log format; did you mean `status`?"),
             ("{client_ip} {rest}", "unknown value `rest` in a log format"),
+            ("{re.}", "unknown value `re.` in a log format"),
             ("{ {a b} {}", "expected combined, json"),
             ("%{a", "found"),
             ("jsn", "expected combined, json, json with"),

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use weft::middleware::CleanPath;
-use weft::{Application, LocalAddress, Server, ServerHandle, ShutdownHandle};
+use weft::{LocalAddress, Server, ServerHandle, ShutdownHandle};
 
 use self::privileges::PidFile;
 use self::reloadable_router::ReloadableRouter;
@@ -124,15 +123,12 @@ impl<'a> ServerProcess<'a> {
         let plan = &active.borrow().clone().plan;
         let registry =
             specs.iter().any(|spec| spec.protocol == Protocol::Status).then(MetricsRegistry::new);
-        // The router matches normalized paths only.
         let mut server = Server::per_worker({
             let (rx, registry) = (rx.clone(), registry.clone());
             move || {
                 let (rx, route_metrics) =
                     (rx.clone(), registry.as_ref().map(MetricsRegistry::register_route_metrics));
-                async move {
-                    Ok(ReloadableRouter::new(rx, route_metrics).with(CleanPath::new().rewrite()))
-                }
+                async move { Ok(ReloadableRouter::new(rx, route_metrics)) }
             }
         });
         server = server.settings(plan.limits.clone());

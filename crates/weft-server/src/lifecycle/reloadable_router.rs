@@ -4,22 +4,18 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use futures_util::future::{Either, ready};
-use weft::acme::Acme;
+use weft::middleware::CleanPath;
 use weft::{Application, Request, Response};
 
 use crate::open::active_plan::PlanReceiver;
 use crate::router::RouteMetrics;
 use crate::router::Router;
 
-/// The application of a worker: its current router, behind the responses to a certificate authority.
+/// The application of a worker: its current router.
 pub(crate) struct ReloadableRouter(Rc<Reloader>);
 
 struct Reloader {
     current: Rc<RefCell<Router>>,
-    /// Validations of an authority, which precede all routes and redirects; `None` if no certificates
-    /// are ordered.
-    acme: RefCell<Option<Arc<Acme>>>,
     /// Knows if the plan has changed since the router was built.
     plans: RefCell<PlanReceiver>,
     route_metrics: Option<Arc<RouteMetrics>>,
@@ -37,8 +33,7 @@ impl ReloadableRouter {
             RefCell::new(router(&mut plans, None, route_metrics.as_deref(), current))
         });
         let mut changes = plans.clone();
-        let acme = acme(&plans).into();
-        let reloader = Reloader { current, acme, plans: plans.into(), route_metrics };
+        let reloader = Reloader { current, plans: plans.into(), route_metrics };
         let reloader = Rc::new(reloader);
         let shared = reloader.clone();
         tokio::task::spawn_local(async move {
@@ -53,13 +48,18 @@ impl ReloadableRouter {
 impl Reloader {
     /// Replaces the router if the plan has changed.
     fn update(&self) {
-        let mut plans = self.plans.borrow_mut();
-        if plans.has_changed().unwrap_or(false) {
-            let (metrics, current) = (self.route_metrics.as_deref(), Rc::downgrade(&self.current));
-            let newer = router(&mut plans, Some(&self.current.borrow()), metrics, &current);
-            self.current.replace(newer);
-            self.acme.replace(acme(&plans));
+        if self.plans.borrow().has_changed().unwrap_or(false) {
+            self.replace();
         }
+    }
+
+    #[cold]
+    fn replace(&self) {
+        let (metrics, current) = (self.route_metrics.as_deref(), Rc::downgrade(&self.current));
+        let former = self.current.borrow();
+        let newer = router(&mut self.plans.borrow_mut(), Some(&former), metrics, &current);
+        drop(former);
+        self.current.replace(newer);
     }
 }
 
@@ -70,23 +70,18 @@ fn router(
     current: &Weak<RefCell<Router>>,
 ) -> Router {
     let active = plans.borrow_and_update().clone();
-    active.opened.routing.router(former, route_metrics, &active.logs, current)
-}
-
-fn acme(plans: &PlanReceiver) -> Option<Arc<Acme>> {
-    plans.borrow().opened.acme().cloned()
+    let router = active.opened.routing.router(former, route_metrics, &active.logs, current);
+    router.with_acme(active.opened.acme().cloned())
 }
 
 impl Application for ReloadableRouter {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
+        // The router matches normalized paths only. They are rewritten, without a redirect.
+        let redirect = CleanPath::new().rewrite().apply(&mut request);
+        debug_assert!(redirect.is_none());
         // A connection accepted after a reload may be served before the task that updates the router.
         self.0.update();
-        if let Some(acme) = &*self.0.acme.borrow()
-            && let Some(response) = acme.respond(&request)
-        {
-            return Either::Left(ready(response));
-        }
         // A request in progress keeps the application with which it began.
-        Either::Right(self.0.current.borrow().handle(request))
+        self.0.current.borrow().handle(request)
     }
 }

@@ -179,7 +179,8 @@ impl WorkerAccessLogs<'_> {
             Box::new(RouteLogs(logs.collect())) as Box<dyn AccessLogs>
         });
         let (name, response_fields) = (plan.name.clone(), plan.response_fields.clone());
-        Arc::new(NotedRoute { name, response_fields, logs: own })
+        let has_groups = plan.has_groups;
+        Arc::new(NotedRoute { name, response_fields, has_groups, logs: own })
     }
 
     /// Creates a log of a route; `None` if it has no output.

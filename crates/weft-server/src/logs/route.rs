@@ -2,8 +2,10 @@
 
 use weft::{HeaderName, LogFormat};
 
+use crate::base::request_notes::is_group;
 use crate::config::{AccessLogConfig, LogConfig, RequestValue};
 use crate::plan::{AppPlan, RoutePlan};
+use crate::route::PathKey;
 
 /// The logs of a route, before they are opened.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub(crate) struct RouteLogPlan {
     pub(super) name: Box<str>,
     /// Fields of the response that the lines have.
     pub(super) response_fields: Box<[HeaderName]>,
+    /// The lines have groups of patterns.
+    pub(super) has_groups: bool,
     /// Logs in place of that of `[log]`.
     pub(super) own: Option<Box<[AccessLogConfig]>>,
 }
@@ -41,6 +45,7 @@ impl RouteLogPlan {
         needs_notes.then(|| RouteLogPlan {
             name: route.key.to_string().into(),
             response_fields,
+            has_groups: names.iter().any(|name| is_group(name)),
             own: own.map(Into::into),
         })
     }
@@ -58,6 +63,9 @@ fn has_value(route: &RoutePlan, name: &str) -> bool {
         "route" => true,
         "trace_id" | "span_id" => route.options.has_tracing(),
         name if RequestValue::parse(name).is_some() => true,
+        name if name.starts_with("re.") => matches!(route.key.path, PathKey::Pattern(_)),
+        // A host has several names, of which some may be patterns.
+        name if is_group(name) => true,
         "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
         "request_id" => {
             let is_forwarded = route.app.value.upstreams().is_some();

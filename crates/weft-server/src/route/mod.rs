@@ -15,7 +15,7 @@ pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::name::RouteName;
 pub(crate) use self::pattern::{Pattern, PatternSet};
-pub(crate) use self::reading::Readings;
+pub(crate) use self::reading::{Readings, has_one_reading};
 pub(crate) use self::rewrite::{Candidate, Otherwise, PathTemplate, Rewrite, TryFiles};
 pub(crate) use self::share::Share;
 pub(crate) use self::split::Split;

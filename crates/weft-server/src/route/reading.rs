@@ -45,12 +45,14 @@ pub(crate) enum InvalidPath {
     HiddenParent,
 }
 
+/// Returns true for a path that all servers read as it is, as nearly all paths are.
+pub(crate) fn has_one_reading(path: &str) -> bool {
+    scan::plain_path(path.as_bytes()) == path.len()
+}
+
 impl Readings {
-    /// Returns `None` for a path with one reading only, as nearly all are.
-    pub(crate) fn new(path: &str) -> Result<Option<Readings>, InvalidPath> {
-        if scan::plain_path(path.as_bytes()) == path.len() {
-            return Ok(None);
-        }
+    /// Reads a path that does not have [one reading](has_one_reading).
+    pub(crate) fn new(path: &str) -> Result<Readings, InvalidPath> {
         let has_parameters = path.contains(';');
         let mut readings = Readings {
             by_segment: Vec::with_capacity(path.len()),
@@ -73,7 +75,7 @@ impl Readings {
                 push_split(without_parameters, &decode(name.as_bytes()))?;
             }
         }
-        Ok(Some(readings))
+        Ok(readings)
     }
 
     /// Returns the readings of other servers.
@@ -133,8 +135,8 @@ mod tests {
             ("/a;%2f../b", "HiddenParent"),
         ] {
             let found = match Readings::new(path) {
-                Ok(None) => "-".to_owned(),
-                Ok(Some(readings)) => {
+                _ if has_one_reading(path) => "-".to_owned(),
+                Ok(readings) => {
                     let all = std::iter::once(&*readings.by_segment).chain(readings.of_others());
                     let shown: Vec<String> = all.map(|it| it.escape_ascii().to_string()).collect();
                     shown.join(" | ")

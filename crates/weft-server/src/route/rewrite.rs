@@ -2,7 +2,7 @@
 
 use weft::{Request, Response, StatusCode};
 
-use super::reading::{InvalidPath, Readings};
+use super::reading::{InvalidPath, Readings, has_one_reading};
 use super::unrouted::Unrouted;
 use crate::template::Template;
 
@@ -106,7 +106,9 @@ fn normalize(path: &str) -> Result<String, Response> {
     if path.ends_with('/') || normal.is_empty() {
         normal.push('/');
     }
-    Readings::new(&normal).map_err(|invalid| Unrouted::InvalidPath(invalid).response())?;
+    if !has_one_reading(&normal) {
+        Readings::new(&normal).map_err(|invalid| Unrouted::InvalidPath(invalid).response())?;
+    }
     Ok(normal)
 }
 

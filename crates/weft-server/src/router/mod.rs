@@ -18,15 +18,18 @@ mod table; // the route table
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
+use futures_util::future::{FutureExt, LocalBoxFuture, ready};
+use weft::acme::Acme;
 use weft::middleware::{ErrorPages, RealAddress};
 use weft::{Request, Response};
 
 use self::endpoint::{Endpoint, enter};
-pub(crate) use self::metrics::{ByClass, Outcomes, RouteCounts, RouteMetrics};
+pub(crate) use self::metrics::{ByClass, Outcomes, RequestTimer, RouteCounts, RouteMetrics};
 use self::table::{Host, HostRoutes, Match, Route, RouteTable};
 use crate::apps::{App, Proxy, ResponseFuture, respond_later, respond_now};
 use crate::base::request_notes::{NotedRoute, RequestNotes};
@@ -69,6 +72,30 @@ pub(crate) struct Router {
     /// metrics are disabled.
     counts: Option<Vec<Arc<RouteCounts>>>,
     real_address: Option<Arc<RealAddress>>,
+    /// Validations of a certificate authority, which precede all routes; `None` if no certificates
+    /// are ordered.
+    acme: Option<Arc<Acme>>,
+}
+
+/// The future of the response to a request that the router has handled.
+pub(crate) struct RoutedResponse {
+    future: ResponseFuture,
+    /// `None` if metrics are disabled.
+    timer: Option<RequestTimer>,
+}
+
+impl Future for RoutedResponse {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        let polled = Pin::new(&mut self.future).poll(cx);
+        if let Poll::Ready(response) = &polled
+            && let Some(timer) = self.timer.take()
+        {
+            timer.finish(response.status());
+        }
+        polled
+    }
 }
 
 /// The target of a route in one worker.
@@ -97,29 +124,36 @@ pub(crate) struct RoutingBuilder {
 }
 
 impl Router {
+    /// Answers the validations of a certificate authority.
+    pub(crate) fn with_acme(self, acme: Option<Arc<Acme>>) -> Router {
+        Router { acme, ..self }
+    }
+
     /// Handles a request with the application of its route.
-    pub(crate) fn handle(&self, mut request: Request) -> impl Future<Output = Response> + use<> {
+    pub(crate) fn handle(&self, mut request: Request) -> RoutedResponse {
+        if let Some(acme) = &self.acme
+            && let Some(response) = acme.respond(&request)
+        {
+            return RoutedResponse { future: respond_now(response), timer: None };
+        }
         if let Some(real_address) = &self.real_address {
             real_address.apply(&mut request);
         }
         let found = self.table.find(request.head(), request.path());
-        let index = found.as_ref().map_or(self.targets.len(), |found| found.route.target);
-        let timer = self.counts.as_ref().map(|counts| counts[index].begin());
-        let response = match found {
+        let timer = self.counts.as_ref().map(|counts| {
+            let unmatched = self.targets.len();
+            counts[found.as_ref().map_or(unmatched, |found| found.route.target)].begin()
+        });
+        let future = match found {
             Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
             Ok(found) => {
                 if let Some(noted) = &self.targets[found.route.target].noted {
-                    RequestNotes::attach(&mut request, noted);
+                    RequestNotes::attach(&mut request, noted, found.noted_groups(noted));
                 }
                 self.respond(request, found)
             }
         };
-        match timer {
-            None => Either::Left(response),
-            Some(timer) => {
-                Either::Right(response.inspect(move |response| timer.finish(response.status())))
-            }
-        }
+        RoutedResponse { future, timer }
     }
 
     /// Handles a request that a route passes on to another one. The metrics count it for the first.
@@ -145,6 +179,7 @@ impl Router {
     }
 
     /// Handles a request with the application of this route.
+    #[inline]
     fn respond(&self, mut request: Request, found: Match<'_>) -> ResponseFuture {
         let Match { route, mount, captures, host_captures } = found;
         if let Some(captures) = captures {
@@ -269,7 +304,7 @@ impl Routing {
         }
         let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
         let real_address = self.real_address.clone();
-        Router { table: self.table.clone(), targets, counts, real_address }
+        Router { table: self.table.clone(), targets, counts, real_address, acme: None }
     }
 }
 

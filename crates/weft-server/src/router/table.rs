@@ -5,21 +5,34 @@ use std::sync::Arc;
 use weft::middleware::ErrorPages;
 use weft::{Method, RequestHead};
 
+use crate::base::request_notes::{MatchedGroups, NotedRoute};
 use crate::route::{
     Methods, PathKey, Pattern, PatternSet, Readings, RouteKey, Unrouted, all_readings,
+    has_one_reading,
 };
-use crate::template::captures::{Captures, HostCaptures};
+use crate::template::captures::{Captures, HostCaptures, NotedCaptures};
 
-/// Routes by host name. The lists of names are sorted.
+/// Routes by host name.
 #[derive(Default)]
 pub(super) struct RouteTable {
+    /// `None` if no section has a name: the host of a request is not looked for.
+    named: Option<NamedHosts>,
+    /// The section of all other hosts.
+    fallback: Option<Host>,
+}
+
+/// Host sections by name. The lists of names are sorted.
+#[derive(Default)]
+struct NamedHosts {
     exact: Vec<(String, Host)>,
     /// The keys begin with the dot, without the `*`.
     wildcards: Vec<(String, Host)>,
     /// In the order of the configuration.
     patterns: Vec<(Pattern, Host)>,
-    fallback: Option<Host>,
 }
+
+/// The section of a host, and the pattern by which it was found.
+type Section<'t> = (&'t Host, Option<&'t Pattern>);
 
 /// A host section.
 #[derive(Clone)]
@@ -47,9 +60,15 @@ pub(super) enum HostRoutes {
 #[derive(Clone)]
 pub(super) struct PrefixMap<T> {
     /// Sorted by prefix.
-    list: Arc<[(Box<[u8]>, T)]>,
-    /// Maximum number of segments of a prefix.
-    max_segments: usize,
+    list: Arc<[Prefix<T>]>,
+}
+
+pub(super) struct Prefix<T> {
+    /// Segments, each with a slash before it.
+    bytes: Box<[u8]>,
+    value: T,
+    /// Index of the longest other prefix whose bytes this one begins with.
+    shorter: Option<usize>,
 }
 
 /// Routes of all kinds.
@@ -93,6 +112,15 @@ impl<'t> Match<'t> {
     fn new(route: &'t Route, mount: usize) -> Match<'t> {
         Match { route, mount, captures: None, host_captures: None }
     }
+
+    /// Returns the groups for the log of a route that has them.
+    pub(super) fn noted_groups(&self, noted: &NotedRoute) -> Option<Box<dyn MatchedGroups>> {
+        if !noted.has_groups {
+            return None;
+        }
+        let (path, host) = (self.captures.as_deref().cloned(), self.host_captures.as_deref());
+        Some(Box::new(NotedCaptures { path, host: host.cloned() }))
+    }
 }
 
 impl RouteTable {
@@ -102,31 +130,22 @@ impl RouteTable {
     /// If there are too many patterns of names.
     pub(super) fn add(&mut self, names: &[String], host: &Host) -> Result<(), String> {
         for name in names {
-            match (&**name, name.strip_prefix('*'), name.strip_prefix("~ ")) {
-                ("*", _, _) => self.fallback = Some(host.clone()),
-                (_, Some(suffix), _) => self.wildcards.push((suffix.to_owned(), host.clone())),
-                (_, _, Some(pattern)) => {
-                    self.patterns.push((Pattern::parse(pattern)?, host.clone()));
-                }
-                (name, _, _) => self.exact.push((name.to_owned(), host.clone())),
+            match &**name {
+                "*" => self.fallback = Some(host.clone()),
+                name => self.named.get_or_insert_default().add(name, host.clone())?,
             }
         }
-        match self.patterns.len() > MAX_HOST_PATTERNS {
-            true => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     pub(super) fn sort(&mut self) {
-        self.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
-        self.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.named.iter_mut().for_each(NamedHosts::sort);
     }
 
     /// Returns the routes of all hosts. Those of a host with several names occur once for each.
     pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
-        let named = self.exact.iter().chain(&self.wildcards).map(|(_, host)| host);
-        let patterns = self.patterns.iter().map(|(_, host)| host);
-        named.chain(patterns).chain(&self.fallback).flat_map(|host| host.routes.iter())
+        let named = self.named.iter().flat_map(NamedHosts::iter);
+        named.chain(&self.fallback).flat_map(|host| host.routes.iter())
     }
 
     /// Returns the route of a request for a path.
@@ -168,17 +187,40 @@ impl RouteTable {
         self.find_section(head)?.0.error_pages.as_ref()
     }
 
-    /// Returns the section of the host of a request, and the pattern by which it was found.
-    fn find_section(&self, head: &RequestHead) -> Option<(&Host, Option<&Pattern>)> {
-        let lists = [&self.exact, &self.wildcards];
-        let found = match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
-            true => None,
-            false => head.host().and_then(|host| self.find_host(host)),
-        };
-        found.or_else(|| self.fallback.as_ref().map(|host| (host, None)))
+    /// Returns the section of the host of a request.
+    #[inline]
+    fn find_section(&self, head: &RequestHead) -> Option<Section<'_>> {
+        let named = self.named.as_ref().and_then(|named| named.find(head.host()?));
+        named.or_else(|| self.fallback.as_ref().map(|host| (host, None)))
+    }
+}
+
+impl NamedHosts {
+    /// # Errors
+    /// If there are too many patterns.
+    fn add(&mut self, name: &str, host: Host) -> Result<(), String> {
+        match (name.strip_prefix('*'), name.strip_prefix("~ ")) {
+            (Some(suffix), _) => self.wildcards.push((suffix.to_owned(), host)),
+            (_, Some(pattern)) => self.patterns.push((Pattern::parse(pattern)?, host)),
+            _ => self.exact.push((name.to_owned(), host)),
+        }
+        match self.patterns.len() > MAX_HOST_PATTERNS {
+            true => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
+            false => Ok(()),
+        }
     }
 
-    fn find_host(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
+    fn sort(&mut self) {
+        self.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Host> {
+        let named = self.exact.iter().chain(&self.wildcards).map(|(_, host)| host);
+        named.chain(self.patterns.iter().map(|(_, host)| host))
+    }
+
+    fn find(&self, host: &str) -> Option<Section<'_>> {
         let named = find_name(&self.exact, host).or_else(|| {
             // The `*` matches at least one byte. The first dot gives the longest suffix.
             let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
@@ -187,7 +229,7 @@ impl RouteTable {
         named.map(|routes| (routes, None)).or_else(|| self.find_pattern(host))
     }
 
-    fn find_pattern(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
+    fn find_pattern(&self, host: &str) -> Option<Section<'_>> {
         // A longer name is none of the DNS.
         if self.patterns.is_empty() || host.len() > MAX_HOST_BYTES {
             return None;
@@ -227,53 +269,93 @@ impl HostRoutes {
             HostRoutes::Prefixes(prefixes) => (Some(prefixes.list.iter()), None),
             HostRoutes::Mixed(routes) => (None, Some(routes.iter())),
         };
-        let prefixes = prefixes.into_iter().flatten().map(|(_, route)| route);
+        let prefixes = prefixes.into_iter().flatten().map(|prefix| &prefix.value);
         prefixes.chain(mixed.into_iter().flatten())
     }
 }
 
+/// Maximum number of prefixes that are compared one by one: as many as take less time than a search.
+const MAX_SCANNED_PREFIXES: usize = 8;
+
 impl<T> PrefixMap<T> {
     /// Prefixes are percent-decoded, without a trailing slash.
     fn new(list: Vec<(String, T)>) -> PrefixMap<T> {
-        let max_segments = list.iter().map(|(prefix, _)| prefix.matches('/').count()).max();
         let mut list: Vec<_> = list.into_iter().map(|(prefix, it)| (bytes(prefix), it)).collect();
         list.sort_by(|(a, _), (b, _)| a.cmp(b));
-        PrefixMap { list: list.into(), max_segments: max_segments.unwrap_or(0) }
+        let mut prefixes = Vec::<Prefix<T>>::new();
+        for (bytes, value) in list {
+            let mut shorter = prefixes.len().checked_sub(1);
+            while let Some(at) = shorter.filter(|&at| !bytes.starts_with(&prefixes[at].bytes)) {
+                shorter = prefixes[at].shorter;
+            }
+            prefixes.push(Prefix { bytes, value, shorter });
+        }
+        PrefixMap { list: prefixes.into() }
     }
 
     /// Returns the longest prefix of a decoded path.
-    fn longest_match(&self, decoded: &[u8]) -> Option<&(Box<[u8]>, T)> {
-        let mut start = &decoded[..end_of_segments(decoded, self.max_segments)];
-        // The empty prefix is the first of the list and is not compared: on a processor with masked
-        // compares, comparing zero bytes at the dangling address of an empty slice takes a fault.
-        while !start.is_empty() {
-            if let Ok(at) = self.list.binary_search_by(|(prefix, _)| (**prefix).cmp(start)) {
-                return Some(&self.list[at]);
-            }
-            start = &start[..start.iter().rposition(|&b| b == b'/')?];
+    #[inline]
+    fn longest_match(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
+        match self.list.len() {
+            0..=MAX_SCANNED_PREFIXES => self.scan(decoded),
+            _ => self.search(decoded),
         }
-        self.list.first().filter(|(prefix, _)| prefix.is_empty())
+    }
+
+    /// Compares a path with each prefix. Of those that match it, the longest is the last in the order of
+    /// the bytes.
+    #[inline]
+    fn scan(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
+        self.list.iter().rev().find(|prefix| prefix.matches(decoded))
+    }
+
+    /// Returns the longest prefix of a decoded path. In the order of the bytes, all prefixes between it
+    /// and the path begin with it: it is the last one that does not follow the path, or one of those
+    /// that this one begins with.
+    fn search(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
+        let following = self.list.partition_point(|prefix| prefix.precedes(decoded));
+        let mut candidate = following.checked_sub(1);
+        loop {
+            let prefix = &self.list[candidate?];
+            if prefix.matches(decoded) {
+                return Some(prefix);
+            }
+            candidate = prefix.shorter;
+        }
+    }
+}
+
+// The empty prefix is not compared: on a processor with masked compares, comparing zero bytes at the
+// dangling address of an empty slice takes a fault.
+impl<T> Prefix<T> {
+    /// Returns true if the path follows this prefix in the order of the bytes, or is the prefix.
+    fn precedes(&self, decoded: &[u8]) -> bool {
+        self.bytes.is_empty() || *self.bytes <= *decoded
+    }
+
+    /// Returns true if the path has these segments at its begin.
+    fn matches(&self, decoded: &[u8]) -> bool {
+        let length = self.bytes.len();
+        let ends_segment = || matches!(decoded.get(length), None | Some(b'/'));
+        length == 0 || decoded.len() >= length && ends_segment() && decoded[..length] == *self.bytes
     }
 }
 
 impl PrefixMap<Route> {
+    #[inline]
     fn find(&self, path: &str) -> Result<Match<'_>, Unrouted> {
-        let found = match Readings::new(path).map_err(Unrouted::InvalidPath)? {
-            None => self.longest_match(path.as_bytes()),
-            Some(readings) => {
-                let found = self.longest_match(&readings.by_segment);
-                let target = |found: Option<&(_, Route)>| found.map(|(_, route)| route.target);
-                if readings
-                    .of_others()
-                    .any(|other| target(self.longest_match(other)) != target(found))
-                {
-                    return Err(Unrouted::AmbiguousPath);
-                }
-                found
-            }
-        };
-        let (prefix, route) = found.ok_or(Unrouted::NotFound)?;
-        Ok(Match::new(route, mount(prefix, path)))
+        if has_one_reading(path) {
+            let found = self.longest_match(path.as_bytes()).ok_or(Unrouted::NotFound)?;
+            return Ok(Match::new(&found.value, found.bytes.len()));
+        }
+        let readings = Readings::new(path).map_err(Unrouted::InvalidPath)?;
+        let found = self.longest_match(&readings.by_segment);
+        let target = |found: Option<&Prefix<Route>>| found.map(|found| found.value.target);
+        if readings.of_others().any(|other| target(self.longest_match(other)) != target(found)) {
+            return Err(Unrouted::AmbiguousPath);
+        }
+        let found = found.ok_or(Unrouted::NotFound)?;
+        Ok(Match::new(&found.value, mount(&found.bytes, path)))
     }
 }
 
@@ -344,7 +426,7 @@ impl MixedRoutes {
     fn iter(&self) -> impl Iterator<Item = &Route> {
         let exact = self.exact.iter().map(|(_, routes)| routes);
         let of_patterns = self.of_patterns.iter().map(|(_, routes)| routes);
-        let prefixes = self.prefixes.list.iter().map(|(_, routes)| routes);
+        let prefixes = self.prefixes.list.iter().map(|prefix| &prefix.value);
         let all = exact.chain(of_patterns).chain(prefixes);
         let named = self.named.iter().map(|(_, route)| route);
         all.flat_map(|routes| routes.0.iter().map(|(_, route)| route)).chain(named)
@@ -353,7 +435,10 @@ impl MixedRoutes {
     /// Finds the route of a path. One that belongs to other routes in the reading of another server
     /// is rejected, whatever their methods are.
     fn find(&self, path: &str, head: &RequestHead) -> Result<Match<'_>, Unrouted> {
-        let readings = Readings::new(path).map_err(Unrouted::InvalidPath)?;
+        let readings = match has_one_reading(path) {
+            true => None,
+            false => Some(Readings::new(path).map_err(Unrouted::InvalidPath)?),
+        };
         let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
         let found = self.find_decoded(decoded);
         if readings.is_some() {
@@ -391,8 +476,8 @@ impl MixedRoutes {
             let (pattern, routes) = &self.of_patterns[number];
             return Some(Found::Pattern(pattern, routes));
         }
-        let (prefix, routes) = self.prefixes.longest_match(decoded)?;
-        Some(Found::Prefix(prefix, routes))
+        let prefix = self.prefixes.longest_match(decoded)?;
+        Some(Found::Prefix(&prefix.bytes, &prefix.value))
     }
 }
 
@@ -432,5 +517,37 @@ impl PathRoutes {
             }
         }
         names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_longest_prefix() {
+        const PREFIXES: [&str; 14] = [
+            "", "/a", "/a/b", "/a/b/c", "/a-b", "/a-b/c", "/a/c", "/ab", "/b/a", "/b/a/a",
+            "/b/a/b", "/c", "/d/e/f", "/\u{ed}",
+        ];
+        for skipped in 0..=PREFIXES.len() {
+            let kept = PREFIXES.iter().enumerate().filter(|(at, _)| *at != skipped);
+            let kept = kept.map(|(_, prefix)| ((*prefix).to_owned(), ())).collect();
+            let map = PrefixMap::new(kept);
+            for path in
+                ["", "*", "/", "/x", "/a-", "/b/a/a0", "/b/b", "/d/e/f/g", "/d/e", "/\u{ee}"]
+                    .into_iter()
+                    .chain(PREFIXES)
+                    .flat_map(|path| {
+                        ["", "/", "/a", "-", "0", "/c/d"].map(|end| format!("{path}{end}"))
+                    })
+            {
+                let matching = map.list.iter().filter(|it| it.matches(path.as_bytes()));
+                let bytes = |it: Option<&Prefix<()>>| it.map(|it| it.bytes.clone());
+                let longest = bytes(matching.max_by_key(|it| it.bytes.len()));
+                let found = [map.search(path.as_bytes()), map.scan(path.as_bytes())].map(bytes);
+                assert_eq!(found, [longest.clone(), longest], "{path} without {skipped}");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::path_units::units;
+use crate::base::request_notes::MatchedGroups;
 
 /// Number or name of a group in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,11 +71,23 @@ impl Captures {
 
     /// Returns the text of a group, percent-encoded; `None` if the pattern does not have it.
     pub(crate) fn get(&self, group: &Group) -> Option<&str> {
-        let capture = match group {
-            Group::Number(number) => self.0.get(*number),
-            Group::Name(name) => self.0.iter().find(|known| known.name.as_ref() == Some(name)),
-        };
-        capture.map(|capture| &*capture.text)
+        match group {
+            Group::Number(number) => self.0.get(*number).map(|capture| &*capture.text),
+            Group::Name(name) => self.named(name),
+        }
+    }
+
+    /// Returns the text of a group by its number or name, like [`get`](Captures::get).
+    fn find(&self, group: &str) -> Option<&str> {
+        match group.parse() {
+            Ok(number) => self.get(&Group::Number(number)),
+            Err(_) => self.named(group),
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|capture| capture.name.as_deref() == Some(name));
+        found.map(|capture| &*capture.text)
     }
 }
 
@@ -90,6 +103,24 @@ impl HostCaptures {
     /// Returns the text of a group; `None` if the pattern does not have it.
     pub(crate) fn get(&self, group: &Group) -> Option<&str> {
         self.0.get(group)
+    }
+}
+
+/// Groups of the patterns that matched a request, for its line in the log.
+#[derive(Debug)]
+pub(crate) struct NotedCaptures {
+    pub(crate) path: Option<Captures>,
+    pub(crate) host: Option<HostCaptures>,
+}
+
+impl MatchedGroups for NotedCaptures {
+    fn group(&self, name: &str) -> Option<&str> {
+        let host = || self.host.as_ref().map(|HostCaptures(captures)| captures);
+        match name.split_once('.')? {
+            ("re", group) => self.path.as_ref()?.find(group),
+            ("host", group) => host()?.find(group),
+            _ => None,
+        }
     }
 }
 

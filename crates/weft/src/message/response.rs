@@ -79,13 +79,12 @@ const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 impl Response {
     /// Creates a response without a body.
     pub fn new(status: StatusCode) -> Response {
-        Response {
-            status,
-            headers: Fields::default(),
-            payload: Payload::empty(),
-            extensions: Extensions::new(),
-            is_generated_error: false,
-        }
+        Response::with_parts(status, Fields::default(), Payload::empty())
+    }
+
+    fn with_parts(status: StatusCode, headers: Fields, payload: Payload) -> Response {
+        let extensions = Extensions::new();
+        Response { status, headers, payload, extensions, is_generated_error: false }
     }
 
     /// Creates a 200 response with plain text.
@@ -111,7 +110,7 @@ impl Response {
 
     /// Creates a 200 response with these fields and this payload.
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
-        Response { headers, payload, ..Response::new(StatusCode::OK) }
+        Response::with_parts(StatusCode::OK, headers, payload)
     }
 
     /// Creates a 404 response with a line of text.

@@ -72,7 +72,7 @@ impl Middleware for CleanPath {
         mut request: Request,
         next: &impl Application,
     ) -> impl Future<Output = Response> {
-        match self.redirect(&mut request) {
+        match self.apply(&mut request) {
             Some(redirect) => Either::Left(ready(redirect)),
             None => Either::Right(next.call(request)),
         }
@@ -80,9 +80,17 @@ impl Middleware for CleanPath {
 }
 
 impl CleanPath {
-    /// The redirect to the normalized path; `None` if the path is already normalized, or has been
-    /// rewritten in `request`.
-    fn redirect(&self, request: &mut Request) -> Option<Response> {
+    /// Applies this to a request, for an application that does so itself. Returns the redirect to the
+    /// normalized path; `None` if the path is already normalized, or has been rewritten in `request`.
+    ///
+    /// ```
+    /// use weft::middleware::CleanPath;
+    ///
+    /// let mut request = weft::testing::request("GET //a/../b HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// assert!(CleanPath::new().rewrite().apply(&mut request).is_none());
+    /// assert_eq!(request.path(), "/b");
+    /// ```
+    pub fn apply(&self, request: &mut Request) -> Option<Response> {
         if self.rewrites {
             let path = clean(request.path(), self.trailing_slash)?;
             request.set_path_and_query(with_query(path, request.query()));

@@ -11,7 +11,7 @@ use weft_proto::http1::client::ResponseHead;
 use super::super::script::Script;
 use super::super::spool::BufferSpace;
 use super::GatewayError;
-use super::connection::{INPUT_BYTES, UpstreamConnection};
+use super::connection::INPUT_BYTES;
 use super::latency::UpstreamWait;
 use super::pool::Lease;
 use super::request::RequestOptions;
@@ -77,14 +77,13 @@ pub(super) fn run<'a>(
         head_reader: HeadReader::new(settings, lease.upstream()),
         response_timeout: settings.response_timeout,
         space,
-        is_reused: lease.is_reused,
         send_failure: None,
-        connection: &mut lease.connection,
+        lease,
         outbound,
     };
     async move {
         let head = poll_fn(|cx| exchange.poll(cx)).await;
-        exchange.connection.timer.stop();
+        exchange.lease.connection.timer.stop();
         let head = head?;
         let body = exchange.head_reader.into_body_reader(&head);
         Ok((head, body))
@@ -92,12 +91,11 @@ pub(super) fn run<'a>(
 }
 
 struct Exchange<'a> {
-    connection: &'a mut UpstreamConnection,
+    lease: &'a mut Lease,
     outbound: &'a mut OutboundRequest,
     head_reader: HeadReader,
     response_timeout: Duration,
     space: &'a BufferSpace,
-    is_reused: bool,
     /// Reason why sending has failed. The response may have arrived nevertheless (RFC 9112 §9.5).
     send_failure: Option<GatewayError>,
 }
@@ -121,7 +119,7 @@ impl Exchange<'_> {
             if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                 return Poll::Ready(Ok(head));
             }
-            self.connection.timer.stop();
+            self.lease.connection.timer.stop();
             match (head.status, &mut self.outbound.upload) {
                 (StatusCode::CONTINUE, Some(upload)) => upload.on_continue(),
                 _ => self.outbound.request.interim(response::interim(&head)),
@@ -130,8 +128,8 @@ impl Exchange<'_> {
         let upload = self.outbound.upload.as_ref();
         let waiting_for = upload.map_or(WaitingFor::Upstream, |upload| upload.waiting_for());
         // An upstream that takes a large body slowly is not silent.
-        if self.connection.take_progress() || waiting_for == WaitingFor::Client {
-            self.connection.timer.stop();
+        if self.lease.connection.take_progress() || waiting_for == WaitingFor::Client {
+            self.lease.connection.timer.stop();
             self.outbound.wait.reset();
         }
         if waiting_for == WaitingFor::Upstream {
@@ -140,6 +138,7 @@ impl Exchange<'_> {
         match waiting_for {
             WaitingFor::Client => Poll::Pending,
             WaitingFor::Upstream => self
+                .lease
                 .connection
                 .timer
                 .poll_elapsed(self.response_timeout, cx)
@@ -149,29 +148,28 @@ impl Exchange<'_> {
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
         match &mut self.outbound.upload {
-            Some(upload) => upload.poll(cx, self.connection),
-            None => self.connection.poll_send(cx).map_err(GatewayError::ConnectionLost),
+            Some(upload) => upload.poll(cx, &mut self.lease.connection),
+            None => self.lease.connection.poll_send(cx).map_err(GatewayError::ConnectionLost),
         }
     }
 
     /// Reads the next head, interim or final.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, GatewayError>> {
         loop {
-            if !self.connection.input.is_empty() {
+            if !self.lease.connection.input.is_empty() {
                 let method: &Method = self.outbound.request.method();
-                if let Some(head) = self.head_reader.read(&mut self.connection.input, method)? {
+                if let Some(head) =
+                    self.head_reader.read(&mut self.lease.connection.input, method)?
+                {
                     return Poll::Ready(Ok(head));
                 }
             }
             let max_bytes = if self.space.is_short() { SHORT_READ_BYTES } else { INPUT_BYTES };
-            let error = match self.connection.poll_fill(cx, MIN_READ_BYTES, max_bytes) {
+            let error = match self.lease.poll_fill(cx, MIN_READ_BYTES, max_bytes) {
                 Poll::Ready(Ok(1..)) => continue,
                 Poll::Ready(Ok(0)) => io::Error::from(io::ErrorKind::UnexpectedEof),
                 Poll::Ready(Err(error)) => error,
-                Poll::Pending => {
-                    self.connection.free_input();
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
             };
             return Poll::Ready(Err(self.classify_close(error)));
         }
@@ -179,13 +177,13 @@ impl Exchange<'_> {
 
     /// Determines the failure if the connection closes before the response.
     fn classify_close(&mut self, error: io::Error) -> GatewayError {
-        if !self.connection.input.is_empty() || self.head_reader.has_begun() {
+        if !self.lease.connection.input.is_empty() || self.head_reader.has_begun() {
             return GatewayError::invalid_response(
                 "the connection closed in the middle of the response head",
             );
         }
         match self.send_failure.take().unwrap_or(GatewayError::ConnectionLost(error)) {
-            GatewayError::ConnectionLost(error) if self.is_reused => {
+            GatewayError::ConnectionLost(error) if self.lease.is_reused => {
                 GatewayError::StaleConnection(error)
             }
             failure => failure,

@@ -1,6 +1,7 @@
 //! Rules for forwarding fields. Pure.
 
 use weft::Headers;
+use weft_proto::names::is_same_name;
 
 use super::super::client_certificate::{is_certificate_field, starts_with};
 use super::settings::ForwardedNames;
@@ -43,7 +44,7 @@ impl FieldNames {
 
     pub(super) fn contains(&self, name: &[u8]) -> bool {
         let may_match = name.len() < 32 && self.lengths >> name.len() & 1 == 1;
-        may_match && self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        may_match && self.names.iter().any(|known| is_same_name(known, name))
     }
 }
 
@@ -64,7 +65,7 @@ impl<'a> HopByHopFields<'a> {
     }
 
     pub(super) fn contains(&self, name: &[u8]) -> bool {
-        HOP_BY_HOP.contains(name) || self.0.iter().any(|listed| listed.eq_ignore_ascii_case(name))
+        HOP_BY_HOP.contains(name) || self.0.iter().any(|listed| is_same_name(listed, name))
     }
 }
 

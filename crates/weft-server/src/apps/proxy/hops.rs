@@ -12,6 +12,8 @@ const MAX_PASSES: usize = 8;
 
 /// Values of the `Via` field that this proxy adds (RFC 9110 §7.6.3), one per received version.
 pub(super) struct Via {
+    /// The received-by part of the values.
+    name: Box<[u8]>,
     http_10: HeaderValue,
     http_11: HeaderValue,
     http_2: HeaderValue,
@@ -24,7 +26,14 @@ impl Via {
         if name.is_empty() {
             return None;
         }
-        Some(Via { http_10: with("1.0")?, http_11: with("1.1")?, http_2: with("2")? })
+        let (http_10, http_11, http_2) = (with("1.0")?, with("1.1")?, with("2")?);
+        let name = received_by(http_11.as_bytes())?.into();
+        Some(Via { name, http_10, http_11, http_2 })
+    }
+
+    /// Returns true if a proxy of this name has added the member of a received `Via`.
+    fn is_own(&self, member: &[u8]) -> bool {
+        received_by(member).is_some_and(|name| name.eq_ignore_ascii_case(&self.name))
     }
 
     /// Returns the value to add for a message of the `received` version.
@@ -37,19 +46,19 @@ impl Via {
     }
 }
 
-/// Responds to a request that must not be forwarded: `TRACE`, one with `Max-Forwards: 0`, or one
-/// that loops, detected by the number of `Via` members with the name of this proxy.
+/// Responds to a request that must not be forwarded: `CONNECT`, `TRACE`, one with `Max-Forwards: 0`,
+/// or one that loops, detected by the number of `Via` members with the name of this proxy.
 pub(super) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Response> {
-    if *request.method() == Method::TRACE {
-        return Some(method_not_allowed());
+    match *request.method() {
+        // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
+        Method::CONNECT => return Some(StatusCode::NOT_IMPLEMENTED.into()),
+        Method::TRACE => return Some(method_not_allowed()),
+        _ => {}
     }
-    let own_name = via.and_then(|via| received_by(via.http_11.as_bytes()));
-    let is_own = |member: &&[u8]| {
-        received_by(member)
-            .zip(own_name)
-            .is_some_and(|(name, own_name)| name.eq_ignore_ascii_case(own_name))
-    };
-    if request.headers().list("via").filter(is_own).count() >= MAX_PASSES {
+    if let Some(via) = via
+        && request.headers().contains("via")
+        && request.headers().list("via").filter(|member| via.is_own(member)).count() >= MAX_PASSES
+    {
         return Some(StatusCode::LOOP_DETECTED.into());
     }
     // RFC 9110 §9.3.7: there are no communication options to report.

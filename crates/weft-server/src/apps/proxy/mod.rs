@@ -85,11 +85,11 @@ use self::latency::UpstreamWait;
 pub(crate) use self::member::{MAX_WEIGHT, UpstreamMember};
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
-use self::mirror::Mirror;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::mirror::MirrorSettings;
+use self::mirror::{Mirror, MirrorPermit};
 use self::pool::{Lease, Leased, Pool};
-use self::request::{Destination, RequestOptions};
+use self::request::{Destination, ForwardedRequest, RequestOptions};
 use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
@@ -294,24 +294,39 @@ impl Proxy {
     ) -> impl Future<Output = Response> {
         let mut outbound = OutboundRequest::new(request, script);
         async move {
-            if let Err(response) = proxy.prepare(&mut outbound).await {
+            if let Some(response) =
+                hops::respond_locally(&outbound.request, proxy.shared.via.as_ref())
+            {
+                return response;
+            }
+            // Most requests have no body.
+            if outbound.body_length == Some(0) {
+                proxy.copy_to_mirror(&outbound);
+            } else if let Err(response) = proxy.prepare_body(&mut outbound).await {
                 return response;
             }
             proxy.send(&mut outbound).await
         }
     }
 
+    /// Sends a copy of a request without a body to the mirror, if there is one.
+    fn copy_to_mirror(&self, outbound: &OutboundRequest) {
+        if let Some((mirror, permit)) = self.mirror_of(outbound) {
+            mirror.send(&outbound.request, Bytes::new(), permit);
+        }
+    }
+
+    /// Returns the mirror for a request, if it may get a copy now.
+    fn mirror_of(&self, outbound: &OutboundRequest) -> Option<(&Mirror, MirrorPermit)> {
+        let mirror = self.mirror.as_ref()?;
+        let may_copy = outbound.script.is_none() && outbound.options.upgrade.is_none();
+        may_copy.then(|| mirror.permit()).flatten().map(|permit| (mirror, permit))
+    }
+
     /// Receives the body of a request, unless it is streamed.
-    async fn prepare(&self, outbound: &mut OutboundRequest) -> Result<(), Response> {
+    async fn prepare_body(&self, outbound: &mut OutboundRequest) -> Result<(), Response> {
         let settings = &self.shared.settings;
         let request = &mut outbound.request;
-        if *request.method() == Method::CONNECT {
-            // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
-            return Err(StatusCode::NOT_IMPLEMENTED.into());
-        }
-        if let Some(response) = hops::respond_locally(request, self.shared.via.as_ref()) {
-            return Err(response);
-        }
         request.body().set_limit(settings.max_body_bytes);
         // A script gets the length before the body (RFC 3875 §4.1.2).
         let needs_length = outbound.script.is_some() && outbound.body_length.is_none();
@@ -322,15 +337,10 @@ impl Proxy {
             request.body().set_min_rate(0, Duration::MAX);
         }
         let is_buffered = settings.buffer_requests && !is_call;
-        let may_copy = outbound.script.is_none() && outbound.options.upgrade.is_none();
-        let mirror = self.mirror.as_ref().filter(|_| may_copy);
-        let mirror = mirror.and_then(|mirror| Some((mirror, mirror.permit()?)));
-        let copy = match outbound.body_length {
-            Some(0) => Some(Bytes::new()),
-            _ if is_buffered || needs_length => {
-                self.receive_body(outbound, needs_length, mirror.is_some()).await?
-            }
-            _ => None,
+        let mirror = self.mirror_of(outbound);
+        let copy = match is_buffered || needs_length {
+            true => self.receive_body(outbound, needs_length, mirror.is_some()).await?,
+            false => None,
         };
         match (mirror, copy) {
             (Some((mirror, permit)), Some(copy)) => mirror.send(&outbound.request, copy, permit),
@@ -538,7 +548,7 @@ impl Proxy {
             None => {
                 let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
                 let to = Destination { upstream, settings, via };
-                request::compose(out, request, options, *body_length, &to)
+                ForwardedRequest::new(request, to).compose(out, options, *body_length)
             }
         }
     }
@@ -546,9 +556,10 @@ impl Proxy {
     /// Returns the client that a connection and buffered bodies are counted for; `None` for one
     /// without a limit of its own.
     fn limited_client(&self, request: &Request) -> Option<Client> {
-        let address = request.peer().address()?.ip();
-        let is_trusted = self.shared.settings.trusted().iter().any(|net| net.contains(address));
-        (!is_trusted).then(|| Client::new(address))
+        let address = request.peer().address()?;
+        let mut trusted = self.shared.settings.trusted().iter();
+        let is_trusted = trusted.any(|network| network.contains(address.ip()));
+        (!is_trusted).then(|| Client::of_peer(&address))
     }
 
     /// Converts the upstream's response to the response for the client.

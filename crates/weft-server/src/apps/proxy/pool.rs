@@ -1,6 +1,8 @@
 //! Connections of one worker to one upstream: leased to requests, or idle.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -37,7 +39,7 @@ struct Idle {
     /// Used as a stack: the most recently used connection is taken first, so that surplus ones
     /// expire.
     connections: Vec<(Box<UpstreamConnection>, Instant)>,
-    /// Spare input buffers: an idle connection owns none.
+    /// Spare input buffers: a connection that is idle or waited for owns none.
     spare_buffers: Vec<BytesMut>,
     /// The task that closes expired connections is running.
     is_sweeper_running: bool,
@@ -171,7 +173,6 @@ impl Pool {
             let (mut connection, since) = idle.connections.pop()?;
             let limit = max_idle_time(&self.settings, &connection);
             if since.elapsed() < limit && connection.is_reusable() {
-                connection.input = idle.spare_buffers.pop().unwrap_or_default();
                 return Some(connection);
             }
         }
@@ -182,12 +183,7 @@ impl Pool {
         if idle.connections.len() >= self.settings.max_idle_connections {
             return;
         }
-        // Parts of the buffer may be shared with responses; its full capacity is available again
-        // when they are dropped.
-        let buffer = std::mem::take(&mut connection.input);
-        if idle.spare_buffers.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= INPUT_BYTES {
-            idle.spare_buffers.push(buffer);
-        }
+        idle.keep_buffer(std::mem::take(&mut connection.input));
         idle.connections.push((connection, Instant::now()));
         if !idle.is_sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -201,6 +197,16 @@ impl Pool {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Idle {
+    /// Keeps an input buffer without unparsed bytes for reuse. Parts of it may be shared with responses;
+    /// its full capacity is available again when they are dropped.
+    fn keep_buffer(&mut self, buffer: BytesMut) {
+        if self.spare_buffers.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= INPUT_BYTES {
+            self.spare_buffers.push(buffer);
+        }
     }
 }
 
@@ -246,6 +252,27 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
 impl Lease {
     pub(super) fn upstream(&self) -> &Upstream {
         &self.slot.pool.upstream
+    }
+
+    /// Reads once, as [`poll_fill`](UpstreamConnection::poll_fill) of the connection, into a buffer of
+    /// the pool.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        min_bytes: usize,
+        max_bytes: usize,
+    ) -> Poll<io::Result<usize>> {
+        let Lease { connection, slot, .. } = self;
+        if connection.input.capacity() == 0
+            && let Some(buffer) = slot.pool.idle().spare_buffers.pop()
+        {
+            connection.input = buffer;
+        }
+        let filled = connection.poll_fill(cx, min_bytes, max_bytes);
+        if filled.is_pending() && connection.input.is_empty() {
+            slot.pool.idle().keep_buffer(std::mem::take(&mut connection.input));
+        }
+        filled
     }
 
     /// Returns the connection for the next request after request and response are complete. It is

@@ -21,15 +21,14 @@ pub(super) struct RequestOptions {
 impl RequestOptions {
     pub(super) fn new(request: &Request, body_length: Option<u64>) -> RequestOptions {
         let headers = request.headers();
-        let has = |name, value: &[u8]| headers.list(name).any(|it| it.eq_ignore_ascii_case(value));
         // A request with a body is not upgraded: its unread body would precede the bytes of the
         // tunnel in the input.
         let may_upgrade = body_length == Some(0)
             && request.version() != Version::HTTP_10
-            && has("connection", b"upgrade");
+            && headers.lists("connection", b"upgrade");
         let expect_continue = body_length != Some(0)
             && request.version() != Version::HTTP_10
-            && has("expect", b"100-continue");
+            && headers.lists("expect", b"100-continue");
         RequestOptions {
             upgrade: may_upgrade.then(|| allowed_protocols(headers)).flatten(),
             expect_continue,
@@ -48,90 +47,99 @@ fn allowed_protocols(headers: &Headers) -> Option<Vec<u8>> {
     if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
 }
 
-/// Appends the head of the forwarded request. A body of unknown length is chunked.
-pub(super) fn compose(
-    out: &mut Vec<u8>,
-    request: &Request,
-    options: &RequestOptions,
-    body_length: Option<u64>,
-    to: &Destination<'_>,
-) -> Result<(), Error> {
-    let headers = request.headers();
-    out.extend_from_slice(request.method().as_str().as_bytes());
-    out.push(b' ');
-    push_target_of(out, request, to.upstream)?;
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    push_field(out, b"host", host(request, to).as_bytes());
-    push_request_fields(out, request, to);
-    match body_length {
-        None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        // RFC 9110 §8.6: no Content-Length is added to a request without content.
-        Some(0) if headers.get("content-length").is_none() => {}
-        Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
-    }
-    if options.expect_continue {
-        out.extend_from_slice(b"expect: 100-continue\r\n");
-    }
-    push_connection_fields(out, headers, options);
-    push_client_fields(out, request, to);
-    out.extend_from_slice(b"\r\n");
-    Ok(())
-}
-
-/// Appends the request target for an upstream.
-pub(super) fn push_target_of(
-    out: &mut Vec<u8>,
-    request: &Request,
-    upstream: &UpstreamUrl,
-) -> Result<(), Error> {
-    let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
-    let path = if is_route { upstream.path_of_route() } else { request.path() };
-    push_target(out, path, request.query(), &upstream.path)
-}
-
-/// Returns the host and port that the upstream gets.
-pub(super) fn host<'a>(request: &'a Request, to: &Destination<'a>) -> &'a str {
-    let host = match &to.settings.host {
-        Host::Client => request.authority().filter(|authority| !authority.is_empty()),
-        Host::Upstream => None,
-        Host::Fixed(host) => Some(&**host),
-    };
-    host.unwrap_or(&to.upstream.authority)
-}
-
-/// Appends the fields of the client that are forwarded.
-pub(super) fn push_request_fields(out: &mut Vec<u8>, request: &Request, to: &Destination<'_>) {
-    let settings = to.settings;
-    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
-    let hop_by_hop = HopByHopFields::new(request.headers());
-    let filter = RequestFieldFilter { hop_by_hop, names: settings.field_names, is_trusted };
-    push_fields(out, request, &filter);
-}
-
-/// Appends the fields that describe the client, and `Via`.
-pub(super) fn push_client_fields(out: &mut Vec<u8>, request: &Request, to: &Destination<'_>) {
-    let Destination { settings, via, .. } = *to;
-    let (headers, authority) = (request.headers(), request.authority());
-    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
-    // A trusted proxy has described its client, so that its own address is next in the list.
-    let sender = if is_trusted { request.connection_peer() } else { request.peer() };
-    let address = sender.address().map(|address| address.ip());
-    let scheme = request.scheme();
-    forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
-    if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
-        forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
-    }
-    if let Some(via) = via {
-        push_field(out, b"via", via.value(request.version()).as_bytes());
-    }
-}
-
 /// The destination of a forwarded request.
 #[derive(Clone, Copy)]
 pub(super) struct Destination<'a> {
     pub(super) upstream: &'a UpstreamUrl,
     pub(super) settings: &'a ProxySettings,
     pub(super) via: Option<&'a Via>,
+}
+
+/// A request, and the destination that it is forwarded to.
+pub(super) struct ForwardedRequest<'a> {
+    request: &'a Request,
+    to: Destination<'a>,
+    authority: Option<&'a [u8]>,
+    /// The other end of the connection is a trusted proxy, which describes its client.
+    is_trusted: bool,
+}
+
+impl<'a> ForwardedRequest<'a> {
+    pub(super) fn new(request: &'a Request, to: Destination<'a>) -> ForwardedRequest<'a> {
+        let is_trusted = is_from_trusted_proxy(request, to.settings.trusted());
+        ForwardedRequest { request, to, authority: request.authority_bytes(), is_trusted }
+    }
+
+    /// Appends the head of the forwarded request. A body of unknown length is chunked.
+    pub(super) fn compose(
+        &self,
+        out: &mut Vec<u8>,
+        options: &RequestOptions,
+        body_length: Option<u64>,
+    ) -> Result<(), Error> {
+        let headers = self.request.headers();
+        out.extend_from_slice(self.request.method().as_str().as_bytes());
+        out.push(b' ');
+        self.push_target(out)?;
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        push_field(out, b"host", self.host());
+        self.push_request_fields(out);
+        match body_length {
+            None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            // RFC 9110 §8.6: no Content-Length is added to a request without content.
+            Some(0) if !headers.contains("content-length") => {}
+            Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
+        }
+        if options.expect_continue {
+            out.extend_from_slice(b"expect: 100-continue\r\n");
+        }
+        push_connection_fields(out, headers, options);
+        self.push_client_fields(out);
+        out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Appends the request target.
+    pub(super) fn push_target(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let (request, upstream) = (self.request, self.to.upstream);
+        let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
+        let path = if is_route { upstream.path_of_route() } else { request.path() };
+        push_target(out, path, request.query(), &upstream.path)
+    }
+
+    /// Returns the host and port that the upstream gets.
+    pub(super) fn host(&self) -> &'a [u8] {
+        let host = match &self.to.settings.host {
+            Host::Client => self.authority.filter(|authority| !authority.is_empty()),
+            Host::Upstream => None,
+            Host::Fixed(host) => Some(host.as_bytes()),
+        };
+        host.unwrap_or(self.to.upstream.authority.as_bytes())
+    }
+
+    /// Appends the fields of the client that are forwarded.
+    pub(super) fn push_request_fields(&self, out: &mut Vec<u8>) {
+        let hop_by_hop = HopByHopFields::new(self.request.headers());
+        let (names, is_trusted) = (self.to.settings.field_names, self.is_trusted);
+        push_fields(out, self.request, &RequestFieldFilter { hop_by_hop, names, is_trusted });
+    }
+
+    /// Appends the fields that describe the client, and `Via`.
+    pub(super) fn push_client_fields(&self, out: &mut Vec<u8>) {
+        let ForwardedRequest { request, authority, is_trusted, .. } = *self;
+        let Destination { settings, via, .. } = self.to;
+        // A trusted proxy has described its client, so that its own address is next in the list.
+        let sender = if is_trusted { request.connection_peer() } else { request.peer() };
+        let address = sender.address();
+        let (scheme, headers) = (request.scheme(), request.headers());
+        forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
+        if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
+            forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
+        }
+        if let Some(via) = via {
+            push_field(out, b"via", via.value(request.version()).as_bytes());
+        }
+    }
 }
 
 /// Appends the end-to-end fields of the client's request.
@@ -159,7 +167,7 @@ fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter
 
 /// Returns true if the client accepts trailers.
 pub(super) fn accepts_trailers(headers: &Headers) -> bool {
-    headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"))
+    headers.lists("te", b"trailers")
 }
 
 /// Appends the fields for the connection to the upstream: an upgrade, and `TE: trailers` (RFC 9110
@@ -240,7 +248,8 @@ mod tests {
         let options = RequestOptions::new(&request, length);
         let (url, via, mut out) = (url.parse().unwrap(), Via::new("weft"), Vec::new());
         let to = Destination { upstream: &url, settings: &settings, via: via.as_ref() };
-        compose(&mut out, &request, &options, length, &to)
+        ForwardedRequest::new(&request, to)
+            .compose(&mut out, &options, length)
             .map_err(|error| error.reason().to_owned())?;
         let text = String::from_utf8(out).unwrap();
         let text = text.strip_suffix("\r\n\r\n").expect("the end of a head");

@@ -16,6 +16,13 @@ use weft::{
 use self::upstream::Attempt;
 use crate::base::trace_context::TraceContext;
 
+/// Returns true if the name is that of a group of a pattern: `re.GROUP` of the path, `host.GROUP` of the
+/// host.
+pub(crate) fn is_group(name: &str) -> bool {
+    let group = name.strip_prefix("re.").or_else(|| name.strip_prefix("host."));
+    group.is_some_and(|group| !group.is_empty())
+}
+
 /// Names of the values that notes have, besides those of the library.
 pub(crate) const NAMES: [&str; 11] = [
     "route",
@@ -45,8 +52,16 @@ pub(crate) struct NotedRoute {
     pub(crate) name: Box<str>,
     /// Fields of the response that are noted.
     pub(crate) response_fields: Box<[HeaderName]>,
+    /// Groups of patterns are noted.
+    pub(crate) has_groups: bool,
     /// The logs of the route. `None`: the log of all routes.
     pub(crate) logs: Option<Box<dyn AccessLogs>>,
+}
+
+/// Groups of the patterns that matched a request.
+pub(crate) trait MatchedGroups: fmt::Debug + Send {
+    /// Returns a group by its name in a log, such as `re.1`.
+    fn group(&self, name: &str) -> Option<&str>;
 }
 
 /// Access logs of a route.
@@ -72,6 +87,7 @@ struct NotedValues {
     /// Reason of the last retry.
     retry_reason: Option<&'static str>,
     trace: Option<TraceContext>,
+    groups: Option<Box<dyn MatchedGroups>>,
 }
 
 /// Extension of a request with notes.
@@ -80,8 +96,13 @@ struct Attached(Arc<RequestNotes>);
 
 impl RequestNotes {
     /// Attaches notes to a request and to its record.
-    pub(crate) fn attach(request: &mut Request, route: &Arc<NotedRoute>) {
-        let notes = Arc::new(RequestNotes { route: route.clone(), values: Mutex::default() });
+    pub(crate) fn attach(
+        request: &mut Request,
+        route: &Arc<NotedRoute>,
+        groups: Option<Box<dyn MatchedGroups>>,
+    ) {
+        let values = NotedValues { groups, ..NotedValues::default() };
+        let notes = Arc::new(RequestNotes { route: route.clone(), values: Mutex::new(values) });
         request.set_record_data(notes.clone());
         request.extensions_mut().insert(Attached(notes));
     }
@@ -91,7 +112,8 @@ impl RequestNotes {
         if let Some(notes) = RequestNotes::of(request) {
             return notes.clone();
         }
-        let route = NotedRoute { name: "".into(), response_fields: [].into(), logs: None };
+        let (name, response_fields) = ("".into(), [].into());
+        let route = NotedRoute { name, response_fields, has_groups: false, logs: None };
         let notes = RequestNotes { route: Arc::new(route), values: Mutex::default() };
         let notes = Arc::new(notes);
         request.extensions_mut().insert(Attached(notes.clone()));
@@ -213,6 +235,7 @@ impl LogValues for LineValues<'_> {
                 let id = format!("{:016x}", self.noted.trace.as_ref()?.span_id);
                 return Some(LogValue::Text(id.into_bytes().into()));
             }
+            _ if is_group(name) => self.noted.groups.as_ref()?.group(name)?,
             _ => {
                 let (attempt, name) =
                     (self.noted.attempt.as_ref()?, name.strip_prefix("upstream.")?);

@@ -5,9 +5,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use weft::{Error, ErrorKind, Request};
 
-use super::super::request::{
-    Destination, accepts_trailers, host, push_client_fields, push_request_fields, push_target_of,
-};
+use super::super::request::{Destination, ForwardedRequest, accepts_trailers};
 
 /// Composes the head of a request.
 pub(super) fn compose(
@@ -15,17 +13,18 @@ pub(super) fn compose(
     body_length: Option<u64>,
     to: &Destination<'_>,
 ) -> Result<http::Request<()>, Error> {
+    let forwarded = ForwardedRequest::new(request, *to);
     let mut target = Vec::new();
-    push_target_of(&mut target, request, to.upstream)?;
+    forwarded.push_target(&mut target)?;
     let scheme = if to.upstream.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
     let path = PathAndQuery::from_maybe_shared(Bytes::from(encode_target(target)));
-    let authority = Authority::try_from(host(request, to)).map_err(malformed)?;
+    let authority = Authority::try_from(forwarded.host()).map_err(malformed)?;
     let uri = Uri::builder().scheme(scheme).authority(authority);
     let uri = uri.path_and_query(path.map_err(malformed)?).build().map_err(malformed)?;
     // The lines of HTTP/1 are the form in which fields are selected and added.
     let mut lines = Vec::with_capacity(512);
-    push_request_fields(&mut lines, request, to);
-    push_client_fields(&mut lines, request, to);
+    forwarded.push_request_fields(&mut lines);
+    forwarded.push_client_fields(&mut lines);
     let mut fields = parse_lines(lines.into())?;
     match body_length {
         Some(0) if request.headers().get("content-length").is_none() => {}
