@@ -1,6 +1,7 @@
 //! Conversion of requests and responses to and from the types of the `http` crate.
 
 use std::any::Any;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderName, HeaderValue, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::clock::wall;
@@ -26,23 +27,28 @@ use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
 use weft_proto::http1::framing;
 
-/// Converts a request for a service.
+/// Converts a request for a service, whose type of bodies `into_body` creates.
 ///
 /// # Errors
 /// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields
 /// than its map can hold.
-pub(crate) fn to_http_request(
+#[inline]
+pub(crate) fn to_http_request<B>(
     maps: &HeaderMapCache,
     request: Request,
-) -> Result<http::Request<Body>> {
-    let (head, body, connection, extensions) = request.into_components();
-    let mut request = http::Request::new(body);
+    into_body: impl FnOnce(Body) -> B,
+) -> Result<http::Request<B>> {
+    let (head, body, connection, mut extensions) = request.into_components();
+    let uri = uri(&head, connection.is_secure())?;
+    let headers = maps.get(head.headers()).map_err(|_| too_many_fields())?;
+    extensions.insert(connection);
+    let mut request = http::Request::new(into_body(body));
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
-    *request.uri_mut() = uri(&head, connection.is_secure())?;
-    *request.headers_mut() = maps.get(head.headers()).map_err(|_| too_many_fields())?;
+    *request.uri_mut() = uri;
+    // An empty map has no memory to free, but the compiler does not know that it is empty.
+    mem::forget(mem::replace(request.headers_mut(), headers));
     *request.extensions_mut() = extensions;
-    request.extensions_mut().insert(connection);
     Ok(request)
 }
 
@@ -144,11 +150,13 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// Converts a response from a service to a request with this method.
-pub(super) fn from_http_response<B>(method: &Method, response: http::Response<B>) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+/// Converts a response from a service, to `HEAD` or to another method.
+#[inline]
+pub(super) fn from_http_response<B>(
+    is_head: bool,
+    response: http::Response<B>,
+    into_body: impl FnOnce(B) -> Body,
+) -> Response {
     let (mut parts, body) = response.into_parts();
     let upgrade = parts.extensions.remove::<UpgradeExtension>().and_then(|carried| carried.take());
     let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(parts.headers.len());
@@ -157,11 +165,11 @@ where
         let name = name.or_else(|| Some(fields.last()?.0.clone()));
         fields.extend(name.map(|name| (name, value)));
     }
-    let body = match from_http_body(body) {
+    let body = match into_body(body) {
         // Frameworks remove the body of a response to HEAD. An empty body would be sent with
         // `Content-Length: 0`, which would be the length of the response to GET (RFC 9110 §8.6).
         // Nor is it known that GET would have `Transfer-Encoding`.
-        body if *method == Method::HEAD && body.is_end_stream() => Body::removed(),
+        body if is_head && body.is_end_stream() => Body::removed(),
         body => body,
     };
     Response {
@@ -181,25 +189,33 @@ where
 /// Maximum size of a body whose first frame is polled at once, to detect a body of one frame.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Converts a body. A [`Body`] stays as it is. A small body that is available at once becomes its
-/// bytes, so that it is sent with its head in one write. Any other body becomes a stream.
-fn from_http_body<B>(body: B) -> Body
+/// Converts a body. A [`Body`] stays as it is.
+pub(super) fn from_http_body<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let body = match downcast(body) {
-        Ok(body) => return body,
-        Err(body) => body,
-    };
+    match downcast(body) {
+        Ok(body) => body,
+        Err(body) if body.is_end_stream() => Body::empty(),
+        Err(body) => from_unpin_body(Box::pin(body)),
+    }
+}
+
+/// Converts a body. A small body that is available at once becomes its bytes, so that it is sent
+/// with its head in one write. Any other body becomes a stream.
+pub(crate) fn from_unpin_body<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     if body.is_end_stream() {
         return Body::empty();
     }
     let Some(length) = body.size_hint().exact().filter(|length| *length <= SMALL_BYTES) else {
         return Body::from_http_body(body);
     };
-    let mut rest = Box::pin(body);
+    let mut rest = body;
     // No waker is registered here: the reader of the rest polls again and registers its own.
-    let first = match rest.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) {
+    let first = match Pin::new(&mut rest).poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => return Body::from_http_body(rest),
         Poll::Ready(None) => return Body::empty(),
         Poll::Ready(Some(first)) => first.map(Frame::into_data).map_err(into_body_error),
@@ -226,10 +242,13 @@ fn downcast<B: 'static>(body: B) -> std::result::Result<Body, B> {
 struct PeekedBody<B> {
     /// First frame, with the length of the whole body.
     first: Option<(Result<Frame<Bytes>>, u64)>,
-    rest: Pin<Box<B>>,
+    rest: B,
 }
 
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body for PeekedBody<B> {
+impl<B> http_body::Body for PeekedBody<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     type Data = Bytes;
     type Error = Error;
 
@@ -239,7 +258,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body fo
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
         match self.first.take() {
             Some((first, _)) => Poll::Ready(Some(first)),
-            None => self.rest.as_mut().poll_frame(cx).map_err(into_body_error),
+            None => Pin::new(&mut self.rest).poll_frame(cx).map_err(into_body_error),
         }
     }
 
@@ -273,7 +292,7 @@ mod tests {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         let response = to_http_response(request.head(), file());
         assert_eq!(response.headers()["content-range"], "bytes 2-4/10");
-        let back = from_http_response(&Method::GET, response);
+        let back = from_http_response(false, response, from_http_body);
         let Payload::File(part) = &back.payload else { panic!("{back:?}") };
         assert_eq!(part.read().unwrap(), "234");
         assert_eq!(back.status.as_u16(), 206);
@@ -284,11 +303,12 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\nY:\r\n\r\n";
         let original = request(text);
         let head = original.head().clone();
-        let converted = to_http_request(&HeaderMapCache::new(), original).unwrap();
+        let converted = to_http_request(&HeaderMapCache::new(), original, |body| body).unwrap();
         let back = from_http_request(converted, Some(head.clone())).unwrap();
         assert_eq!(back.headers().text().as_ptr(), head.headers().text().as_ptr());
 
-        let mut converted = to_http_request(&HeaderMapCache::new(), request(text)).unwrap();
+        let mut converted =
+            to_http_request(&HeaderMapCache::new(), request(text), |body| body).unwrap();
         converted.headers_mut().insert("y", HeaderValue::from_static("3"));
         let back = from_http_request(converted, Some(head)).unwrap();
         let fields: Vec<_> = back.headers().iter().collect();
