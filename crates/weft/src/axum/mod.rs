@@ -82,12 +82,12 @@ impl<M: MakeService> Application for App<M> {
                 let into_body = convert::from_unpin_body;
                 Either::Left(call_service(service, request, make_request, into_body))
             }
-            Some(runtime) => {
-                let service =
-                    move |request: &Request| on_runtime(service(request), runtime.clone());
+            Some(runtime) => Either::Right(async move {
+                let service = |request: &Request| on_runtime(service(request), runtime.clone());
                 let into_body = convert::from_unpin_body;
-                Either::Right(Box::pin(call_service(service, request, make_request, into_body)))
-            }
+                // Boxed, so that it adds nothing to the size of the other form.
+                Box::pin(call_service(service, request, make_request, into_body)).await
+            }),
         }
     }
 }

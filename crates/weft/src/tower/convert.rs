@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Uri, Version};
+use http::{Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::clock::wall;
@@ -25,7 +25,7 @@ use crate::random::random_boundary;
 use crate::tower::maps::HeaderMapCache;
 use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
-use weft_proto::http1::framing;
+use weft_proto::http1::framing::{self, content_length};
 
 /// Converts a request for a service, whose type of bodies `into_body` creates.
 ///
@@ -159,12 +159,6 @@ pub(super) fn from_http_response<B>(
 ) -> Response {
     let (mut parts, body) = response.into_parts();
     let upgrade = parts.extensions.remove::<UpgradeExtension>().and_then(|carried| carried.take());
-    let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(parts.headers.len());
-    for (name, value) in parts.headers {
-        // The iterator returns the name only for the first of several fields with the same name.
-        let name = name.or_else(|| Some(fields.last()?.0.clone()));
-        fields.extend(name.map(|name| (name, value)));
-    }
     let body = match into_body(body) {
         // Frameworks remove the body of a response to HEAD. An empty body would be sent with
         // `Content-Length: 0`, which would be the length of the response to GET (RFC 9110 §8.6).
@@ -172,9 +166,25 @@ pub(super) fn from_http_response<B>(
         body if is_head && body.is_end_stream() => Body::removed(),
         body => body,
     };
+    let length = body.length();
+    let mut fields = Fields::default();
+    let mut is_length = false;
+    for (name, value) in parts.headers {
+        // The iterator returns the name only for the first of several fields with the same name.
+        let name = match (name, fields.last()) {
+            (Some(name), _) => name,
+            (None, Some((name, _))) if !is_length => name.clone(),
+            _ => CONTENT_LENGTH,
+        };
+        // The engine writes the length itself. A wrong one stays, and is reported.
+        is_length = name == CONTENT_LENGTH;
+        if !is_length || length.is_none() || content_length(value.as_bytes()) != length {
+            fields.append(name, value);
+        }
+    }
     Response {
         status: parts.status,
-        headers: Fields::Owned(fields),
+        headers: fields,
         // A file that was passed through unchanged is sent as a file.
         payload: match (upgrade, body.into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
