@@ -289,6 +289,7 @@ mod tests {
     use super::*;
     use crate::disk::File;
     use crate::testing::request;
+    use http::{HeaderValue, Response as HttpResponse};
     use std::io::Write;
 
     fn file() -> Response {
@@ -306,6 +307,55 @@ mod tests {
         let Payload::File(part) = &back.payload else { panic!("{back:?}") };
         assert_eq!(part.read().unwrap(), "234");
         assert_eq!(back.status.as_u16(), 206);
+    }
+
+    #[test]
+    fn length_of_the_body_is_no_field_and_a_wrong_one_stays() {
+        let fields = |lines: &[(&str, &str)], is_head: bool| {
+            let builder = lines.iter().fold(HttpResponse::builder(), |b, (n, v)| b.header(*n, *v));
+            let body = Body::from(if is_head { "" } else { "hello" });
+            let response = from_http_response(is_head, builder.body(body).unwrap(), from_http_body);
+            let text = |(name, value): &(http::HeaderName, HeaderValue)| {
+                format!("{name}: {}", value.to_str().unwrap())
+            };
+            (response.headers.iter().map(text).collect::<Vec<_>>(), response)
+        };
+        let length = ("content-length", "5");
+        for (lines, expected) in [
+            (&[length][..], &[][..]),
+            (&[("content-type", "text/html"), length], &["content-type: text/html"]),
+            (&[("content-length", "6")], &["content-length: 6"]),
+            (&[length, ("content-length", "6")], &["content-length: 6"]),
+            (&[("a", "1"), length, ("a", "2")], &["a: 1", "a: 2"]),
+            (&[("content-length", "x"), ("a", "1")], &["content-length: x", "a: 1"]),
+        ] {
+            assert_eq!(fields(lines, false).0, expected, "{lines:?}");
+        }
+        let (fields, response) = fields(&[length], true);
+        assert_eq!(fields, ["content-length: 5"]);
+        assert_eq!(response.validated_length(true).unwrap(), Some(5));
+    }
+
+    #[test]
+    fn usual_content_types_need_no_list() {
+        let fields = |lines: &[(&str, &str)]| {
+            let builder = lines.iter().fold(HttpResponse::builder(), |b, (n, v)| b.header(*n, *v));
+            let response = builder.body(Body::empty()).unwrap();
+            from_http_response(false, response, from_http_body).headers
+        };
+        for value in ["text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"] {
+            let only = fields(&[("content-type", value)]);
+            assert!(matches!(only, Fields::Static(_)), "{only:?}");
+            let line = format!("content-type: {value}\r\n");
+            assert_eq!(only.sources().lines, line.as_bytes());
+            let two = fields(&[("content-type", value), ("a", "1")]);
+            let names: Vec<_> = two.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            assert_eq!(
+                names,
+                [("content-type", &only[0].1), ("a", &HeaderValue::from_static("1"))]
+            );
+        }
+        assert!(matches!(fields(&[("content-type", "text/css")]), Fields::Owned(_)));
     }
 
     #[test]

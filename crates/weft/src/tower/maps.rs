@@ -272,10 +272,47 @@ mod tests {
     }
 
     #[test]
+    fn section_matches_only_the_same_fields() {
+        let entry = |list: &[&str]| {
+            let headers = headers(list);
+            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+        };
+        let list = ["Host: a", "Accept: b", "accept: c"];
+        let cached = entry(&list).unwrap();
+        assert_eq!(
+            fields(&cached.map),
+            fields(&HeaderMapCache::new().get(&headers(&list)).unwrap())
+        );
+        for (list, expected) in [
+            (&list[..], true),
+            (&["Host: a", "Accept: b", "accept: d"], false),
+            (&["Host: a", "accept: b", "accept: c"], false),
+            (&["Host: a", "Accept: b"], false),
+            (&["Host: a", "Accept: b", "accept: c", "TE: d"], false),
+        ] {
+            assert_eq!(headers(list).has_section_of(&cached.headers), expected, "{list:?}");
+        }
+        // The section of a list without separators does not show where its fields end.
+        let built = |fields: &[(&str, &str)]| {
+            let mut builder = weft_proto::headers::HeadersBuilder::with_capacity(99).unwrap();
+            builder.part(b"/");
+            for (name, value) in fields {
+                builder.field(name.as_bytes(), value.as_bytes());
+            }
+            builder.into_headers()
+        };
+        let detached = built(&[("te", "a"), ("te", "b")]).detached();
+        assert!(built(&[("te", "a"), ("te", "b")]).has_section_of(&detached));
+        assert!(!built(&[("te", "at"), ("e", "b")]).has_section_of(&detached));
+        assert!(entry(&["Host: a", &format!("TE: {}", "a".repeat(MAX_SECTION_BYTES))]).is_none());
+    }
+
+    #[test]
     fn does_not_cache_secret_values() {
         let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
         maps.get(&headers).unwrap();
+        assert!(maps.sections.borrow().iter().all(|slot| slot.cached.is_none()));
         let slots = maps.slots.borrow();
         let cached: Vec<_> = slots
             .iter()
