@@ -327,6 +327,11 @@ mod tests {
             (&[("content-length", "6")], &["content-length: 6"]),
             (&[length, ("content-length", "6")], &["content-length: 6"]),
             (&[("a", "1"), length, ("a", "2")], &["a: 1", "a: 2"]),
+            (&[("a", "1"), length, ("content-length", "6")], &["a: 1", "content-length: 6"]),
+            (
+                &[("a", "1"), ("content-type", "application/json")],
+                &["a: 1", "content-type: application/json"],
+            ),
             (&[("content-length", "x"), ("a", "1")], &["content-length: x", "a: 1"]),
         ] {
             assert_eq!(fields(lines, false).0, expected, "{lines:?}");
