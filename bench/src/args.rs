@@ -17,6 +17,8 @@ usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
   --seconds N          duration of a measurement (3)
   --experiments        measure the experiments of docs/experiments.md instead of the comparison
   --adverse            measure loads other than kept connections with small responses
+  --instructions       print the instructions per request instead of a report: one connection, callgrind, by
+                       default the workloads memory and browser of axum and axum-weft
   --only NAME,...      measure only these workloads or experiments; see --list
   --peers NAME,...     measure only these servers, and Weft
   --server-cpus N,...  CPUs of the servers (default: the first half)
@@ -40,6 +42,7 @@ pub struct Options {
     pub workloads: Vec<&'static Workload>,
     pub install: bool,
     pub list: bool,
+    pub instructions: bool,
     /// The command line for the report, without the output folder, which may be private.
     pub command: String,
 }
@@ -59,6 +62,7 @@ fn from(words: Vec<String>) -> std::result::Result<Options, lexopt::Error> {
         workloads: workload::comparison().collect(),
         install: false,
         list: false,
+        instructions: false,
         command: command(words.iter().cloned()),
     };
     parse(&mut options, lexopt::Parser::from_args(words))?;
@@ -94,6 +98,11 @@ fn parse(
             Long("adverse") => {
                 options.workloads = adverse::WORKLOADS.iter().collect();
                 folder = "report/adverse";
+            }
+            Long("instructions") => {
+                options.instructions = true;
+                options.workloads = named("memory,browser")?;
+                options.peers = list("axum,axum-weft");
             }
             Long("only") => {
                 options.workloads = named(&arguments.value()?.string()?)?;

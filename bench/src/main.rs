@@ -9,6 +9,7 @@ mod build; // building the peers, checking for missing packages
 mod chart; // SVG
 mod experiments; // the peers and workloads of the experiments
 mod csv; // all samples in machine-readable form
+mod instructions; // instructions per request
 mod load; // load generators
 mod machine; // CPUs, kernel, versions
 mod measure; // rounds over all peers
@@ -48,6 +49,9 @@ fn run(options: args::Options) -> Result<()> {
     let machine = machine::Machine::new(&options)?;
     machine.pin_to_load_cpus()?;
     let site = site::Site::new(&options.workloads)?;
+    if options.instructions {
+        return instructions::print(&options, &machine, &site, &peers);
+    }
     let tables = measure::all(&options, &machine, &site, &peers);
     csv::write(&options.out, &tables)?;
     chart::write(&options.out, &tables)?;

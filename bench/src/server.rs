@@ -52,6 +52,18 @@ impl<'a> Launcher<'a> {
         cpus: &[usize],
         upstream: u16,
     ) -> Result<Server> {
+        self.start_under(&[], peer, workers, cpus, upstream)
+    }
+
+    /// The same, under the control of another program.
+    pub fn start_under(
+        &self,
+        wrapper: &[String],
+        peer: &Peer,
+        workers: usize,
+        cpus: &[usize],
+        upstream: u16,
+    ) -> Result<Server> {
         let template = match peer.config {
             Some(name) => self.programs.config(name)?,
             None => String::new(),
@@ -72,7 +84,8 @@ impl<'a> Launcher<'a> {
         fs::write(&config, fill(&template))
             .map_err(|error| format!("{}: {error}", config.display()))?;
         let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-        let child = self.spawn(&cpus, peer.command.iter().map(|argument| fill(argument)))?;
+        let command = peer.command.iter().map(|argument| fill(argument));
+        let child = self.spawn(&cpus, wrapper.iter().cloned().chain(command))?;
         let command = peer.command.join(" ").replace("@workers@", &workers.to_string());
         let command = format!("taskset -c {cpus} {command}");
         let mut server = Server { child, port, tls_port, h2c_port, command };
@@ -115,7 +128,8 @@ impl<'a> Launcher<'a> {
         taskset.stderr(stderr).spawn().map_err(|error| format!("taskset: {error}"))
     }
 
-    fn stderr(&self) -> PathBuf {
+    /// The output on stderr of the last server.
+    pub fn stderr(&self) -> PathBuf {
         self.site.run.join("stderr")
     }
 

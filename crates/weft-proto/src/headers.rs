@@ -246,6 +246,49 @@ impl Headers {
         Headers { text: self.text.clone(), fields, name_lengths: self.name_lengths }
     }
 
+    /// Returns the bytes from the name of the first field to the value of the last one. Between the
+    /// fields of a received message are the colons and line ends; a [`HeadersBuilder`] writes none.
+    pub fn section(&self) -> &[u8] {
+        match (self.fields.first(), self.fields.last()) {
+            (Some(first), Some(last)) => first.name.to(last.value).of(&self.text),
+            _ => b"",
+        }
+    }
+
+    /// Returns true if both lists have the same [`section`](Headers::section), with the same fields at
+    /// the same positions. Faster than a comparison of all fields.
+    ///
+    /// ```
+    /// use weft_proto::Headers;
+    ///
+    /// let headers = Headers::parse("Host: a\r\nTE: b\r\n\r\n")?;
+    /// assert!(headers.has_section_of(&headers.detached()));
+    /// assert!(!headers.has_section_of(&Headers::parse("Host: a\r\nTE: c\r\n\r\n")?));
+    /// # Ok::<(), weft_proto::Error>(())
+    /// ```
+    pub fn has_section_of(&self, other: &Headers) -> bool {
+        let start =
+            |headers: &Headers| headers.fields.first().map_or(0, |first| first.name.start());
+        let (start, other_start) = (start(self), start(other));
+        self.fields.len() == other.fields.len()
+            && self.section() == other.section()
+            && self.fields.iter().zip(&other.fields).all(|(field, other)| {
+                field.name.is_shifted(start, other.name, other_start)
+                    && field.value.is_shifted(start, other.value, other_start)
+            })
+    }
+
+    /// Copies the [`section`](Headers::section), so that the list does not keep the message in memory.
+    pub fn detached(&self) -> Headers {
+        let start = self.fields.first().map_or(0, |first| first.name.start());
+        let back = |span: Span| Span::new(span.start() - start, span.start() - start + span.len());
+        let fields = self
+            .fields
+            .iter()
+            .map(|field| Field { name: back(field.name), value: back(field.value) });
+        Headers { text: Bytes::copy_from_slice(self.section()), fields: fields.collect() }
+    }
+
     /// Removes all fields with this name, and copies none of the others.
     ///
     /// ```

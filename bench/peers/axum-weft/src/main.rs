@@ -14,5 +14,5 @@ fn main() -> weft::Result<()> {
     let (address, workers) = peer::arguments();
     let router =
         Router::new().route("/memory", get(async || Html(peer::PAGE))).route("/slow", get(slow));
-    Server::new(weft::tower::app(router)).workers(workers).listen(address)?.run()
+    Server::new(weft::axum::app(router)).workers(workers).listen(address)?.run()
 }

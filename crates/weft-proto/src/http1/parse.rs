@@ -82,6 +82,21 @@ impl Span {
         &head[self.start as usize..self.end as usize]
     }
 
+    /// Returns the position of the first byte.
+    pub(crate) fn start(self) -> usize {
+        self.start.into()
+    }
+
+    /// Returns the range from the start of this span to the end of `last`.
+    pub(crate) fn to(self, last: Span) -> Span {
+        Span { start: self.start, end: last.end.max(self.start) }
+    }
+
+    /// Returns true if both ranges are equal relative to these positions.
+    pub(crate) fn is_shifted(self, base: usize, other: Span, other_base: usize) -> bool {
+        self.len() == other.len() && self.start() + other_base == other.start() + base
+    }
+
     /// Returns the bytes of `head` from the start of this span to the end of `head`.
     pub(super) fn with_rest(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..]

@@ -1,13 +1,13 @@
 //! Routers, and the values that `into_make_service` returns.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
 
 use ::axum::Router;
 use ::axum::extract::Request;
 use ::axum::extract::connect_info::{Connected, IntoMakeServiceWithConnectInfo};
 use ::axum::response::Response;
 use ::axum::routing::{IntoMakeService, MethodRouter};
+use futures_util::FutureExt;
 use tower_service::Service;
 
 use crate::axum::incoming::IncomingStream;
@@ -35,7 +35,7 @@ pub trait MakeService: Clone + Send + 'static {
     }
 
     /// Creates a service for a connection. It is called at each request.
-    fn make(&self, stream: IncomingStream<'_>) -> impl Future<Output = Self::Service>;
+    fn make(&self, stream: IncomingStream<'_>) -> Self::Service;
 }
 
 impl MakeService for Router {
@@ -45,7 +45,7 @@ impl MakeService for Router {
         self.with_state(())
     }
 
-    async fn make(&self, _: IncomingStream<'_>) -> Router {
+    fn make(&self, _: IncomingStream<'_>) -> Router {
         self.clone()
     }
 }
@@ -57,7 +57,7 @@ impl MakeService for MethodRouter {
         self.with_state(())
     }
 
-    async fn make(&self, _: IncomingStream<'_>) -> MethodRouter {
+    fn make(&self, _: IncomingStream<'_>) -> MethodRouter {
         self.clone()
     }
 }
@@ -69,8 +69,8 @@ where
 {
     type Service = S;
 
-    async fn make(&self, stream: IncomingStream<'_>) -> S {
-        call(self.clone(), stream).await
+    fn make(&self, stream: IncomingStream<'_>) -> S {
+        call(self.clone(), stream)
     }
 }
 
@@ -82,16 +82,19 @@ where
 {
     type Service = ::axum::middleware::AddExtension<S, ::axum::extract::ConnectInfo<C>>;
 
-    async fn make(&self, stream: IncomingStream<'_>) -> Self::Service {
-        call(self.clone(), stream).await
+    fn make(&self, stream: IncomingStream<'_>) -> Self::Service {
+        call(self.clone(), stream)
     }
 }
 
-async fn call<M, T>(mut make_service: M, target: T) -> M::Response
+/// Calls one of axum's make services, which are always ready and return a service at once: they have
+/// the form of a service only for the sake of tower.
+fn call<M, T>(mut make_service: M, target: T) -> M::Response
 where
     M: Service<T, Error = Infallible>,
 {
-    let Ok(()) = poll_fn(|cx| make_service.poll_ready(cx)).await;
-    let Ok(service) = make_service.call(target).await;
-    service
+    match make_service.call(target).now_or_never() {
+        Some(Ok(service)) => service,
+        None => unreachable!("the make services of axum do not wait"),
+    }
 }

@@ -16,12 +16,11 @@ mod listeners; // sockets and addresses to listen on
 mod make_service; // routers, and what `into_make_service` returns
 mod serve; // the replacement for `axum::serve`
 
-use std::convert::Infallible;
 use std::fmt;
-use std::task::{Context, Poll};
+use std::future::Future;
 
+use futures_util::future::Either;
 use tokio::runtime::Handle;
-use tower_service::Service;
 
 pub use self::incoming::IncomingStream;
 pub use self::listeners::IntoListeners;
@@ -74,15 +73,21 @@ impl<M> App<M> {
 }
 
 impl<M: MakeService> Application for App<M> {
-    async fn call(&self, request: Request) -> Response {
-        let service = self.make_service.make(IncomingStream::new(request.connection())).await;
-        let make_request = || convert::to_http_request(&self.maps, request);
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        let service =
+            |request: &Request| self.make_service.make(IncomingStream::new(request.connection()));
+        let make_request = |request| convert::to_http_request(&self.maps, request, into_axum_body);
         match &self.runtime {
-            None => call_service(WithWeftBody(service), make_request).await,
-            Some(runtime) => {
-                let service = on_runtime(WithWeftBody(service), runtime.clone());
-                call_service(service, make_request).await
+            None => {
+                let into_body = convert::from_unpin_body;
+                Either::Left(call_service(service, request, make_request, into_body))
             }
+            Some(runtime) => Either::Right(async move {
+                let service = |request: &Request| on_runtime(service(request), runtime.clone());
+                let into_body = convert::from_unpin_body;
+                // Boxed, so that it adds nothing to the size of the other form.
+                Box::pin(call_service(service, request, make_request, into_body)).await
+            }),
         }
     }
 }
@@ -93,23 +98,10 @@ impl<M> fmt::Debug for App<M> {
     }
 }
 
-/// A service of axum that receives the bodies of Weft.
-#[derive(Clone)]
-struct WithWeftBody<S>(S);
-
-impl<S> Service<http::Request<Body>> for WithWeftBody<S>
-where
-    S: Service<::axum::extract::Request, Error = Infallible>,
-{
-    type Response = S::Response;
-    type Error = Infallible;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> S::Future {
-        self.0.call(request.map(::axum::body::Body::new))
+/// Converts the body of a request. An empty body needs no memory.
+fn into_axum_body(body: Body) -> ::axum::body::Body {
+    match body.is_empty() {
+        true => ::axum::body::Body::empty(),
+        false => ::axum::body::Body::new(body),
     }
 }

@@ -154,6 +154,12 @@ impl Body {
         Body(Kind::Inbound(Box::new(source)))
     }
 
+    /// Returns `true` if the body is known to be empty.
+    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum's bodies are boxed"))]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.0, Kind::Empty)
+    }
+
     /// Returns the bytes, if the body is in memory. Otherwise returns the body unchanged.
     pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
         match self.0 {

@@ -43,6 +43,12 @@ pub(crate) static HTML: StaticFields = StaticFields {
     line: b"content-type: text/html; charset=utf-8\r\n",
 };
 
+#[cfg(feature = "tower")]
+static JSON: StaticFields = StaticFields {
+    list: [(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+    line: b"content-type: application/json\r\n",
+};
+
 /// Fields that are serialized once and shared by several responses.
 #[derive(Debug)]
 pub(crate) struct PreserializedFields {
@@ -158,6 +164,21 @@ impl Fields {
                 forwarded.added.push(field);
             }
             _ => self.to_mut().push(field),
+        }
+    }
+
+    /// Adds a field of a framework. The only field of most of its responses is one of the static
+    /// fields, which need no list.
+    #[cfg(feature = "tower")]
+    pub(crate) fn append(&mut self, name: HeaderName, value: HeaderValue) {
+        if let Fields::Owned(list) = self
+            && list.is_empty()
+            && name == CONTENT_TYPE
+            && let Some(common) = [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == value)
+        {
+            *self = Fields::Static(common);
+        } else {
+            self.to_mut().push((name, value));
         }
     }
 

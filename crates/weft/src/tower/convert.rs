@@ -1,6 +1,7 @@
 //! Conversion of requests and responses to and from the types of the `http` crate.
 
 use std::any::Any;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Method, Uri, Version};
+use http::{Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::clock::wall;
@@ -24,25 +25,30 @@ use crate::random::random_boundary;
 use crate::tower::maps::HeaderMapCache;
 use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
-use weft_proto::http1::framing;
+use weft_proto::http1::framing::{self, content_length};
 
-/// Converts a request for a service.
+/// Converts a request for a service, whose type of bodies `into_body` creates.
 ///
 /// # Errors
 /// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields
 /// than its map can hold.
-pub(crate) fn to_http_request(
+#[inline]
+pub(crate) fn to_http_request<B>(
     maps: &HeaderMapCache,
     request: Request,
-) -> Result<http::Request<Body>> {
-    let (head, body, connection, extensions) = request.into_components();
-    let mut request = http::Request::new(body);
+    into_body: impl FnOnce(Body) -> B,
+) -> Result<http::Request<B>> {
+    let (head, body, connection, mut extensions) = request.into_components();
+    let uri = uri(&head, connection.is_secure())?;
+    let headers = maps.get(head.headers()).map_err(|_| too_many_fields())?;
+    extensions.insert(connection);
+    let mut request = http::Request::new(into_body(body));
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
-    *request.uri_mut() = uri(&head, connection.is_secure())?;
-    *request.headers_mut() = maps.get(head.headers()).map_err(|_| too_many_fields())?;
+    *request.uri_mut() = uri;
+    // An empty map has no memory to free, but the compiler does not know that it is empty.
+    mem::forget(mem::replace(request.headers_mut(), headers));
     *request.extensions_mut() = extensions;
-    request.extensions_mut().insert(connection);
     Ok(request)
 }
 
@@ -144,29 +150,41 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// Converts a response from a service to a request with this method.
-pub(super) fn from_http_response<B>(method: &Method, response: http::Response<B>) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+/// Converts a response from a service, to `HEAD` or to another method.
+#[inline]
+pub(super) fn from_http_response<B>(
+    is_head: bool,
+    response: http::Response<B>,
+    into_body: impl FnOnce(B) -> Body,
+) -> Response {
     let (mut parts, body) = response.into_parts();
     let upgrade = parts.extensions.remove::<UpgradeExtension>().and_then(|carried| carried.take());
-    let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(parts.headers.len());
-    for (name, value) in parts.headers {
-        // The iterator returns the name only for the first of several fields with the same name.
-        let name = name.or_else(|| Some(fields.last()?.0.clone()));
-        fields.extend(name.map(|name| (name, value)));
-    }
-    let body = match from_http_body(body) {
+    let body = match into_body(body) {
         // Frameworks remove the body of a response to HEAD. An empty body would be sent with
         // `Content-Length: 0`, which would be the length of the response to GET (RFC 9110 §8.6).
         // Nor is it known that GET would have `Transfer-Encoding`.
-        body if *method == Method::HEAD && body.is_end_stream() => Body::removed(),
+        body if is_head && body.is_end_stream() => Body::removed(),
         body => body,
     };
+    let length = body.length();
+    let mut fields = Fields::default();
+    let mut is_length = false;
+    for (name, value) in parts.headers {
+        // The iterator returns the name only for the first of several fields with the same name.
+        let name = match (name, fields.last()) {
+            (Some(name), _) => name,
+            (None, Some((name, _))) if !is_length => name.clone(),
+            _ => CONTENT_LENGTH,
+        };
+        // The engine writes the length itself. A wrong one stays, and is reported.
+        is_length = name == CONTENT_LENGTH;
+        if !is_length || length.is_none() || content_length(value.as_bytes()) != length {
+            fields.append(name, value);
+        }
+    }
     Response {
         status: parts.status,
-        headers: Fields::Owned(fields),
+        headers: fields,
         // A file that was passed through unchanged is sent as a file.
         payload: match (upgrade, body.into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
@@ -181,25 +199,33 @@ where
 /// Maximum size of a body whose first frame is polled at once, to detect a body of one frame.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Converts a body. A [`Body`] stays as it is. A small body that is available at once becomes its
-/// bytes, so that it is sent with its head in one write. Any other body becomes a stream.
-fn from_http_body<B>(body: B) -> Body
+/// Converts a body. A [`Body`] stays as it is.
+pub(super) fn from_http_body<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let body = match downcast(body) {
-        Ok(body) => return body,
-        Err(body) => body,
-    };
+    match downcast(body) {
+        Ok(body) => body,
+        Err(body) if body.is_end_stream() => Body::empty(),
+        Err(body) => from_unpin_body(Box::pin(body)),
+    }
+}
+
+/// Converts a body. A small body that is available at once becomes its bytes, so that it is sent
+/// with its head in one write. Any other body becomes a stream.
+pub(crate) fn from_unpin_body<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     if body.is_end_stream() {
         return Body::empty();
     }
     let Some(length) = body.size_hint().exact().filter(|length| *length <= SMALL_BYTES) else {
         return Body::from_http_body(body);
     };
-    let mut rest = Box::pin(body);
+    let mut rest = body;
     // No waker is registered here: the reader of the rest polls again and registers its own.
-    let first = match rest.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) {
+    let first = match Pin::new(&mut rest).poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => return Body::from_http_body(rest),
         Poll::Ready(None) => return Body::empty(),
         Poll::Ready(Some(first)) => first.map(Frame::into_data).map_err(into_body_error),
@@ -226,10 +252,13 @@ fn downcast<B: 'static>(body: B) -> std::result::Result<Body, B> {
 struct PeekedBody<B> {
     /// First frame, with the length of the whole body.
     first: Option<(Result<Frame<Bytes>>, u64)>,
-    rest: Pin<Box<B>>,
+    rest: B,
 }
 
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body for PeekedBody<B> {
+impl<B> http_body::Body for PeekedBody<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     type Data = Bytes;
     type Error = Error;
 
@@ -239,7 +268,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body fo
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
         match self.first.take() {
             Some((first, _)) => Poll::Ready(Some(first)),
-            None => self.rest.as_mut().poll_frame(cx).map_err(into_body_error),
+            None => Pin::new(&mut self.rest).poll_frame(cx).map_err(into_body_error),
         }
     }
 
@@ -260,6 +289,7 @@ mod tests {
     use super::*;
     use crate::disk::File;
     use crate::testing::request;
+    use http::{HeaderValue, Response as HttpResponse};
     use std::io::Write;
 
     fn file() -> Response {
@@ -273,10 +303,64 @@ mod tests {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         let response = to_http_response(request.head(), file());
         assert_eq!(response.headers()["content-range"], "bytes 2-4/10");
-        let back = from_http_response(&Method::GET, response);
+        let back = from_http_response(false, response, from_http_body);
         let Payload::File(part) = &back.payload else { panic!("{back:?}") };
         assert_eq!(part.read().unwrap(), "234");
         assert_eq!(back.status.as_u16(), 206);
+    }
+
+    #[test]
+    fn length_of_the_body_is_no_field_and_a_wrong_one_stays() {
+        let fields = |lines: &[(&str, &str)], is_head: bool| {
+            let builder = lines.iter().fold(HttpResponse::builder(), |b, (n, v)| b.header(*n, *v));
+            let body = Body::from(if is_head { "" } else { "hello" });
+            let response = from_http_response(is_head, builder.body(body).unwrap(), from_http_body);
+            let text = |(name, value): &(http::HeaderName, HeaderValue)| {
+                format!("{name}: {}", value.to_str().unwrap())
+            };
+            (response.headers.iter().map(text).collect::<Vec<_>>(), response)
+        };
+        let length = ("content-length", "5");
+        for (lines, expected) in [
+            (&[length][..], &[][..]),
+            (&[("content-type", "text/html"), length], &["content-type: text/html"]),
+            (&[("content-length", "6")], &["content-length: 6"]),
+            (&[length, ("content-length", "6")], &["content-length: 6"]),
+            (&[("a", "1"), length, ("a", "2")], &["a: 1", "a: 2"]),
+            (&[("a", "1"), length, ("content-length", "6")], &["a: 1", "content-length: 6"]),
+            (
+                &[("a", "1"), ("content-type", "application/json")],
+                &["a: 1", "content-type: application/json"],
+            ),
+            (&[("content-length", "x"), ("a", "1")], &["content-length: x", "a: 1"]),
+        ] {
+            assert_eq!(fields(lines, false).0, expected, "{lines:?}");
+        }
+        let (fields, response) = fields(&[length], true);
+        assert_eq!(fields, ["content-length: 5"]);
+        assert_eq!(response.validated_length(true).unwrap(), Some(5));
+    }
+
+    #[test]
+    fn usual_content_types_need_no_list() {
+        let fields = |lines: &[(&str, &str)]| {
+            let builder = lines.iter().fold(HttpResponse::builder(), |b, (n, v)| b.header(*n, *v));
+            let response = builder.body(Body::empty()).unwrap();
+            from_http_response(false, response, from_http_body).headers
+        };
+        for value in ["text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"] {
+            let only = fields(&[("content-type", value)]);
+            assert!(matches!(only, Fields::Static(_)), "{only:?}");
+            let line = format!("content-type: {value}\r\n");
+            assert_eq!(only.sources().lines, line.as_bytes());
+            let two = fields(&[("content-type", value), ("a", "1")]);
+            let names: Vec<_> = two.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            assert_eq!(
+                names,
+                [("content-type", &only[0].1), ("a", &HeaderValue::from_static("1"))]
+            );
+        }
+        assert!(matches!(fields(&[("content-type", "text/css")]), Fields::Owned(_)));
     }
 
     #[test]
@@ -284,11 +368,12 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\nY:\r\n\r\n";
         let original = request(text);
         let head = original.head().clone();
-        let converted = to_http_request(&HeaderMapCache::new(), original).unwrap();
+        let converted = to_http_request(&HeaderMapCache::new(), original, |body| body).unwrap();
         let back = from_http_request(converted, Some(head.clone())).unwrap();
         assert_eq!(back.headers().text().as_ptr(), head.headers().text().as_ptr());
 
-        let mut converted = to_http_request(&HeaderMapCache::new(), request(text)).unwrap();
+        let mut converted =
+            to_http_request(&HeaderMapCache::new(), request(text), |body| body).unwrap();
         converted.headers_mut().insert("y", HeaderValue::from_static("3"));
         let back = from_http_request(converted, Some(head)).unwrap();
         let fields: Vec<_> = back.headers().iter().collect();

@@ -23,7 +23,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use crate::message::body::Body;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
 use crate::message::upgrade::{Upgrade, Upgraded};
 
@@ -33,8 +33,14 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupg
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 8 << 10;
 
+/// Returns `true` if a request asks for an upgrade or a tunnel.
+pub(super) fn is_requested(head: &RequestHead) -> bool {
+    head.headers().get_bytes(UPGRADE.as_str()).is_some() || *head.method() == Method::CONNECT
+}
+
 /// An upgrade that was offered to a service. Dropping it makes its `OnUpgrade` fail.
 pub(super) struct PendingUpgrade {
+    is_connect: bool,
     server: Pin<Box<dyn Future<Output = ()> + Send>>,
     handshake: Arc<Handshake>,
     /// Notified by the end of the stream.
@@ -42,25 +48,23 @@ pub(super) struct PendingUpgrade {
 }
 
 impl PendingUpgrade {
-    /// Adds an `OnUpgrade` to the extensions of a request that asks for an upgrade or a tunnel.
+    /// Adds an `OnUpgrade` to the extensions of a request that [asks](is_requested) for an upgrade or a
+    /// tunnel.
     ///
     /// Over HTTP/2, the engine converts an extended `CONNECT` to the upgrade of a `GET` request. Only
     /// then a request has the field `Upgrade` there, and it gets the version 1.1: most frameworks
     /// know no other form.
-    pub(super) fn offer(request: &mut http::Request<Body>) -> Option<PendingUpgrade> {
-        let is_upgrade = request.headers().contains_key(UPGRADE);
-        if !is_upgrade && *request.method() != Method::CONNECT {
-            return None;
-        }
-        if is_upgrade && request.version() == Version::HTTP_2 {
+    pub(super) fn offer<B>(request: &mut http::Request<B>) -> Option<PendingUpgrade> {
+        let is_connect = *request.method() == Method::CONNECT;
+        if !is_connect && request.version() == Version::HTTP_2 {
             *request.version_mut() = Version::HTTP_11;
         }
-        let (pending, on_upgrade) = PendingUpgrade::new()?;
+        let (pending, on_upgrade) = PendingUpgrade::new(is_connect)?;
         request.extensions_mut().insert(on_upgrade);
         Some(pending)
     }
 
-    fn new() -> Option<(PendingUpgrade, OnUpgrade)> {
+    fn new(is_connect: bool) -> Option<(PendingUpgrade, OnUpgrade)> {
         let handshake = Arc::new(Handshake::default());
         let (closed, stream_closed) = oneshot::channel();
         let stream =
@@ -71,7 +75,7 @@ impl PendingUpgrade {
         };
         let server = http1::Builder::new().serve_connection(stream, service).with_upgrades();
         let server = Box::pin(async move { drop(server.await) });
-        let mut pending = PendingUpgrade { server, handshake, stream_closed };
+        let mut pending = PendingUpgrade { is_connect, server, handshake, stream_closed };
         // The stream has the whole request, so that the first poll calls the service.
         let _ = pending.poll_server();
         let HandshakeState::Requested(on_upgrade) = pending.handshake.take() else { return None };
@@ -79,10 +83,10 @@ impl PendingUpgrade {
     }
 
     /// Makes `response` an upgrade, if it accepts it: by 101, or by success in response to `CONNECT`.
-    pub(super) fn accept(self, method: &Method, response: Response) -> Response {
+    pub(super) fn accept(self, response: Response) -> Response {
         let is_accepted = match response.status {
             StatusCode::SWITCHING_PROTOCOLS => true,
-            status => *method == Method::CONNECT && status.is_success(),
+            status => self.is_connect && status.is_success(),
         };
         // A handler of Weft in the service may have accepted the upgrade in its own way.
         if !is_accepted || matches!(response.payload, Payload::Upgrade(_)) {

@@ -2,7 +2,9 @@
 //!
 //! Clients send the same few lists of field names repeatedly. Building a `HeaderMap` hashes each
 //! name; cloning a cached map with the same names and replacing the values does not. Most values
-//! repeat as well; they are cloned with the map, without being validated again.
+//! repeat as well; they are cloned with the map, without being validated again. If all of them
+//! repeat, as in most requests without cookies, one comparison of the bytes replaces one for each
+//! field.
 
 use std::cell::RefCell;
 
@@ -23,6 +25,9 @@ const MAX_NAMES_BYTES: usize = 1024;
 /// Longer values are not cached.
 const MAX_VALUE_BYTES: usize = 192;
 
+/// Longer sections are not cached as a whole. That of a browser has 700 bytes.
+const MAX_SECTION_BYTES: usize = 1024;
+
 /// Caching a map takes longer than building it. So for a client that never sends the same list
 /// twice, or lists that share a slot, only one map in 16 is cached.
 const INSERT_ONE_IN: u32 = 16;
@@ -31,14 +36,54 @@ const INSERT_ONE_IN: u32 = 16;
 #[derive(Clone)]
 pub(crate) struct HeaderMapCache {
     names: HeaderNameCache,
-    slots: RefCell<Vec<Slot>>,
+    /// Maps by the names of their fields.
+    slots: RefCell<Vec<Slot<CachedMap>>>,
+    /// Maps by their whole section.
+    sections: RefCell<Vec<Slot<CachedSection>>>,
 }
 
-#[derive(Clone, Default)]
-struct Slot {
-    cached: Option<CachedMap>,
+#[derive(Clone)]
+struct Slot<T> {
+    cached: Option<T>,
     /// Number of maps built for this slot.
     built: u32,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { cached: None, built: 0 }
+    }
+}
+
+impl<T> Slot<T> {
+    /// Counts a map that was built, and caches it if it is its turn and if it is cacheable.
+    fn record(&mut self, cacheable: impl FnOnce() -> Option<T>) {
+        if self.built.is_multiple_of(INSERT_ONE_IN) {
+            self.cached = cacheable().or(self.cached.take());
+        }
+        self.built = self.built.wrapping_add(1);
+    }
+}
+
+/// A list of fields all of which are stable, and its map.
+#[derive(Clone)]
+struct CachedSection {
+    headers: Headers,
+    map: HeaderMap,
+}
+
+impl CachedSection {
+    fn new(headers: &Headers, map: &HeaderMap) -> Option<CachedSection> {
+        let is_small = headers.len() <= MAX_FIELDS && headers.section().len() <= MAX_SECTION_BYTES;
+        (is_small && map.keys().all(is_stable)).then(|| {
+            let mut map = map.clone();
+            for value in map.values_mut() {
+                // A copy, so that the cache does not keep the head in memory.
+                *value = self::value(Bytes::copy_from_slice(value.as_bytes()));
+            }
+            CachedSection { headers: headers.detached(), map }
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -54,6 +99,7 @@ impl HeaderMapCache {
         HeaderMapCache {
             names: HeaderNameCache::new(),
             slots: RefCell::new(vec![Slot::default(); SLOTS]),
+            sections: RefCell::new(vec![Slot::default(); SLOTS]),
         }
     }
 
@@ -62,15 +108,24 @@ impl HeaderMapCache {
     /// # Errors
     /// If there are more fields than a map can hold.
     pub(super) fn get(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
+        let slot = &mut self.sections.borrow_mut()[section_slot_index(headers)];
+        if let Some(cached) = &slot.cached
+            && headers.has_section_of(&cached.headers)
+        {
+            return Ok(cached.map.clone());
+        }
+        let map = self.get_by_names(headers)?;
+        slot.record(|| CachedSection::new(headers, &map));
+        Ok(map)
+    }
+
+    fn get_by_names(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
         let slot = &mut self.slots.borrow_mut()[slot_index(headers)];
         if let Some(cached) = slot.cached.as_ref().filter(|cached| cached.has_names(headers)) {
             return Ok(cached.with_values(headers));
         }
         let map = self.build(headers)?;
-        if slot.built.is_multiple_of(INSERT_ONE_IN) {
-            slot.cached = CachedMap::new(headers, &map).or(slot.cached.take());
-        }
-        slot.built = slot.built.wrapping_add(1);
+        slot.record(|| CachedMap::new(headers, &map));
         Ok(map)
     }
 
@@ -129,6 +184,11 @@ impl CachedMap {
 
 fn value(bytes: Bytes) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("the parser rejects control characters")
+}
+
+/// The length distinguishes the usual sections well enough: it depends on the `User-Agent`.
+fn section_slot_index(headers: &Headers) -> usize {
+    (headers.section().len() + headers.len()) % SLOTS
 }
 
 /// Lengths and last letters distinguish the usual lists of names well enough.
@@ -212,10 +272,47 @@ mod tests {
     }
 
     #[test]
+    fn section_matches_only_the_same_fields() {
+        let entry = |list: &[&str]| {
+            let headers = headers(list);
+            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+        };
+        let list = ["Host: a", "Accept: b", "accept: c"];
+        let cached = entry(&list).unwrap();
+        assert_eq!(
+            fields(&cached.map),
+            fields(&HeaderMapCache::new().get(&headers(&list)).unwrap())
+        );
+        for (list, expected) in [
+            (&list[..], true),
+            (&["Host: a", "Accept: b", "accept: d"], false),
+            (&["Host: a", "accept: b", "accept: c"], false),
+            (&["Host: a", "Accept: b"], false),
+            (&["Host: a", "Accept: b", "accept: c", "TE: d"], false),
+        ] {
+            assert_eq!(headers(list).has_section_of(&cached.headers), expected, "{list:?}");
+        }
+        // The section of a list without separators does not show where its fields end.
+        let built = |fields: &[(&str, &str)]| {
+            let mut builder = weft_proto::headers::HeadersBuilder::with_capacity(99).unwrap();
+            builder.part(b"/");
+            for (name, value) in fields {
+                builder.field(name.as_bytes(), value.as_bytes());
+            }
+            builder.into_headers()
+        };
+        let detached = built(&[("te", "a"), ("te", "b")]).detached();
+        assert!(built(&[("te", "a"), ("te", "b")]).has_section_of(&detached));
+        assert!(!built(&[("te", "at"), ("e", "b")]).has_section_of(&detached));
+        assert!(entry(&["Host: a", &format!("TE: {}", "a".repeat(MAX_SECTION_BYTES))]).is_none());
+    }
+
+    #[test]
     fn does_not_cache_secret_values() {
         let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
         maps.get(&headers).unwrap();
+        assert!(maps.sections.borrow().iter().all(|slot| slot.cached.is_none()));
         let slots = maps.slots.borrow();
         let cached: Vec<_> = slots
             .iter()

@@ -22,14 +22,14 @@ mod on_runtime; // calls of services on another runtime
 mod service; // applications as services
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Extensions;
+use http::{Extensions, Method};
 use http_body::Frame;
 use tower_service::Service;
 
@@ -124,9 +124,9 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>> + Clone,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    async fn call(&self, request: Request) -> Response {
-        let make_request = || {
-            let mut request = convert::to_http_request(&self.maps, request)?;
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        let make_request = |request| {
+            let mut request = convert::to_http_request(&self.maps, request, |body| body)?;
             if let Some(add) = &self.connect_info {
                 let connection = request.extensions().get::<Connection>();
                 if let Some(address) = connection.and_then(|connection| connection.peer().address())
@@ -136,7 +136,8 @@ where
             }
             Ok(request)
         };
-        call_service(self.service.clone(), make_request).await
+        let service = |_: &_| self.service.clone();
+        call_service(service, request, make_request, convert::from_http_body)
     }
 }
 
@@ -148,33 +149,47 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 
 /// Calls a service and converts its response. `call` follows `poll_ready` on the same instance, as
 /// tower requires. The request is large, so it is built only then, and moved only into the call.
-pub(crate) async fn call_service<S, B>(
-    mut service: S,
-    make_request: impl FnOnce() -> Result<http::Request<Body>>,
-) -> Response
+///
+/// Not an `async fn`, whose future would have the arguments twice: the future of a call is a large
+/// part of the memory of a request in progress. For the same reason, `service` is called with the
+/// request only when the future is polled.
+pub(crate) fn call_service<S, R, B>(
+    service: impl FnOnce(&Request) -> S,
+    request: Request,
+    make_request: impl FnOnce(Request) -> Result<http::Request<R>>,
+    into_body: impl FnOnce(B) -> Body,
+) -> impl Future<Output = Response>
 where
-    S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>>,
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    S: Service<http::Request<R>, Response = http::Response<B>, Error: Into<BoxError>>,
 {
-    if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
-        return error_response(error);
-    }
-    let (method, pending_upgrade, call) = match make_request() {
-        Ok(mut request) => {
-            let pending_upgrade = PendingUpgrade::offer(&mut request);
-            (request.method().clone(), pending_upgrade, service.call(request))
-        }
-        Err(error) => return error.into(),
-    };
-    match call.await {
-        Ok(response) => {
-            let response = convert::from_http_response(&method, response);
-            match pending_upgrade {
-                Some(pending) => pending.accept(&method, response),
-                None => response,
+    async move {
+        let (is_head, pending_upgrade, call) = {
+            let mut service = service(&request);
+            if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
+                return error_response(error);
             }
+            let is_head = *request.method() == Method::HEAD;
+            let asks_for_upgrade = hyper_upgrade::is_requested(request.head());
+            let mut request = match make_request(request) {
+                Ok(request) => request,
+                Err(error) => return error.into(),
+            };
+            let pending_upgrade = match asks_for_upgrade {
+                true => PendingUpgrade::offer(&mut request).map(Box::new),
+                false => None,
+            };
+            (is_head, pending_upgrade, service.call(request))
+        };
+        match call.await {
+            Ok(response) => {
+                let response = convert::from_http_response(is_head, response, into_body);
+                match pending_upgrade {
+                    Some(pending) => pending.accept(response),
+                    None => response,
+                }
+            }
+            Err(error) => error_response(error),
         }
-        Err(error) => error_response(error),
     }
 }
 
