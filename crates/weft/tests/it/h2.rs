@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::frames::*;
 use crate::common::{
-    Client, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, short_timeouts, stop, until,
+    Client, SHORT_TIMEOUT, ServerSocket, TEST_TIMEOUT, boxed_server, reset_on_close,
+    short_timeouts, stop, until,
 };
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -1431,10 +1432,17 @@ fn detached_call_does_not_keep_a_broken_connection_open() {
         // Both directions are closed: the server answers further input by a reset.
         until("the socket is closed", || client.try_send(b"x").is_err());
     }
+    let mut client = RawClient::connect(&server);
+    client.get("/");
+    client.sync();
+    let socket = ServerSocket::of(client.socket());
+    reset_on_close(client.socket());
+    drop(client);
+    until("the socket of a reset connection is closed", || !socket.is_open());
     assert_eq!(ended.load(SeqCst), 0);
-    until("both calls complete", || {
+    until("all calls complete", || {
         release.notify_waiters();
-        ended.load(SeqCst) == 2
+        ended.load(SeqCst) == 3
     });
     stop(server);
 }
