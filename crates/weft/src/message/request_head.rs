@@ -15,13 +15,19 @@ use weft_proto::semantics::path::{Segments, decode, decode_segments};
 
 /// The request line and the header fields. Cloning and moving it is cheap.
 #[derive(Clone, Debug, Default)]
-pub struct RequestHead(Arc<Inner>);
+pub struct RequestHead {
+    inner: Arc<Inner>,
+    /// Length of the prefix that the application is mounted under. Not in `inner`, which the engine
+    /// shares and a mount would copy.
+    mount: usize,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Inner {
     method: Method,
-    /// The method that the client sent, if middleware has replaced it.
-    received_method: Option<Method>,
+    /// The method that the client sent, if middleware has replaced it. Boxed, as what follows, because
+    /// few requests need it, and a client may keep many waiting.
+    received_method: Option<Box<Method>>,
     target: Span,
     /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
     /// which would have to be validated as UTF-8 on each access.
@@ -30,12 +36,11 @@ struct Inner {
     rewritten: Option<Box<str>>,
     /// End of the path, and start of the query, in `rewritten` or `original`.
     path_end: usize,
-    /// Length of the prefix that the application is mounted under.
-    mount: usize,
     authority: Option<Span>,
     version: Version,
     headers: Headers,
-    decoded: OnceLock<Vec<String>>,
+    /// The decoded segments of the whole path.
+    decoded: OnceLock<Box<[String]>>,
 }
 
 impl RequestHead {
@@ -52,7 +57,7 @@ impl RequestHead {
         let rest = Inner::default();
         let inner =
             Inner { method, target, original, path_end, authority, version, headers, ..rest };
-        RequestHead(Arc::new(inner))
+        RequestHead { inner: Arc::new(inner), mount: 0 }
     }
 
     /// Replaces this head with the one that was parsed from `text`. The allocation is reused,
@@ -64,6 +69,7 @@ impl RequestHead {
         text: Bytes,
         (authority, path_and_query): (Option<Span>, Span),
     ) {
+        self.mount = 0;
         let parts = self.unique_inner();
         std::mem::swap(&mut parts.method, &mut parsed.method);
         parts.received_method = None;
@@ -75,14 +81,13 @@ impl RequestHead {
         parts.path_end = path_end(&parts.original);
         parts.headers.replace(text, &mut parsed.fields);
         parts.rewritten = None;
-        parts.mount = 0;
         parts.decoded.take();
     }
 
     /// Releases the text of the head, which is a slice of the input buffer. Returns `false` if the
     /// application still holds the head, and with it the text.
     pub(crate) fn release_text(&mut self) -> bool {
-        let Some(inner) = Arc::get_mut(&mut self.0) else { return false };
+        let Some(inner) = Arc::get_mut(&mut self.inner) else { return false };
         inner.headers.clear();
         if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
             inner.original = String::new();
@@ -91,22 +96,22 @@ impl RequestHead {
     }
 
     fn unique_inner(&mut self) -> &mut Inner {
-        if Arc::strong_count(&self.0) > 1 {
-            self.0 = Arc::default();
+        if Arc::strong_count(&self.inner) > 1 {
+            self.inner = Arc::default();
         }
-        Arc::get_mut(&mut self.0).expect("a new Arc is not shared")
+        Arc::get_mut(&mut self.inner).expect("a new Arc is not shared")
     }
 
     /// The method.
     pub fn method(&self) -> &Method {
-        &self.0.method
+        &self.inner.method
     }
 
     /// Replaces the method. The received one is kept.
     pub(crate) fn set_method(&mut self, method: Method) {
-        let head = Arc::make_mut(&mut self.0);
+        let head = Arc::make_mut(&mut self.inner);
         let former = std::mem::replace(&mut head.method, method);
-        head.received_method.get_or_insert(former);
+        head.received_method.get_or_insert_with(|| Box::new(former));
     }
 
     /// Replaces path and query, which start with a slash. The mount prefix remains.
@@ -116,7 +121,7 @@ impl RequestHead {
             "" => path_and_query,
             mount => [mount, &*path_and_query].concat().into(),
         };
-        let inner = Arc::make_mut(&mut self.0);
+        let inner = Arc::make_mut(&mut self.inner);
         inner.path_end = path_end(&rewritten);
         inner.rewritten = Some(rewritten);
         inner.decoded = OnceLock::new();
@@ -129,37 +134,35 @@ impl RequestHead {
         let ends_segment = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']);
         let is_valid = bytes == 0 || rest.is_some_and(ends_segment);
         assert!(is_valid, "a prefix of {bytes} bytes ends inside a segment");
-        let inner = Arc::make_mut(&mut self.0);
-        inner.mount += bytes;
-        inner.decoded = OnceLock::new();
+        self.mount += bytes;
     }
 
     /// The method that the client sent, which determines the effect of preconditions and ranges and
     /// the presence of a response body.
     pub(crate) fn received_method(&self) -> &Method {
-        self.0.received_method.as_ref().unwrap_or(&self.0.method)
+        self.inner.received_method.as_deref().unwrap_or(&self.inner.method)
     }
 
     /// The HTTP version of the request.
     pub fn version(&self) -> Version {
-        self.0.version
+        self.inner.version
     }
 
     /// The header fields.
     pub fn headers(&self) -> &Headers {
-        &self.0.headers
+        &self.inner.headers
     }
 
     /// The request target as received, in any of its forms (RFC 9112 §3.2).
     pub fn target(&self) -> &str {
-        self.text(self.0.target)
+        self.text(self.inner.target)
     }
 
     /// The path, percent-encoded as received. `*` for the asterisk form, empty for the authority
     /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
-        match &self.mounted()[self.0.mount..self.0.path_end] {
-            "" if self.0.method != Method::CONNECT => "/",
+        match &self.mounted()[self.mount..self.inner.path_end] {
+            "" if self.inner.method != Method::CONNECT => "/",
             path => path,
         }
     }
@@ -172,8 +175,8 @@ impl RequestHead {
     /// assert_eq!((request.full_path(), request.path()), ("/api/users", "/users"));
     /// ```
     pub fn full_path(&self) -> &str {
-        match &self.mounted()[..self.0.path_end] {
-            "" if self.0.method != Method::CONNECT => "/",
+        match &self.mounted()[..self.inner.path_end] {
+            "" if self.inner.method != Method::CONNECT => "/",
             path => path,
         }
     }
@@ -187,7 +190,7 @@ impl RequestHead {
 
     /// The query, after the `?` of the target, percent-encoded as received.
     pub fn query(&self) -> Option<&str> {
-        self.mounted().get(self.0.path_end + 1..)
+        self.mounted().get(self.inner.path_end + 1..)
     }
 
     /// The segments of the path, each percent-decoded, so that routing can be a
@@ -195,15 +198,20 @@ impl RequestHead {
     /// `/buenos/d%C3%ADas` is `["buenos", "días"]`.
     pub fn segments(&self) -> Segments<'_> {
         let path = self.path();
-        Segments::new(path, || self.0.decoded.get_or_init(|| decode_segments(path)))
+        Segments::new(path, || {
+            let all = self.inner.decoded.get_or_init(|| decode_segments(self.full_path()).into());
+            // A mount ends at the end of a segment.
+            let mounted = self.mount().bytes().filter(|&b| b == b'/').count();
+            &all[mounted..]
+        })
     }
 
     /// The authority of the request: that of the target, if it has one (RFC 9112 §3.2.2), otherwise
     /// the `Host` field. `None` if there is neither.
     pub fn authority(&self) -> Option<&str> {
-        match self.0.authority {
+        match self.inner.authority {
             Some(authority) => Some(self.text(authority)),
-            None => self.0.headers.get("host"),
+            None => self.inner.headers.get("host"),
         }
     }
 
@@ -222,26 +230,26 @@ impl RequestHead {
     /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
     /// as received: empty, or `/prefix`. Links to paths of the application start with it.
     pub fn mount(&self) -> &str {
-        &self.mounted()[..self.0.mount]
+        &self.mounted()[..self.mount]
     }
 
     /// Path and query.
     pub(crate) fn path_and_query(&self) -> &str {
-        &self.mounted()[self.0.mount..]
+        &self.mounted()[self.mount..]
     }
 
     /// The mount prefix, path and query.
     fn mounted(&self) -> &str {
-        self.0.rewritten.as_deref().unwrap_or(&self.0.original)
+        self.inner.rewritten.as_deref().unwrap_or(&self.inner.original)
     }
 
     /// Path and query as received, without the changes of middleware.
     pub(crate) fn original_path_and_query(&self) -> &str {
-        &self.0.original
+        &self.inner.original
     }
 
     fn text(&self, span: Span) -> &str {
-        as_text(span.of(self.0.headers.text()))
+        as_text(span.of(self.inner.headers.text()))
     }
 }
 
@@ -279,8 +287,25 @@ mod tests {
         {
             head.unique_inner().original = String::with_capacity(bytes);
             assert!(head.release_text());
-            assert_eq!(head.0.original.capacity() == bytes, is_retained, "{bytes}");
+            assert_eq!(head.inner.original.capacity() == bytes, is_retained, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_mount_does_not_copy_the_head() {
+        let request = crate::testing::request("GET /a%20b/c%20d/e?f HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = request.head().clone();
+        let mut mounted = head.clone();
+        mounted.take_prefix("/a%20b".len());
+        assert!(Arc::ptr_eq(&head.inner, &mounted.inner));
+        assert_eq!(*mounted.segments(), ["c d", "e"]);
+        assert_eq!(*head.segments(), ["a b", "c d", "e"]);
+        mounted.take_prefix("/c%20d".len());
+        assert_eq!((mounted.mount(), mounted.path()), ("/a%20b/c%20d", "/e"));
+        mounted.set_path_and_query("/g%20h".into());
+        assert_eq!(*mounted.segments(), ["g h"]);
+        assert_eq!(mounted.full_path(), "/a%20b/c%20d/g%20h");
+        assert_eq!(*head.segments(), ["a b", "c d", "e"]);
     }
 
     #[test]

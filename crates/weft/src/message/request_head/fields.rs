@@ -15,7 +15,7 @@ impl RequestHead {
     /// [`HeadTooLarge`](crate::ErrorKind::HeadTooLarge) if the fields exceed the maximum size of a
     /// head.
     pub(in crate::message) fn replace_fields(&mut self, added: &[(&str, &[u8])]) -> Result<()> {
-        let head = &self.0;
+        let head = &self.inner;
         let target = self.target().as_bytes();
         let is_kept = |name: &str| !added.iter().any(|(other, _)| name.eq_ignore_ascii_case(other));
         let kept = || head.headers.iter().filter(|(name, _)| is_kept(name));
@@ -28,7 +28,7 @@ impl RequestHead {
             fields.field(name.as_bytes(), value);
         }
         let (authority, _) = framing::target(self.received_method(), target, fields.text())?;
-        let inner = Arc::make_mut(&mut self.0);
+        let inner = Arc::make_mut(&mut self.inner);
         (inner.target, inner.authority) = (target, authority);
         inner.headers = fields.into_headers();
         inner.decoded = OnceLock::new();
