@@ -286,7 +286,8 @@ impl Headers {
             .fields
             .iter()
             .map(|field| Field { name: back(field.name), value: back(field.value) });
-        Headers { text: Bytes::copy_from_slice(self.section()), fields: fields.collect() }
+        let text = Bytes::copy_from_slice(self.section());
+        Headers { text, fields: fields.collect(), name_lengths: self.name_lengths }
     }
 
     /// Removes all fields with this name, and copies none of the others.

@@ -208,7 +208,7 @@ pub enum Disconnect {
     #[default]
     Cancel,
     /// The future runs to completion. A client that has only shut down its sending direction still
-    /// gets the response.
+    /// gets the response. The socket of a broken connection is closed meanwhile.
     Detach,
 }
 

@@ -49,7 +49,7 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
     let headers = Headers::new(text, parsed.fields);
     let head = RequestHead::new(parsed.method, parsed.version, parsed.target, names, headers);
     let (_, shutdown) = watch::channel(None);
-    Request::new(head, Body::from(body), Shared::new(Peer::default(), Arc::new(shutdown)))
+    Request::new(head, Body::from(body), Shared::new(Arc::default(), Arc::new(shutdown)))
 }
 
 /// Calls an application with a `GET` request for `target`, and reads the response to its end.

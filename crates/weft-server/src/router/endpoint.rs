@@ -61,7 +61,12 @@ impl Endpoint {
 
 /// Takes the length of the prefix that the router has noted.
 fn take_mount(request: &mut Request) -> usize {
-    let prefix = request.extensions_mut().remove::<PrefixLength>();
+    let extensions = request.extensions_mut();
+    let prefix = extensions.remove::<PrefixLength>();
+    if extensions.is_empty() {
+        // Frees the table, because many requests may be waiting.
+        drop(std::mem::take(extensions));
+    }
     prefix.map_or(0, |PrefixLength(bytes)| bytes)
 }
 

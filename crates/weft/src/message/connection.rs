@@ -16,7 +16,8 @@ use crate::peer::{Peer, TlsSession};
 /// The state that a connection shares with its requests.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) peer: Peer,
+    /// The streams of an HTTP/2 connection, each of which has its own state, share it.
+    pub(crate) peer: Arc<Peer>,
     shutdown: Arc<ShutdownSignal>,
     /// Number of the current exchange. Only the task of the connection changes it.
     exchange: AtomicU32,
@@ -63,7 +64,7 @@ pub(crate) struct Drain {
 }
 
 impl Shared {
-    pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
+    pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
         let (exchange, interim, has_interim) = Default::default();
         let (record_parts, has_record_parts, is_responding) = Default::default();
         Arc::new(Shared {
@@ -80,8 +81,8 @@ impl Shared {
 
     /// Creates the shared state of the connection after its TLS handshake.
     pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<Shared> {
-        let peer = Peer { tls: Some(Arc::new(session)), ..self.peer.clone() };
-        Shared::new(peer, self.shutdown.clone())
+        let peer = Peer { tls: Some(Arc::new(session)), ..Peer::clone(&self.peer) };
+        Shared::new(Arc::new(peer), self.shutdown.clone())
     }
 
     /// Resets the state for the next request. Returns `false` if the application still holds it
@@ -247,7 +248,7 @@ impl Connection {
     /// Without a peer, and without a server that could shut down.
     #[cfg(feature = "tower")]
     pub(super) fn of_nobody() -> Connection {
-        Connection::new(Shared::new(Peer::default(), Arc::new(watch::channel(None).1)))
+        Connection::new(Shared::new(Arc::default(), Arc::new(watch::channel(None).1)))
     }
 
     /// The same connection, for a request whose interim responses and record are not those of an
@@ -263,7 +264,7 @@ impl Connection {
     }
 
     pub(super) fn set_peer(&mut self, address: SocketAddr) {
-        let peer = Peer { address: Some(address), ..self.shared.peer.clone() };
+        let peer = Peer { address: Some(address), ..Peer::clone(&self.shared.peer) };
         let client = peer.clone();
         self.shared.update_record_parts(self.exchange, |parts| parts.client = Some(client));
         self.peer = Some(Box::new(peer));

@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn reset_discards_interim_responses() {
-        let mut shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
+        let mut shared = Shared::new(Arc::default(), Arc::new(watch::channel(None).1));
         let request = |shared: &Arc<Shared>| {
             Request::new(
                 request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head,
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn request_of_an_earlier_exchange_sends_no_interim_responses() {
-        let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
+        let shared = Shared::new(Arc::default(), Arc::new(watch::channel(None).1));
         let next = || {
             shared.begin_exchange();
             let head = request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head;

@@ -25,8 +25,9 @@ pub struct RequestHead {
 #[derive(Clone, Debug, Default)]
 struct Inner {
     method: Method,
-    /// The method that the client sent, if middleware has replaced it.
-    received_method: Option<Method>,
+    /// The method that the client sent, if middleware has replaced it. Boxed, as what follows, because
+    /// few requests need it, and a client may keep many waiting.
+    received_method: Option<Box<Method>>,
     target: Span,
     /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
     /// which would have to be validated as UTF-8 on each access.
@@ -38,8 +39,8 @@ struct Inner {
     authority: Option<Span>,
     version: Version,
     headers: Headers,
-    /// The segments of the whole path.
-    decoded: OnceLock<Vec<String>>,
+    /// The decoded segments of the whole path.
+    decoded: OnceLock<Box<[String]>>,
 }
 
 impl RequestHead {
@@ -110,7 +111,7 @@ impl RequestHead {
     pub(crate) fn set_method(&mut self, method: Method) {
         let head = Arc::make_mut(&mut self.inner);
         let former = std::mem::replace(&mut head.method, method);
-        head.received_method.get_or_insert(former);
+        head.received_method.get_or_insert_with(|| Box::new(former));
     }
 
     /// Replaces path and query, which start with a slash. The mount prefix remains.
@@ -139,7 +140,7 @@ impl RequestHead {
     /// The method that the client sent, which determines the effect of preconditions and ranges and
     /// the presence of a response body.
     pub(crate) fn received_method(&self) -> &Method {
-        self.inner.received_method.as_ref().unwrap_or(&self.inner.method)
+        self.inner.received_method.as_deref().unwrap_or(&self.inner.method)
     }
 
     /// The HTTP version of the request.
@@ -197,7 +198,7 @@ impl RequestHead {
     /// `/buenos/d%C3%ADas` is `["buenos", "días"]`.
     pub fn segments(&self) -> Segments<'_> {
         let below_mount = || {
-            let all = self.inner.decoded.get_or_init(|| decode_segments(self.full_path()));
+            let all = self.inner.decoded.get_or_init(|| decode_segments(self.full_path()).into());
             &all[self.mount().matches('/').count()..]
         };
         Segments::new(self.path(), below_mount)
@@ -294,6 +295,23 @@ mod tests {
             assert!(head.release_text());
             assert_eq!(head.inner.original.capacity() == bytes, is_retained, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_mount_does_not_copy_the_head() {
+        let request = crate::testing::request("GET /a%20b/c%20d/e?f HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = request.head().clone();
+        let mut mounted = head.clone();
+        mounted.take_prefix("/a%20b".len());
+        assert!(Arc::ptr_eq(&head.inner, &mounted.inner));
+        assert_eq!(*mounted.segments(), ["c d", "e"]);
+        assert_eq!(*head.segments(), ["a b", "c d", "e"]);
+        mounted.take_prefix("/c%20d".len());
+        assert_eq!((mounted.mount(), mounted.path()), ("/a%20b/c%20d", "/e"));
+        mounted.set_path_and_query("/g%20h".into());
+        assert_eq!(*mounted.segments(), ["g h"]);
+        assert_eq!(mounted.full_path(), "/a%20b/c%20d/g%20h");
+        assert_eq!(*head.segments(), ["a b", "c d", "e"]);
     }
 
     #[test]

@@ -152,20 +152,25 @@ pub(super) fn serve<'a, A: Application, S: ResponseSink>(
     let mut exchange = Exchange::new(worker, sink, watch);
     async move {
         let result = {
+            // Boxed, because few applications panic.
             let mut panicked = None;
             let (request, worker) = (request(exchange.sink), exchange.worker);
             let call = catch_panic_sync(|| worker.app.call(request));
-            let mut call = pin!(call.map_err(|error| panicked = Some(error)).ok());
+            let mut call = pin!(call.map_err(|error| panicked = Some(Box::new(error))).ok());
             match call.as_mut().as_pin_mut() {
                 Some(call) => await_response(exchange.sink, call).await,
-                None => Err(panicked.unwrap_or_else(cancelled)),
+                None => Err(panicked.map_or_else(cancelled, |error| *error)),
             }
         };
         let Some(mut remaining) = exchange.begin_response(result) else { return Outcome::Aborted };
-        match remaining {
+        if let Remaining::Nothing = remaining {
             // Most responses are buffered completely.
-            Remaining::Nothing => exchange.end(Ok(())),
-            _ => exchange.finish(&mut remaining).await,
+            return exchange.end(Ok(()));
+        }
+        let sent = send_remaining(exchange.sink, &mut remaining).await;
+        match exchange.finish(sent) {
+            Ok(outcome) => outcome,
+            Err(error) => Box::pin(exchange.finish_failed(*error)).await,
         }
     }
 }
@@ -185,7 +190,13 @@ pub(super) async fn reject<A: Application, S: ResponseSink>(
     }
     exchange.sink.close_after_response();
     match exchange.begin_error(error) {
-        Some(mut remaining) => exchange.finish(&mut remaining).await,
+        Some(mut remaining) => {
+            let sent = send_remaining(exchange.sink, &mut remaining).await;
+            match exchange.finish(sent) {
+                Ok(outcome) => outcome,
+                Err(error) => exchange.finish_failed(*error).await,
+            }
+        }
         None => Outcome::Aborted,
     }
 }
@@ -201,16 +212,15 @@ pub(super) fn record_refused<A: Application, S: ResponseSink>(
 }
 
 /// Polls the future of the application and, while it is pending, the connection.
-async fn await_response<S: ResponseSink>(
+fn await_response<S: ResponseSink>(
     sink: &mut S,
     mut call: Pin<&mut impl Future<Output = Response>>,
-) -> Result<Response> {
-    poll_fn(|cx| match catch_panic_sync(|| call.as_mut().poll(cx)) {
+) -> impl Future<Output = Result<Response>> {
+    poll_fn(move |cx| match catch_panic_sync(|| call.as_mut().poll(cx)) {
         Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
         Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
-    .await
 }
 
 fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
@@ -306,16 +316,13 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         self.try_begin(response)
     }
 
-    /// Sends the rest of a response, or an error response in its place.
-    fn finish(&mut self, remaining: &mut Remaining) -> impl Future<Output = Outcome> {
-        async move {
-            // Boxed, because few responses fail.
-            let sent = send_remaining(self.sink, remaining).await.map_err(Box::new);
-            self.sink.shared().set_responding(false);
-            match sent {
-                Ok(()) => self.end(Ok(())),
-                Err(error) => Box::pin(self.finish_failed(*error)).await,
-            }
+    /// Ends the exchange after the rest of a response was sent, or returns the error of a failed one.
+    /// Boxed, because few responses fail.
+    fn finish(&mut self, sent: Result<()>) -> std::result::Result<Outcome, Box<Error>> {
+        self.sink.shared().set_responding(false);
+        match sent {
+            Ok(()) => Ok(self.end(Ok(()))),
+            Err(error) => Err(Box::new(error)),
         }
     }
 

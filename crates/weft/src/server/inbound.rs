@@ -40,7 +40,8 @@ pub(super) trait ContentSource: Send + Sync {
 /// A piece of content, or its end.
 pub(super) enum ContentEvent {
     Data(Bytes),
-    End(Option<Headers>),
+    /// The end, with the trailers; boxed, because few requests have any.
+    End(Option<Box<Headers>>),
 }
 
 /// The minimum rate at which a client has to send content.
@@ -103,7 +104,7 @@ pub(super) struct InboundBody<S: ContentSource> {
     state: State,
     allowed: Allowance,
     clock: ReceiveClock,
-    trailers: Option<Headers>,
+    trailers: Option<Box<Headers>>,
 }
 
 #[derive(Clone, Copy)]
@@ -197,11 +198,11 @@ impl<S: ContentSource> Inbound for InboundBody<S> {
     }
 
     fn trailers(&self) -> Option<&Headers> {
-        self.trailers.as_ref()
+        self.trailers.as_deref()
     }
 
     fn take_trailers(&mut self) -> Option<Headers> {
-        self.trailers.take()
+        self.trailers.take().map(|trailers| *trailers)
     }
 }
 

@@ -244,7 +244,7 @@ impl<A: Application> Worker<A> {
     /// Creates the state of an accepted connection.
     pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> Connection {
         let deadline = self.deadlines.deadline();
-        let shared = Shared::new(peer, self.shutdown.clone());
+        let shared = Shared::new(Arc::new(peer), self.shutdown.clone());
         Connection::new(transport, shared, deadline, &self.settings)
     }
 
@@ -296,8 +296,8 @@ impl<A: Application> Worker<A> {
     /// Sets the client address from the PROXY header of a trusted proxy.
     async fn read_proxy_header(&self, conn: &mut Connection) -> Result<()> {
         if let Some(address) = conn.read_proxy_header().await?.source {
-            let peer = Peer { address: Some(address), ..conn.shared.peer.clone() };
-            conn.shared = Shared::new(peer, self.shutdown.clone());
+            let peer = Peer { address: Some(address), ..Peer::clone(&conn.shared.peer) };
+            conn.shared = Shared::new(Arc::new(peer), self.shutdown.clone());
         }
         Ok(())
     }

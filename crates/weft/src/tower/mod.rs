@@ -153,6 +153,7 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 /// Not an `async fn`, whose future would have the arguments twice: the future of a call is a large
 /// part of the memory of a request in progress. For the same reason, `service` is called with the
 /// request only when the future is polled.
+#[allow(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
 pub(crate) fn call_service<S, R, B>(
     service: impl FnOnce(&Request) -> S,
     request: Request,

@@ -631,6 +631,41 @@ fn detached_call_responds_after_half_close() {
     stop(server);
 }
 
+/// A detached call does not need the socket of its connection.
+#[test]
+fn detached_call_does_not_keep_a_broken_connection_open() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (released, begin, end) = (release.clone(), started.clone(), ended.clone());
+    let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
+    let server = start_with(settings, move |_: Request| {
+        let (released, begin, end) = (released.clone(), begin.clone(), end.clone());
+        async move {
+            begin.fetch_add(1, SeqCst);
+            released.notified().await;
+            end.fetch_add(1, SeqCst);
+            Response::text("unused")
+        }
+    });
+    // Also with a request that waits behind it.
+    for (number, requests) in [1, 2].into_iter().enumerate() {
+        let mut client = Client::connect(&server);
+        (0..requests).for_each(|_| client.get("/"));
+        until("the call starts", || started.load(SeqCst) == number + 1);
+        let socket = common::ServerSocket::of(client.socket());
+        common::reset_on_close(client.socket());
+        drop(client);
+        until("the socket is closed", || !socket.is_open());
+    }
+    assert_eq!(ended.load(SeqCst), 0);
+    until("both calls complete", || {
+        release.notify_waiters();
+        ended.load(SeqCst) == 2
+    });
+    assert_eq!(started.load(SeqCst), 2);
+    stop(server);
+}
+
 #[test]
 fn client_disconnect_drops_the_response_stream() {
     let alive = CloneCounter::new();

@@ -138,10 +138,13 @@ impl UpstreamConnection {
         })
     }
 
-    /// Frees the input buffer if it has no unparsed bytes: a connection that is waited for owns none.
-    pub(super) fn free_input(&mut self) {
+    /// Frees the buffers that are empty: a connection that is waited for owns none.
+    pub(super) fn free_buffers(&mut self) {
         if self.input.is_empty() {
             self.input = BytesMut::new();
+        }
+        if self.output.is_empty() {
+            drop(self.output.take_storage());
         }
     }
 }

@@ -113,7 +113,7 @@ impl Download {
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(truncated(&error))),
                     Poll::Pending => {
-                        connection.free_input();
+                        connection.free_buffers();
                         // The upstream may be waiting for more of the request.
                         let upload = self.upload.as_ref();
                         let waiting_for = upload.map(|upload| upload.waiting_for());
@@ -208,7 +208,7 @@ impl Source for Download {
 
     fn free_memory(&mut self) {
         if let Some(lease) = &mut self.lease {
-            lease.connection.free_input();
+            lease.connection.free_buffers();
         }
     }
 }

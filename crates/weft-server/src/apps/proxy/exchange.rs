@@ -2,8 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use weft::{Method, Request, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -70,55 +69,54 @@ impl OutboundRequest {
 pub(super) fn run<'a>(
     lease: &'a mut Lease,
     outbound: &'a mut OutboundRequest,
-    settings: &ProxySettings,
+    settings: &'a ProxySettings,
     space: &'a BufferSpace,
-) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> + use<'a> {
-    let mut exchange = Exchange {
-        head_reader: HeadReader::new(settings, lease.upstream()),
-        response_timeout: settings.response_timeout,
-        space,
-        send_failure: None,
-        lease,
-        outbound,
-    };
-    async move {
-        let head = poll_fn(|cx| exchange.poll(cx)).await;
+) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> {
+    let mut exchange =
+        Exchange { lease, outbound, settings, space, head_reader: None, send_failure: None };
+    poll_fn(move |cx| {
+        let received = ready!(exchange.poll(cx));
         exchange.lease.connection.timer.stop();
-        let head = head?;
-        let body = exchange.head_reader.into_body_reader(&head);
-        Ok((head, body))
-    }
+        Poll::Ready(received)
+    })
 }
 
 struct Exchange<'a> {
     lease: &'a mut Lease,
     outbound: &'a mut OutboundRequest,
-    head_reader: HeadReader,
-    response_timeout: Duration,
+    settings: &'a ProxySettings,
     space: &'a BufferSpace,
+    /// `None` unless a part of the response was received: many requests may wait for theirs, and
+    /// most heads are received at once.
+    head_reader: Option<Box<HeadReader>>,
     /// Reason why sending has failed. The response may have arrived nevertheless (RFC 9112 §9.5).
-    send_failure: Option<GatewayError>,
+    send_failure: Option<Box<GatewayError>>,
 }
 
 impl Exchange<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, GatewayError>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ResponseHead, BodyReader), GatewayError>> {
         loop {
             if self.send_failure.is_none()
                 && let Poll::Ready(Err(failure)) = self.poll_send(cx)
             {
                 match failure {
                     GatewayError::ConnectionLost(error) if is_closed_by_peer(&error) => {
-                        self.send_failure = Some(GatewayError::ConnectionLost(error));
+                        self.send_failure = Some(Box::new(GatewayError::ConnectionLost(error)));
                     }
                     // The upstream waits for the rest of the request.
                     failure => return Poll::Ready(Err(failure)),
                 }
             }
-            let Poll::Ready(head) = self.poll_head(cx) else { break };
-            let head = head?;
+            let Poll::Ready(received) = self.poll_head(cx) else { break };
+            let (head, reader) = received?;
             if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
-                return Poll::Ready(Ok(head));
+                let body = reader.into_body_reader(&head);
+                return Poll::Ready(Ok((head, body)));
             }
+            self.head_reader = Some(Box::new(reader));
             self.lease.connection.timer.stop();
             match (head.status, &mut self.outbound.upload) {
                 (StatusCode::CONTINUE, Some(upload)) => upload.on_continue(),
@@ -141,27 +139,34 @@ impl Exchange<'_> {
                 .lease
                 .connection
                 .timer
-                .poll_elapsed(self.response_timeout, cx)
+                .poll_elapsed(self.settings.response_timeout, cx)
                 .map(|()| Err(GatewayError::Timeout("timed out waiting for the response"))),
         }
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
+        let connection = &mut self.lease.connection;
         match &mut self.outbound.upload {
-            Some(upload) => upload.poll(cx, &mut self.lease.connection),
-            None => self.lease.connection.poll_send(cx).map_err(GatewayError::ConnectionLost),
+            Some(upload) => upload.poll(cx, connection),
+            None => connection.poll_send(cx).map_err(GatewayError::ConnectionLost),
         }
     }
 
-    /// Reads the next head, interim or final.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, GatewayError>> {
+    /// Reads the next head, interim or final. Returns the parser for what follows it.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ResponseHead, HeadReader), GatewayError>> {
         loop {
             if !self.lease.connection.input.is_empty() {
+                let mut reader = match self.head_reader.take() {
+                    Some(reader) => *reader,
+                    None => HeadReader::new(self.settings, self.lease.upstream()),
+                };
                 let method: &Method = self.outbound.request.method();
-                if let Some(head) =
-                    self.head_reader.read(&mut self.lease.connection.input, method)?
-                {
-                    return Poll::Ready(Ok(head));
+                match reader.read(&mut self.lease.connection.input, method)? {
+                    Some(head) => return Poll::Ready(Ok((head, reader))),
+                    None => self.head_reader = Some(Box::new(reader)),
                 }
             }
             let max_bytes = if self.space.is_short() { SHORT_READ_BYTES } else { INPUT_BYTES };
@@ -169,7 +174,10 @@ impl Exchange<'_> {
                 Poll::Ready(Ok(1..)) => continue,
                 Poll::Ready(Ok(0)) => io::Error::from(io::ErrorKind::UnexpectedEof),
                 Poll::Ready(Err(error)) => error,
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.lease.connection.free_buffers();
+                    return Poll::Pending;
+                }
             };
             return Poll::Ready(Err(self.classify_close(error)));
         }
@@ -177,12 +185,13 @@ impl Exchange<'_> {
 
     /// Determines the failure if the connection closes before the response.
     fn classify_close(&mut self, error: io::Error) -> GatewayError {
-        if !self.lease.connection.input.is_empty() || self.head_reader.has_begun() {
+        let has_begun = self.head_reader.as_ref().is_some_and(|reader| reader.has_begun());
+        if has_begun || !self.lease.connection.input.is_empty() {
             return GatewayError::invalid_response(
                 "the connection closed in the middle of the response head",
             );
         }
-        match self.send_failure.take().unwrap_or(GatewayError::ConnectionLost(error)) {
+        match self.send_failure.take().map_or(GatewayError::ConnectionLost(error), |it| *it) {
             GatewayError::ConnectionLost(error) if self.lease.is_reused => {
                 GatewayError::StaleConnection(error)
             }

@@ -64,7 +64,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::Either;
+use futures_util::future::{Either, FutureExt, LocalBoxFuture};
 use weft::middleware::GrpcWeb;
 use weft::{Application, Body, Error, Method, Middleware, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -283,6 +283,31 @@ impl Proxy {
         Either::Right(Proxy::forward(proxy, request, None))
     }
 
+    /// Handles a request. Clients may keep many requests with a body waiting, so that the future of one
+    /// has no space for what follows the body.
+    pub(super) fn respond_boxed(
+        proxy: Arc<Proxy>,
+        mut request: Request,
+    ) -> LocalBoxFuture<'static, Response> {
+        if request.body().length() == Some(0) || proxy.shared.settings.grpc_web {
+            return Proxy::respond(proxy, request).boxed_local();
+        }
+        proxy.start_checks();
+        let mut outbound = OutboundRequest::new(request, None);
+        async move {
+            if let Some(response) =
+                hops::respond_locally(&outbound.request, proxy.shared.via.as_ref())
+            {
+                return response;
+            }
+            match proxy.prepare_body(&mut outbound).await {
+                Ok(()) => Box::pin(proxy.send(&mut outbound)).await,
+                Err(response) => response,
+            }
+        }
+        .boxed_local()
+    }
+
     /// Forwards a request, with FastCGI or SCGI for a script.
     ///
     /// Clients may keep the future of each of their requests waiting. Without `async`, it contains
@@ -477,44 +502,65 @@ impl Proxy {
 
     /// Sends a request over one connection and converts the upstream's response. A retry uses no idle
     /// connection.
-    async fn attempt(
+    ///
+    /// Without `async`, the future contains each argument once.
+    fn attempt(
         &self,
         pool: &Arc<Pool>,
         outbound: &mut OutboundRequest,
         retry: Option<RetryReason>,
-    ) -> Result<Response, GatewayError> {
-        let settings = &self.shared.settings;
+    ) -> impl Future<Output = Result<Response, GatewayError>> {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.begin_attempt(&pool.location);
         }
-        outbound.wait = UpstreamWait::new(settings.failure_latency);
-        let (client, mut queue_time) = (self.limited_client(&outbound.request), Duration::ZERO);
-        let leased = pool.lease(client, retry.is_some(), &mut queue_time).await;
-        if !queue_time.is_zero() {
-            note_queue_time(pool, &outbound.request, queue_time);
-        }
-        let mut lease = match leased? {
-            Leased::Connection(lease) => lease,
-            // Boxed: the future is large.
-            Leased::Stream(lease) => {
-                return Box::pin(self.attempt_in_stream(pool, lease, outbound, retry)).await;
+        outbound.wait = UpstreamWait::new(self.shared.settings.failure_latency);
+        async move {
+            // In a block, so that the wait for a connection takes no space beside the rest.
+            let leased = {
+                let client = self.limited_client(&outbound.request);
+                let mut queue_time = Duration::ZERO;
+                let leased = pool.lease(client, retry.is_some(), &mut queue_time).await;
+                if !queue_time.is_zero() {
+                    note_queue_time(pool, &outbound.request, queue_time);
+                }
+                leased
+            };
+            let mut lease = match leased {
+                Ok(Leased::Connection(lease)) => lease,
+                // Boxed: the future is large.
+                Ok(Leased::Stream(lease)) => {
+                    return Box::pin(self.attempt_in_stream(pool, *lease, outbound, retry)).await;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(notes) = RequestNotes::of(&outbound.request) {
+                notes.set_connection(lease.connection.address);
             }
-        };
-        if let Some(notes) = RequestNotes::of(&outbound.request) {
-            notes.set_connection(lease.connection.address);
+            if let Err(error) = self.compose(pool, lease.connection.output.tail(), outbound) {
+                lease.connection.output.tail().clear();
+                lease.return_to_pool();
+                return Err(GatewayError::Client(error));
+            }
+            let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
+            let Shared { settings, buffer_space, .. } = &*self.shared;
+            let received = exchange::run(&mut lease, outbound, settings, buffer_space).await?;
+            if let Some(sent_request) = sent_request {
+                sent_request.record_response();
+            }
+            self.respond_with(pool, lease, outbound, received)
         }
-        if let Err(error) = self.compose(pool, lease.connection.output.tail(), outbound) {
-            lease.connection.output.tail().clear();
-            lease.return_to_pool();
-            return Err(GatewayError::Client(error));
-        }
-        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
-        let space = &self.shared.buffer_space;
-        let (head, body) = exchange::run(&mut lease, outbound, settings, space).await?;
+    }
+
+    /// Converts the response of an upstream.
+    fn respond_with(
+        &self,
+        pool: &Pool,
+        lease: Lease,
+        outbound: &mut OutboundRequest,
+        (head, body): (ResponseHead, BodyReader),
+    ) -> Result<Response, GatewayError> {
+        let settings = &self.shared.settings;
         let latency = outbound.wait.elapsed();
-        if let Some(sent_request) = sent_request {
-            sent_request.record_response();
-        }
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.set_upstream_status(head.status);
         }
@@ -684,5 +730,29 @@ impl Application for Forward<'_> {
 impl Clone for Proxy {
     fn clone(&self) -> Proxy {
         Proxy::with_own_pools(self.shared.clone(), self.hash_key.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client may keep many requests waiting for an upstream: the future of each is kept.
+    #[test]
+    fn futures_of_requests_are_small() {
+        fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let forwarded = size::<Arc<Proxy>, _, _, _>(Proxy::forward);
+        let connecting = size(Upstream::connect_with_preface);
+        let received = {
+            fn size<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+                size_of::<F>()
+            }
+            size(spool::receive)
+        };
+        assert!(forwarded <= 536, "{forwarded}");
+        assert!(connecting <= 456, "{connecting}");
+        assert!(received <= 128, "{received}");
     }
 }

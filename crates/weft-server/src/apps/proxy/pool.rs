@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use futures_util::future::{Either, ready};
 
 use super::super::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use super::GatewayError;
@@ -60,7 +61,7 @@ pub(super) enum Leased {
     /// A connection of HTTP/1.1 or FastCGI.
     Connection(Lease),
     /// A stream of HTTP/2.
-    Stream(StreamLease),
+    Stream(Box<StreamLease>),
 }
 
 /// The right to use one connection of a pool, or one stream; ends on drop.
@@ -127,22 +128,42 @@ impl Pool {
     /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one. Over
     /// HTTP/2, it is a stream of one. Adds the time of the wait for others to `queue_time`, also if there
     /// is no connection in the end.
-    pub(super) async fn lease(
+    pub(super) fn lease(
         self: &Arc<Pool>,
         client: Option<Client>,
         force_new: bool,
         queue_time: &mut Duration,
+    ) -> impl Future<Output = Result<Leased, GatewayError>> {
+        let permit = self.limit.try_acquire(client);
+        if !force_new
+            && permit.is_some()
+            && !self.http2.is_expected()
+            && let Some(connection) = self.take_idle()
+            && let Some(permit) = permit
+        {
+            let slot = PoolSlot { pool: self.clone(), _permit: permit };
+            let lease = Lease { connection, slot, is_reused: true };
+            return Either::Left(ready(Ok(Leased::Connection(lease))));
+        }
+        // Boxed: the future is large and rarely needed.
+        Either::Right(Box::pin(self.wait_for_lease(client, permit, force_new, queue_time)))
+    }
+
+    /// Leases a connection that is not available at once. `permit` is the right to one, if there is a
+    /// free one.
+    async fn wait_for_lease(
+        self: &Arc<Pool>,
+        client: Option<Client>,
+        mut permit: Option<ClientPermit>,
+        force_new: bool,
+        queue_time: &mut Duration,
     ) -> Result<Leased, GatewayError> {
-        let permit = match self.limit.try_acquire(client) {
-            Some(permit) => Some(permit),
+        if permit.is_none() {
+            let since = Instant::now();
             // Boxed: the future is large and rarely needed.
-            None => {
-                let since = Instant::now();
-                let permit = Box::pin(self.limit.acquire(client)).await;
-                *queue_time += since.elapsed();
-                permit
-            }
-        };
+            permit = Box::pin(self.limit.acquire(client)).await;
+            *queue_time += since.elapsed();
+        }
         let permit = permit.ok_or(GatewayError::Overloaded("too many requests in progress"))?;
         let slot = PoolSlot { pool: self.clone(), _permit: permit };
         if self.http2.is_expected() {
@@ -218,7 +239,7 @@ fn max_idle_time(settings: &ProxySettings, connection: &UpstreamConnection) -> D
 
 fn leased(acquired: Acquired, slot: PoolSlot) -> Leased {
     match acquired {
-        Acquired::Stream(stream) => Leased::Stream(stream.with_slot(slot)),
+        Acquired::Stream(stream) => Leased::Stream(Box::new(stream.with_slot(slot))),
         Acquired::Http1(connection) => {
             let connection = Box::new(connection);
             Leased::Connection(Lease { connection, slot, is_reused: false })

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use futures_util::future::Either;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, UnixStream, lookup_host};
+use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
@@ -135,30 +137,33 @@ impl Upstream {
     }
 
     /// Opens a connection within `connect_timeout`, including all handshakes.
-    pub(crate) async fn connect(
+    pub(crate) fn connect(
         &self,
         connect_timeout: Duration,
-    ) -> io::Result<UpstreamConnection> {
-        self.connect_with_preface(&[], connect_timeout).await
+    ) -> impl Future<Output = io::Result<UpstreamConnection>> {
+        self.connect_with_preface(&[], connect_timeout)
     }
 
     /// Opens a connection as [`connect`](Upstream::connect), and sends `preface` on it before the handshake
     /// of TLS.
-    pub(crate) async fn connect_with_preface(
+    ///
+    /// Clients may keep many connections waiting for an upstream. What few of them need is boxed, and
+    /// without `async`, the future contains each argument once.
+    pub(crate) fn connect_with_preface(
         &self,
         preface: &[u8],
         connect_timeout: Duration,
-    ) -> io::Result<UpstreamConnection> {
-        let connected = match &self.url.address {
+    ) -> impl Future<Output = io::Result<UpstreamConnection>> {
+        match &self.url.address {
             UpstreamAddress::Unix(path) => {
-                timeout(connect_timeout, self.connect_unix(path, preface)).await
+                let connected = timeout(connect_timeout, self.connect_unix(path, preface));
+                let connected = async move { connected.await.unwrap_or_else(timed_out) };
+                Either::Left(Box::pin(connected))
             }
             UpstreamAddress::Tcp { host, port, .. } => {
-                let connect = self.connect_tcp(host, *port, preface, connect_timeout);
-                timeout(connect_timeout, connect).await
+                Either::Right(self.connect_tcp((host, *port), preface, connect_timeout))
             }
-        };
-        connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        }
     }
 
     async fn connect_unix(&self, path: &Path, preface: &[u8]) -> io::Result<UpstreamConnection> {
@@ -177,33 +182,48 @@ impl Upstream {
         }
     }
 
-    async fn connect_tcp(
+    fn connect_tcp(
         &self,
-        host: &str,
-        port: u16,
+        (host, port): (&str, u16),
         preface: &[u8],
         connect_timeout: Duration,
-    ) -> io::Result<UpstreamConnection> {
+    ) -> impl Future<Output = io::Result<UpstreamConnection>> {
         let start = Instant::now();
         // The system's resolver blocks a thread of the runtime's blocking pool.
         let lookup = move |host: String| async move {
             lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
         };
-        let addresses = self.addresses.get((host, port), start, lookup).await?;
-        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for (tried, address) in addresses.iter().enumerate() {
-            // Divides the remaining time, so that an unresponsive address leaves time for the
-            // others.
-            let remaining = connect_timeout.saturating_sub(start.elapsed());
-            let share = remaining / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-            match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return self.wrap_stream(stream, *address, preface).await,
-                Ok(Err(error)) => failure = error,
-                Err(_) => failure = io::ErrorKind::TimedOut.into(),
+        let found = Box::pin(self.addresses.get((host, port), start, lookup));
+        async move {
+            let remaining = || connect_timeout.saturating_sub(start.elapsed());
+            let addresses = timeout(connect_timeout, found).await.unwrap_or_else(timed_out)?;
+            let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+            for (tried, address) in addresses.iter().enumerate() {
+                // Divides the remaining time, so that an unresponsive address leaves time for the
+                // others.
+                let untried = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+                let stream = match timeout(remaining() / untried, TcpStream::connect(address)).await
+                {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => {
+                        failure = error;
+                        continue;
+                    }
+                    Err(_) => {
+                        failure = io::ErrorKind::TimedOut.into();
+                        continue;
+                    }
+                };
+                stream.set_nodelay(true)?;
+                if preface.is_empty() && self.tls.is_none() {
+                    return Ok(UpstreamConnection::new(Box::new(stream), Some(*address)));
+                }
+                let wrapped = timeout(remaining(), self.wrap_stream(stream, *address, preface));
+                return Box::pin(wrapped).await.unwrap_or_else(timed_out);
             }
+            self.addresses.invalidate();
+            Err(failure)
         }
-        self.addresses.invalidate();
-        Err(failure)
     }
 
     /// Opens a socket that exchanges datagrams with the upstream.
@@ -216,7 +236,7 @@ impl Upstream {
             lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
         };
         let found = timeout(limit, self.addresses.get((host, port), Instant::now(), lookup)).await;
-        let addresses = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let addresses = found.unwrap_or_else(timed_out)?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses.iter() {
             let any: SocketAddr = match address.is_ipv4() {
@@ -233,22 +253,18 @@ impl Upstream {
         Err(failure)
     }
 
+    /// Sends a preface, and performs the handshake of TLS.
     async fn wrap_stream(
         &self,
         mut stream: TcpStream,
         address: SocketAddr,
         preface: &[u8],
     ) -> io::Result<UpstreamConnection> {
-        stream.set_nodelay(true)?;
-        if !preface.is_empty() {
-            stream.write_all(preface).await?;
-        }
+        stream.write_all(preface).await?;
         let Some((connector, name)) = &self.tls else {
             return Ok(UpstreamConnection::new(Box::new(stream), Some(address)));
         };
-        // The future of the handshake is boxed: all clients of upstreams without TLS would need its
-        // memory, too.
-        let stream = Box::pin(connector.connect(name.clone(), stream)).await?;
+        let stream = connector.connect(name.clone(), stream).await?;
         let has_negotiated_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         if self.http_version == HttpVersion::Http2 && !has_negotiated_http2 {
             let reason =
@@ -289,6 +305,10 @@ impl Upstream {
             log::info!("the upstream {self} responds again");
         }
     }
+}
+
+fn timed_out<T>(_: Elapsed) -> io::Result<T> {
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 impl fmt::Display for Upstream {

@@ -28,7 +28,7 @@ pub(super) struct SpooledBody {
     remaining: Option<u64>,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
     /// Error that the next poll returns.
-    failure: Option<Error>,
+    failure: Option<Box<Error>>,
     pump: Option<AbortOnDrop>,
 }
 
@@ -38,7 +38,7 @@ enum Event {
     Reading(JoinHandle<io::Result<Bytes>>),
     Trailers(HeaderMap),
     End,
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 impl SpooledBody {
@@ -61,7 +61,7 @@ impl SpooledBody {
                     Event::Data(data)
                 }
                 Ok(None) => Event::Reading(start_read(&mut state, read)),
-                Err(error) => Event::Failed(failed("cannot be read", error)),
+                Err(error) => Event::Failed(Box::new(failed("cannot be read", error))),
             },
             // Busy at the end: the write has not ended, because the pump has panicked.
             Next::Busy | Next::Empty if state.end.is_some() => match state.end.take() {
@@ -101,7 +101,7 @@ impl SpooledBody {
     /// error page.
     fn fail(
         &mut self,
-        error: Error,
+        error: Box<Error>,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         self.failure = Some(error);
@@ -129,7 +129,7 @@ impl HttpBody for SpooledBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(error) = self.failure.take() {
-            return Poll::Ready(Some(Err(error)));
+            return Poll::Ready(Some(Err(*error)));
         }
         loop {
             if let Some(reading) = &mut self.reading {
@@ -144,7 +144,7 @@ impl HttpBody for SpooledBody {
                         drop(state);
                         self.take_data(data)
                     }
-                    Err(error) => self.fail(failed("cannot be read", error), cx),
+                    Err(error) => self.fail(Box::new(failed("cannot be read", error)), cx),
                 };
             }
             match ready!(self.poll_event(cx)) {

@@ -20,7 +20,7 @@ mod writers;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -110,42 +110,67 @@ pub(crate) struct ReceivedBody {
 
 /// Receives the body of a request, and copies it if `copies` is set. A body that has been received
 /// already costs nothing.
-pub(crate) async fn receive(
-    mut body: Body,
+///
+/// Clients may keep many bodies waiting. Without `async`, the future contains the body or the spool.
+pub(crate) fn receive(
+    body: Body,
     limits: &Arc<SpoolLimits>,
     client: Option<Client>,
     copies: bool,
-) -> Result<ReceivedBody, Error> {
+) -> impl Future<Output = Result<ReceivedBody, Error>> {
     let declared_length = body.length();
-    let first = loop {
-        match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.transpose()? {
-            None => {
-                let (body, copy) = (Body::empty(), copies.then(Bytes::new));
-                return Ok(ReceivedBody { body, length: Some(0), copy });
-            }
-            Some(frame) => {
-                if let Ok(data) = frame.into_data() {
-                    break data;
+    let mut stage = Stage::First(body);
+    poll_fn(move |cx| {
+        loop {
+            stage = match &mut stage {
+                Stage::First(body) => {
+                    let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)).transpose()?
+                    else {
+                        let (body, copy) = (Body::empty(), copies.then(Bytes::new));
+                        return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
+                    };
+                    let Ok(first) = frame.into_data() else { continue };
+                    if declared_length.is_some() && body.is_end_stream() {
+                        let may_copy = copies && first.len() <= limits.memory_bytes;
+                        let copy = may_copy.then(|| Bytes::copy_from_slice(&first));
+                        let (body, length) = (first.into(), declared_length);
+                        return Poll::Ready(Ok(ReceivedBody { body, length, copy }));
+                    }
+                    Stage::Rest(Spool::new(first, std::mem::take(body), limits, client))
+                }
+                Stage::Rest(spool) => {
+                    ready!(spool.poll_receive(cx));
+                    let spool = std::mem::replace(&mut stage, Stage::First(Body::empty()));
+                    let Stage::Rest(spool) = spool else { unreachable!("it is the spool") };
+                    return Poll::Ready(spool.into_received_body(declared_length, copies));
                 }
             }
         }
-    };
-    if declared_length.is_some() && body.is_end_stream() {
-        let may_copy = copies && first.len() <= limits.memory_bytes;
-        let copy = may_copy.then(|| Bytes::copy_from_slice(&first));
-        return Ok(ReceivedBody { body: first.into(), length: declared_length, copy });
+    })
+}
+
+/// The part of a body that is being received.
+enum Stage {
+    First(Body),
+    Rest(Spool),
+}
+
+impl Spool {
+    fn into_received_body(
+        self,
+        declared_length: Option<u64>,
+        copies: bool,
+    ) -> Result<ReceivedBody, Error> {
+        let (length, copy) = {
+            let mut state = self.body.shared.state();
+            match state.end.take() {
+                Some(End::Failed(error)) => return Err(*error),
+                end => state.end = end,
+            }
+            let is_complete = state.end.is_some();
+            let copy = if copies && is_complete { state.queue.copy() } else { None };
+            (is_complete.then_some(state.received).or(declared_length), copy)
+        };
+        Ok(ReceivedBody { body: self.into_body(), length, copy })
     }
-    let mut spool = Spool::new(first, body, limits, client);
-    poll_fn(|cx| spool.poll_receive(cx)).await;
-    let (length, copy) = {
-        let mut state = spool.body.shared.state();
-        match state.end.take() {
-            Some(End::Failed(error)) => return Err(error),
-            end => state.end = end,
-        }
-        let is_complete = state.end.is_some();
-        let copy = if copies && is_complete { state.queue.copy() } else { None };
-        (is_complete.then_some(state.received).or(declared_length), copy)
-    };
-    Ok(ReceivedBody { body: spool.into_body(), length, copy })
 }

@@ -79,7 +79,8 @@ pub(super) struct State {
 pub(super) enum End {
     /// With the trailers, boxed, because few bodies have any.
     Complete(Option<Box<HeaderMap>>),
-    Failed(Error),
+    /// Boxed, because few bodies fail.
+    Failed(Box<Error>),
 }
 
 /// Reads the source to its end.
@@ -160,7 +161,7 @@ impl<S: Source> Pump<S> {
     fn accept(&mut self, received: Received) {
         match received.map(|frame| frame.map(Frame::into_data)) {
             None => return self.reader.end = Some(self.complete()),
-            Some(Err(error)) => return self.reader.end = Some(End::Failed(error)),
+            Some(Err(error)) => return self.reader.end = Some(End::Failed(Box::new(error))),
             Some(Ok(Ok(data))) => {
                 let in_source = self.source.buffered_bytes();
                 self.reader.shared.change(|state| {
@@ -229,7 +230,8 @@ impl<S: Source> Pump<S> {
             };
             let Some(written) = share.space.writers.run(write).await else {
                 let reason = "the thread that wrote has panicked";
-                return self.reader.end = Some(End::Failed(failed("cannot be stored", reason)));
+                return self.reader.end =
+                    Some(End::Failed(Box::new(failed("cannot be stored", reason))));
             };
             self.reader.shared.change(|state| state.queue.finish_write(written));
         }
@@ -239,7 +241,7 @@ impl<S: Source> Pump<S> {
 
 impl Drop for ReaderGuard {
     fn drop(&mut self) {
-        let aborted = || End::Failed(failed("is incomplete", "its task has ended"));
+        let aborted = || End::Failed(Box::new(failed("is incomplete", "its task has ended")));
         let end = self.end.take().unwrap_or_else(aborted);
         self.shared.change(|state| state.end = Some(end));
     }

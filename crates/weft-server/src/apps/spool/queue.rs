@@ -2,6 +2,7 @@
 //! no I/O.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use bytes::{Bytes, BytesMut};
 
@@ -14,6 +15,9 @@ const SMALL_BYTES: usize = 2 << 10;
 /// Number of pieces from which small ones are copied. Fewer are passed on as they are.
 const MANY_PIECES: usize = 16;
 
+/// Pieces smaller than this are copied together in any case: their overhead exceeds their content.
+const TINY_BYTES: usize = 128;
+
 /// Size from which copied pieces form a piece of their own.
 const JOINED_BYTES: usize = 16 << 10;
 
@@ -22,7 +26,8 @@ const JOINED_BYTES: usize = 16 << 10;
 pub(super) struct Queue {
     oldest: Pieces,
     file: TempFile,
-    newest: Pieces,
+    /// Boxed, because few bodies are that large.
+    newest: Option<Box<Pieces>>,
     /// Number of bytes that are being written to the file.
     in_flight: Option<usize>,
     /// Maximum of each of the two parts in memory.
@@ -44,7 +49,7 @@ pub(super) enum Next {
 impl Queue {
     /// Creates a queue that keeps up to `memory_bytes` in memory.
     pub(super) fn new(memory_bytes: usize, file: TempFile) -> Queue {
-        let (oldest, newest) = (Pieces::default(), Pieces::default());
+        let (oldest, newest) = (Pieces::default(), None);
         Queue {
             oldest,
             file,
@@ -63,13 +68,14 @@ impl Queue {
             }
         }
         if !piece.is_empty() {
-            self.newest.push(piece);
+            self.newest.get_or_insert_default().push(piece);
         }
     }
 
     /// Returns true if bytes have to be written or taken before more are pushed.
     pub(super) fn is_full(&self) -> bool {
-        self.newest.bytes > 0 && self.newest.bytes >= self.max_part_bytes()
+        let bytes = self.newest_bytes();
+        bytes > 0 && bytes >= self.max_part_bytes()
     }
 
     /// Sets if bytes that are pushed may stay in memory.
@@ -83,17 +89,21 @@ impl Queue {
 
     /// Returns true if there seems to be space in the file for the newest bytes and `more`.
     pub(super) fn may_write(&self, more: usize) -> bool {
-        self.file.may_write(self.newest.bytes + more)
+        self.file.may_write(self.newest_bytes() + more)
+    }
+
+    fn newest_bytes(&self) -> usize {
+        self.newest.as_ref().map_or(0, |pieces| pieces.bytes)
     }
 
     /// Number of bytes in memory.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.oldest.bytes + self.newest.bytes + self.in_flight.unwrap_or_default()
+        self.oldest.bytes + self.newest_bytes() + self.in_flight.unwrap_or_default()
     }
 
     /// Starts to write the newest bytes to the file; `None` if there is no space for them.
     pub(super) fn start_write(&mut self) -> Option<Write> {
-        let (bytes, newest) = (self.newest.bytes, &mut self.newest);
+        let (bytes, newest) = (self.newest_bytes(), self.newest.get_or_insert_default());
         let is_first = !self.file.has_unread();
         let write = self.file.start_write(bytes, || newest.take_all())?;
         if is_first {
@@ -106,7 +116,7 @@ impl Queue {
     pub(super) fn finish_write(&mut self, written: Written) {
         let bytes = self.in_flight.take().unwrap_or_default();
         let unwritten = self.file.finish_write(bytes, written);
-        unwritten.into_iter().for_each(|piece| self.newest.push(piece));
+        unwritten.into_iter().for_each(|piece| self.newest.get_or_insert_default().push(piece));
     }
 
     pub(super) fn next(&mut self) -> Next {
@@ -119,13 +129,14 @@ impl Queue {
         if self.in_flight.is_some() {
             return Next::Busy;
         }
-        self.newest.pop().map_or(Next::Empty, Next::Data)
+        let newest = self.newest.as_mut().and_then(|pieces| pieces.pop());
+        newest.map_or(Next::Empty, Next::Data)
     }
 
     /// Copies all bytes, if they are in memory.
     pub(super) fn copy(&self) -> Option<Bytes> {
         let is_in_memory = !self.file.has_unread() && self.in_flight.is_none();
-        let copy = || [&self.oldest, &self.newest].into_iter().flat_map(Pieces::iter);
+        let copy = || iter::once(&self.oldest).chain(self.newest.as_deref()).flat_map(Pieces::iter);
         is_in_memory.then(|| copy().collect::<Vec<_>>().concat().into())
     }
 
@@ -139,7 +150,7 @@ impl Queue {
 
     /// Returns true if there are bytes after the oldest ones in memory.
     fn has_newer(&self) -> bool {
-        self.file.has_unread() || self.in_flight.is_some() || self.newest.bytes > 0
+        self.file.has_unread() || self.in_flight.is_some() || self.newest_bytes() > 0
     }
 }
 
@@ -156,7 +167,7 @@ impl Pieces {
     fn push(&mut self, piece: Bytes) {
         self.bytes += piece.len();
         let is_joined = !self.joined.is_empty() || self.whole.len() >= MANY_PIECES;
-        if piece.len() < SMALL_BYTES && is_joined {
+        if piece.len() < TINY_BYTES || (piece.len() < SMALL_BYTES && is_joined) {
             self.joined.extend_from_slice(&piece);
             if self.joined.len() < JOINED_BYTES {
                 return;
@@ -164,6 +175,10 @@ impl Pieces {
             return self.end_joined();
         }
         self.end_joined();
+        if self.whole.capacity() == 0 {
+            // Clients may keep many bodies waiting that have one piece.
+            self.whole.reserve_exact(1);
+        }
         self.whole.push_back(piece);
     }
 

@@ -13,8 +13,9 @@ use super::writers::Writers;
 use crate::base::throttled_log::ThrottledWarning;
 
 /// Maximum number of bodies of one client that are written to their files at the same time. It bounds
-/// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies.
-const MAX_WRITES_PER_CLIENT: usize = 4;
+/// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies. Two: one
+/// is written while the next is read.
+const MAX_WRITES_PER_CLIENT: usize = 2;
 
 /// Maximum number of bodies of all clients that are written, or wait for a thread that writes, at the
 /// same time: 4 MiB beyond the limit.

@@ -34,8 +34,8 @@ struct State {
     queued: VecDeque<Job>,
     /// Number of threads. Each of them takes a job before it ends, if there is one.
     threads: usize,
-    /// Number of threads that wait for a job.
-    idle: usize,
+    /// Number of threads that perform a write.
+    busy: usize,
     #[cfg(test)]
     most_threads: usize,
 }
@@ -69,7 +69,7 @@ impl Writers {
     fn queue(&self, job: Job) -> bool {
         let mut state = self.state();
         state.queued.push_back(job);
-        let needs_thread = state.idle < state.queued.len() && state.threads < MAX_THREADS;
+        let needs_thread = state.threads < MAX_THREADS.min(state.queued.len() + state.busy);
         state.threads += usize::from(needs_thread);
         #[cfg(test)]
         {
@@ -81,18 +81,20 @@ impl Writers {
         needs_thread
     }
 
-    /// Takes the next job. If there is none, the calling thread is no longer counted.
+    /// Takes the next job, which counts as busy. If there is none, the calling thread is no longer
+    /// counted.
     fn next(&self) -> Option<Job> {
         let mut state = self.state();
         if state.queued.is_empty() {
-            state.idle += 1;
             let is_idle = |state: &mut State| state.queued.is_empty();
             let waited = self.has_job.wait_timeout_while(state, IDLE_TIME, is_idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.idle -= 1;
         }
         let job = state.queued.pop_front();
-        state.threads -= usize::from(job.is_none());
+        match job {
+            Some(_) => state.busy += 1,
+            None => state.threads -= 1,
+        }
         job
     }
 
@@ -103,7 +105,7 @@ impl Writers {
             (state.threads == 0).then(|| state.queued.pop_front()).flatten()
         };
         while let Some(job) = next() {
-            job.run();
+            job.run(|| ());
         }
     }
 
@@ -113,10 +115,14 @@ impl Writers {
 }
 
 impl Job {
-    fn run(self) {
+    /// Performs the write, calls `on_written`, and notifies the body, which may queue a further write
+    /// at once.
+    fn run(self, on_written: impl FnOnce()) {
         let Job { write, done } = self;
-        if !done.is_closed() {
-            drop(done.send(write.run()));
+        let written = (!done.is_closed()).then(|| write.run());
+        on_written();
+        if let Some(written) = written {
+            drop(done.send(written));
         }
     }
 }
@@ -125,7 +131,7 @@ impl WriterThread {
     fn run(mut self) {
         let Some(writers) = &self.0 else { return };
         while let Some(job) = writers.next() {
-            job.run();
+            job.run(|| writers.state().busy -= 1);
         }
         self.0 = None;
     }
@@ -138,8 +144,11 @@ impl Drop for WriterThread {
         let Some(writers) = self.0.take() else { return };
         let mut state = writers.state();
         state.threads -= 1;
-        if state.threads == 0 && thread::panicking() {
-            state.queued.clear();
+        if thread::panicking() {
+            state.busy -= 1;
+            if state.threads == 0 {
+                state.queued.clear();
+            }
         }
     }
 }
@@ -205,14 +214,37 @@ mod tests {
     #[test]
     fn bodies_do_not_wait_for_a_thread_that_panicked() {
         let writers = Arc::<Writers>::default();
-        let (done, mut written) = oneshot::channel();
-        assert!(writers.queue(Job { write: write(0), done }));
+        let job = |at| {
+            let (done, written) = oneshot::channel();
+            (Job { write: write(at), done }, written)
+        };
+        let ((first, mut of_first), (second, mut of_second)) = (job(0), job(1));
+        assert!(writers.queue(first));
         let thread = WriterThread(Some(writers.clone()));
+        let own = writers.clone();
         let panicked = thread::spawn(move || {
             let _thread = thread;
+            let _first = own.next();
+            own.state().queued.push_back(second);
             panic!("a write");
         });
         assert!(panicked.join().is_err());
-        assert_eq!(written.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
+        for written in [&mut of_first, &mut of_second] {
+            assert_eq!(written.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
+        }
+        let state = writers.state();
+        assert_eq!((state.threads, state.busy), (0, 0));
+    }
+
+    #[test]
+    fn a_body_that_writes_again_at_once_uses_one_thread() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let writers = Arc::<Writers>::default();
+        runtime.block_on(async {
+            for at in 0..200 {
+                writers.run(write(at)).await.expect("the write is performed").unwrap();
+            }
+        });
+        assert_eq!(writers.state().most_threads, 1);
     }
 }

@@ -123,7 +123,7 @@ impl ContentSource for LentReader {
                 }
                 Step::Trailers(fields, bytes) => {
                     let text = reader.buffer.split_to(bytes).freeze();
-                    trailers = Some(Headers::new(text, fields));
+                    trailers = Some(Box::new(Headers::new(text, fields)));
                 }
                 Step::End => return Poll::Ready(Ok(ContentEvent::End(trailers))),
                 Step::Wait => match self.poll_receive(cx, clock) {

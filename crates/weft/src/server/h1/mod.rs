@@ -339,6 +339,39 @@ impl<A: Application> ActiveConnection<'_, A> {
         Poll::Pending
     }
 
+    /// Closes the socket of a detached call if the connection is broken: the call goes on without it.
+    /// A client that has only shut down its sending direction still gets the response.
+    fn close_if_broken(&mut self, cx: &mut Context<'_>) {
+        if self.conn.writer.is_closed() || self.is_broken(cx) {
+            drop(self.conn.writer.take());
+            if let Some(reader) = &mut self.conn.reader {
+                reader.close();
+            }
+        }
+    }
+
+    /// Returns `true` if a read fails because of the client. It is registered for the next one.
+    fn is_broken(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(reader) = &mut self.conn.reader else { return false };
+        let failed = |error: std::io::Error| {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
+        };
+        while reader.buffer.len() < INPUT_BYTES {
+            match reader.poll_readable(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return failed(error),
+                Poll::Pending => return false,
+            }
+            match reader.poll_fill(cx, MIN_READ_BYTES) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Err(error)) => return failed(error),
+                Poll::Ready(Ok(0)) | Poll::Pending => return false,
+            }
+        }
+        false
+    }
+
     /// Restores the reader that a body has returned.
     fn restore_reader(&mut self, returned: ReturnedReader) {
         self.conn.reader = Some(returned.reader);

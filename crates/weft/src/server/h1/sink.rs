@@ -60,7 +60,10 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         match (self.poll_flush(cx), &self.worker.settings.disconnect) {
             // A write error ends a response that has started in any case.
             (Poll::Ready(Err(error)), _) if !is_not_started => Poll::Ready(error),
-            (_, Disconnect::Detach) => Poll::Pending,
+            (_, Disconnect::Detach) => {
+                self.close_if_broken(cx);
+                Poll::Pending
+            }
             (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
             (_, Disconnect::Cancel) => self.poll_disconnected(cx),
         }

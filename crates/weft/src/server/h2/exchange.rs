@@ -30,7 +30,7 @@ use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
-use crate::server::h2::request::{ParsedRequest, RefusedRequest};
+use crate::server::h2::request::RefusedRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::h2::turns::Demand;
@@ -44,28 +44,41 @@ use weft_proto::http2::frame::ErrorCode;
 pub(super) fn serve<'a, A: Application>(
     worker: &'a Worker<A>,
     connection: &'a RefCell<Connection>,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     received: StreamRequest,
 ) -> impl Future<Output = ()> {
     let StreamRequest { stream, request, pipe } = received;
     let shared = connection.borrow_mut().take_spare_shared();
+    let (expects_continue, is_tunnel) =
+        request.as_ref().map_or((false, false), |it| (it.expects_continue, it.is_tunnel));
+    let (head, refused) = match request {
+        Ok(request) => (Some(request.head), None),
+        Err(refused) => (None, Some(refused)),
+    };
     let mut sink = StreamSink {
         worker,
         connection,
         stream,
         shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.shutdown.clone())),
-        head: None,
-        request_line: Box::default(),
-        is_tunnel: false,
+        head,
+        refused,
+        pipe,
+        expects_continue,
+        is_tunnel,
         on_read: None,
         has_started: false,
         upgrade: None,
         content: OutboundContent::new(stream),
     };
     async move {
-        match &request {
-            Ok(request) => sink.serve(request, &pipe).await,
-            Err(refused) => Box::pin(sink.refuse(refused)).await,
+        if sink.refused.is_some() {
+            Box::pin(sink.refuse()).await;
+        } else {
+            let watch = worker.stopwatch();
+            exchange::serve(worker, &mut sink, StreamSink::request, watch).await;
+            if sink.pipe.is_some() {
+                sink.end_pipe().await;
+            }
         }
         sink.connection.borrow_mut().end_exchange(sink.stream, sink.shared);
     }
@@ -77,9 +90,13 @@ struct StreamSink<'a, A> {
     connection: &'a RefCell<Connection>,
     stream: u32,
     shared: Arc<Shared>,
+    /// `None` if the request is invalid.
     head: Option<RequestHead>,
-    /// Start of the request line of an invalid request.
-    request_line: Box<[u8]>,
+    refused: Option<Box<RefusedRequest>>,
+    /// The channel for the content of the request; `None` if it has none.
+    pipe: Option<Pipe>,
+    /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+    expects_continue: bool,
     is_tunnel: bool,
     /// Completes on the first read of the body, if the client waits for a 100.
     on_read: Option<oneshot::Receiver<()>>,
@@ -90,23 +107,12 @@ struct StreamSink<'a, A> {
 }
 
 impl<A: Application> StreamSink<'_, A> {
-    fn serve(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) -> impl Future<Output = ()> {
-        async move {
-            self.is_tunnel = received.is_tunnel;
-            self.head = Some(received.head.clone());
-            let watch = self.worker.stopwatch();
-            let request = |sink: &mut Self| sink.request(received, pipe);
-            exchange::serve(self.worker, self, request, watch).await;
-            if let Some(pipe) = pipe {
-                self.end_pipe(pipe).await;
-            }
-        }
-    }
-
     /// Ends the content of a request, or runs the handler of an upgrade.
-    async fn end_pipe(&mut self, pipe: &Pipe) {
+    async fn end_pipe(&mut self) {
+        let Some(pipe) = &self.pipe else { return };
         if let Some(upgrade) = self.upgrade.take() {
-            return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe.clone()))).await;
+            let tunnel = Tunnel::new(pipe.clone());
+            return Box::pin(self.hand_over(upgrade, tunnel)).await;
         }
         if self.is_tunnel {
             // Without an upgrade, the stream ends in both directions.
@@ -120,33 +126,35 @@ impl<A: Application> StreamSink<'_, A> {
     }
 
     /// Sends an error response to an invalid request, unless its stream was reset.
-    async fn refuse(&mut self, refused: &RefusedRequest) {
-        let RefusedRequest { error, line, is_reset } = refused;
-        self.request_line = line.clone();
+    async fn refuse(&mut self) {
+        let Some(refused) = &mut self.refused else { return };
+        let Some(error) = refused.error.take() else { return };
         let worker = self.worker;
-        match is_reset {
-            true => exchange::record_refused(worker, self, error),
+        match refused.is_reset {
+            true => exchange::record_refused(worker, self, &error),
             false => {
-                exchange::reject(worker, self, error, worker.stopwatch()).await;
+                exchange::reject(worker, self, &error, worker.stopwatch()).await;
             }
         }
     }
 
-    fn request(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) -> Request {
-        let body = match pipe {
-            Some(pipe) if !self.is_tunnel => self.request_body(received, pipe.clone()),
+    fn request(&mut self) -> Request {
+        let body = match self.pipe.clone() {
+            Some(pipe) if !self.is_tunnel => self.request_body(pipe),
             _ => Body::empty(),
         };
-        Request::new(received.head.clone(), body, self.shared.clone())
+        Request::new(self.head.clone().unwrap_or_default(), body, self.shared.clone())
     }
 
-    fn request_body(&mut self, received: &ParsedRequest, pipe: Pipe) -> Body {
-        let on_read = received.expects_continue.then(|| {
+    fn request_body(&mut self, pipe: Pipe) -> Body {
+        let on_read = self.expects_continue.then(|| {
             let (sender, receiver) = oneshot::channel();
             self.on_read = Some(receiver);
             sender
         });
-        let source = StreamContent::new(pipe, received.length, on_read);
+        // No content was received yet.
+        let length = self.connection.borrow().unreceived_length(self.stream);
+        let source = StreamContent::new(pipe, length, on_read);
         let max_bytes = self.worker.settings.max_body_bytes;
         let clock = ReceiveClock::new(self.worker, &self.shared);
         Body::inbound(InboundBody::new(source, max_bytes, clock))
@@ -243,7 +251,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     fn request_line(&self) -> &[u8] {
-        &self.request_line
+        self.refused.as_ref().map_or(&[], |refused| &refused.line)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -335,7 +343,12 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     fn send_data(&mut self, data: Bytes, is_last: bool) -> impl Future<Output = Result<()>> {
-        self.content.send(self.worker, self.connection, data, is_last)
+        // Without `async`, the future contains each argument once.
+        let mut unsent = self.content.begin_piece(data, is_last);
+        poll_fn(move |cx| {
+            let connection = &mut self.connection.borrow_mut();
+            self.content.poll_send(self.worker, connection, (&mut unsent, is_last), cx)
+        })
     }
 
     fn send_file(&mut self, file: &File, is_last: bool) -> impl Future<Output = Result<()>> {
@@ -403,6 +416,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(serve::<App>);
-        assert!(size <= 608, "{size}");
+        assert!(size <= 440, "{size}");
     }
 }

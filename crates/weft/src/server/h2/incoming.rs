@@ -43,9 +43,7 @@ impl ContentSource for StreamContent {
                 self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(bytes));
                 Poll::Ready(Ok(ContentEvent::Data(data)))
             }
-            Poll::Ready(PipeEvent::End(trailers)) => {
-                Poll::Ready(Ok(ContentEvent::End(trailers.map(|trailers| *trailers))))
-            }
+            Poll::Ready(PipeEvent::End(trailers)) => Poll::Ready(Ok(ContentEvent::End(trailers))),
             Poll::Ready(PipeEvent::Reset) => {
                 let reason = "the stream ended in the middle of the body";
                 Poll::Ready(Err(Error::new(ErrorKind::BodyIncomplete, reason)))

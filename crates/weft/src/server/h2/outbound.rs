@@ -1,7 +1,5 @@
 //! The content of a response, and the rate at which the client receives it.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -66,25 +64,25 @@ impl OutboundContent {
         Ok(waiting)
     }
 
-    /// Sends bytes, and waits until they are written.
-    pub(super) fn send<A>(
+    /// Begins a piece of content. Returns it, unless there is nothing to send.
+    pub(super) fn begin_piece(&mut self, bytes: Bytes, is_last: bool) -> Option<Bytes> {
+        self.frame_window = bytes.len().clamp(1, FRAME_WINDOW) as u32;
+        Some(bytes).filter(|bytes| is_last || !bytes.is_empty())
+    }
+
+    /// Sends the piece, once. Ready when it is written.
+    pub(super) fn poll_send<A>(
         &mut self,
         worker: &Worker<A>,
-        connection: &RefCell<Connection>,
-        bytes: Bytes,
-        is_last: bool,
-    ) -> impl Future<Output = Result<()>> {
-        self.frame_window = bytes.len().clamp(1, FRAME_WINDOW) as u32;
-        let mut unsent = Some(bytes).filter(|bytes| is_last || !bytes.is_empty());
-        // Without `async`, the future contains each argument once.
-        poll_fn(move |cx| {
-            let connection = &mut connection.borrow_mut();
-            if let Some(bytes) = unsent.take() {
-                connection.send(self.stream, bytes, is_last)?;
-            }
-            let polled = connection.poll_sent(self.stream, cx);
-            self.poll_paced(worker, connection, polled, cx)
-        })
+        connection: &mut Connection,
+        (unsent, is_last): (&mut Option<Bytes>, bool),
+        cx: &Context<'_>,
+    ) -> Poll<Result<()>> {
+        if let Some(bytes) = unsent.take() {
+            connection.send(self.stream, bytes, is_last)?;
+        }
+        let polled = connection.poll_sent(self.stream, cx);
+        self.poll_paced(worker, connection, polled, cx)
     }
 
     /// The demand for the next frame of a body.

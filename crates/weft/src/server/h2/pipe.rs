@@ -40,7 +40,10 @@ struct PipeState {
     /// Set if the connection must be notified when the pipe is finished.
     notify_when_finished: bool,
     reader: Option<Waker>,
-    outgoing: Outgoing,
+    /// Boxed, because only tunnels have any.
+    outgoing: Option<Box<Outgoing>>,
+    /// Set when the stream was reset.
+    is_reset: bool,
 }
 
 /// The result of adding received data.
@@ -70,7 +73,6 @@ struct Outgoing {
     /// Number of bytes that the connection has taken since, and not framed completely.
     taken: usize,
     has_ended: bool,
-    is_reset: bool,
     writer: Option<Waker>,
 }
 
@@ -156,9 +158,11 @@ impl Pipe {
         let mut state = self.state();
         let mut writer = None;
         if matches!(end, RecvEnd::Reset) {
-            state.outgoing.is_reset = true;
-            self.0.ready.release(state.outgoing.discard());
-            writer = state.outgoing.writer.take();
+            state.is_reset = true;
+            if let Some(outgoing) = &mut state.outgoing {
+                self.0.ready.release(outgoing.discard());
+                writer = outgoing.writer.take();
+            }
         }
         if matches!(state.end, RecvEnd::Open) {
             state.end = end;
@@ -200,7 +204,7 @@ impl Pipe {
     /// before is framed.
     pub(super) fn take_outgoing(&self) -> (Bytes, bool) {
         let mut state = self.state();
-        let outgoing = &mut state.outgoing;
+        let Some(outgoing) = &mut state.outgoing else { return (Bytes::new(), false) };
         // Its buffer is not kept: most tunnels write seldom.
         let bytes = std::mem::take(&mut outgoing.bytes).freeze();
         let framed = std::mem::replace(&mut outgoing.taken, bytes.len());
@@ -261,8 +265,11 @@ impl Pipe {
     /// Accepts as many bytes from a tunnel as there is space for; `None` after the end.
     pub(super) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let mut state = self.state();
-        let outgoing = &mut state.outgoing;
-        if outgoing.is_reset || outgoing.has_ended {
+        if state.is_reset {
+            return Poll::Ready(None);
+        }
+        let outgoing = state.outgoing.get_or_insert_default();
+        if outgoing.has_ended {
             return Poll::Ready(None);
         }
         let held = outgoing.held();
@@ -282,8 +289,8 @@ impl Pipe {
     /// Ends the outgoing data of a tunnel. Returns `false` if the stream was reset before.
     pub(super) fn finish(&self) -> bool {
         let mut state = self.state();
-        state.outgoing.has_ended = true;
-        let is_reset = state.outgoing.is_reset;
+        state.outgoing.get_or_insert_default().has_ended = true;
+        let is_reset = state.is_reset;
         drop(state);
         self.notify();
         !is_reset
@@ -297,7 +304,9 @@ impl Pipe {
 impl Drop for PipeShared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.ready.release(state.outgoing.discard());
+        if let Some(outgoing) = &mut state.outgoing {
+            self.ready.release(outgoing.discard());
+        }
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) struct ParsedRequest {
 /// An invalid request.
 #[derive(Debug)]
 pub(super) struct RefusedRequest {
-    pub(super) error: Error,
+    /// `None` once its response has begun.
+    pub(super) error: Option<Error>,
     /// Start of its request line in HTTP/1 form, for the record.
     pub(super) line: Box<[u8]>,
     /// Set if the stream was reset, so that there is no response.
@@ -338,7 +339,7 @@ impl FieldBlock {
         let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
         let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
         let line = [method.as_bytes(), b" ", path, b" HTTP/2.0"].concat();
-        Box::new(RefusedRequest { error, line: request_line(&line).into(), is_reset })
+        Box::new(RefusedRequest { error: Some(error), line: request_line(&line).into(), is_reset })
     }
 
     /// Checks the pseudo-header fields. Returns the target in its HTTP/1 form, and true if the

@@ -162,6 +162,11 @@ impl Stream {
         }
     }
 
+    /// Length of the content that was not received, if the client declared it.
+    pub(super) fn unreceived_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
     /// Returns `true` if all of the declared content was received.
     pub(super) fn is_content_complete(&self) -> bool {
         self.content_length.is_none_or(|remaining| remaining == 0)
@@ -298,6 +303,9 @@ impl Drop for Stream {
 #[derive(Default)]
 pub(super) struct Streams(Vec<Stream>);
 
+/// Number of streams for which space is added.
+const GROWTH: usize = 8;
+
 impl Streams {
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -308,6 +316,10 @@ impl Streams {
     }
 
     pub(super) fn push(&mut self, stream: Stream) {
+        if self.0.len() == self.0.capacity() {
+            // Doubling would take up to twice the memory.
+            self.0.reserve_exact(GROWTH);
+        }
         self.0.push(stream);
     }
 

@@ -115,6 +115,41 @@ impl Response {
     }
 }
 
+/// The server's end of a connection to this process.
+pub struct ServerSocket {
+    /// The target of its descriptor in `/proc/self/fd`.
+    link: String,
+}
+
+impl ServerSocket {
+    /// Finds the other end of `client` by its addresses (proc_pid_net(5)).
+    pub fn of(client: &TcpStream) -> ServerSocket {
+        let port = |address: SocketAddr| format!(":{:04X}", address.port());
+        let (local, remote) =
+            (port(client.peer_addr().unwrap()), port(client.local_addr().unwrap()));
+        let table = std::fs::read_to_string("/proc/self/net/tcp").expect("a table");
+        let columns = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let is_other_end =
+            |columns: &Vec<&str>| columns[1].ends_with(&local) && columns[2].ends_with(&remote);
+        let row = columns.skip(1).find(is_other_end).expect("a row");
+        let socket = ServerSocket { link: format!("socket:[{}]", row[9]) };
+        assert!(socket.is_open());
+        socket
+    }
+
+    /// Returns true if this process has a descriptor of it.
+    pub fn is_open(&self) -> bool {
+        let entries = std::fs::read_dir("/proc/self/fd").expect("a folder");
+        let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.into_iter().any(|link| link.as_os_str() == &*self.link)
+    }
+}
+
+/// Makes the kernel reset the connection when the socket is closed.
+pub fn reset_on_close(socket: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
+}
+
 /// An HTTP/1 client that sends exactly the given bytes.
 pub struct Client {
     socket: TcpStream,

@@ -444,7 +444,7 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let (_, shutdown) = tokio::sync::watch::channel(None);
-        Shared::new(crate::peer::Peer::default(), Arc::new(shutdown))
+        Shared::new(Arc::default(), Arc::new(shutdown))
     }
 
     fn recv(

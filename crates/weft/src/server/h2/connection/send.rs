@@ -163,6 +163,11 @@ impl Connection {
         }
     }
 
+    /// Length of the content of a request that was not received, if the client declared it.
+    pub(in crate::server::h2) fn unreceived_length(&self, id: u32) -> Option<u64> {
+        self.streams.get(id)?.unreceived_length()
+    }
+
     /// Number of framed content bytes of a stream.
     pub(in crate::server::h2) fn content_sent(&self, id: u32) -> u64 {
         self.streams.get(id).map_or(0, Stream::content_sent)
