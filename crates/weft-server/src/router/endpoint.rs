@@ -194,6 +194,7 @@ const MAX_LOGGED_CHARS: usize = 256;
 
 /// Takes the route's prefix, of `bytes` bytes, from the path of a request. Returns a redirect for
 /// the path of a directory without its trailing slash.
+#[inline(always)]
 pub(super) fn enter(
     request: &mut Request,
     bytes: usize,

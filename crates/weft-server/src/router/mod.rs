@@ -179,7 +179,7 @@ impl Router {
     }
 
     /// Handles a request with the application of this route.
-    #[inline]
+    #[inline(always)]
     fn respond(&self, mut request: Request, found: Match<'_>) -> ResponseFuture {
         let Match { route, mount, captures, host_captures } = found;
         if let Some(captures) = captures {
