@@ -135,18 +135,19 @@ impl Pool {
         queue_time: &mut Duration,
     ) -> impl Future<Output = Result<Leased, GatewayError>> {
         let permit = self.limit.try_acquire(client);
-        if !force_new
-            && permit.is_some()
-            && !self.http2.is_expected()
-            && let Some(connection) = self.take_idle()
-            && let Some(permit) = permit
-        {
-            let slot = PoolSlot { pool: self.clone(), _permit: permit };
-            let lease = Lease { connection, slot, is_reused: true };
-            return Either::Left(ready(Ok(Leased::Connection(lease))));
+        let may_take_idle = permit.is_some() && !force_new && !self.http2.is_expected();
+        let idle = if may_take_idle { self.take_idle() } else { None };
+        match (permit, idle) {
+            (Some(permit), Some(connection)) => {
+                let slot = PoolSlot { pool: self.clone(), _permit: permit };
+                let lease = Lease { connection, slot, is_reused: true };
+                Either::Left(ready(Ok(Leased::Connection(lease))))
+            }
+            // Boxed: the future is large and rarely needed.
+            (permit, _) => {
+                Either::Right(Box::pin(self.wait_for_lease(client, permit, force_new, queue_time)))
+            }
         }
-        // Boxed: the future is large and rarely needed.
-        Either::Right(Box::pin(self.wait_for_lease(client, permit, force_new, queue_time)))
     }
 
     /// Leases a connection that is not available at once. `permit` is the right to one, if there is a

@@ -15,7 +15,8 @@ const SMALL_BYTES: usize = 2 << 10;
 /// Number of pieces from which small ones are copied. Fewer are passed on as they are.
 const MANY_PIECES: usize = 16;
 
-/// Pieces smaller than this are copied together in any case: their overhead exceeds their content.
+/// Pieces smaller than this are copied together from the second on: their overhead exceeds their
+/// content.
 const TINY_BYTES: usize = 128;
 
 /// Size from which copied pieces form a piece of their own.
@@ -167,7 +168,8 @@ impl Pieces {
     fn push(&mut self, piece: Bytes) {
         self.bytes += piece.len();
         let is_joined = !self.joined.is_empty() || self.whole.len() >= MANY_PIECES;
-        if piece.len() < TINY_BYTES || (piece.len() < SMALL_BYTES && is_joined) {
+        let is_tiny = piece.len() < TINY_BYTES && !self.whole.is_empty();
+        if is_tiny || (piece.len() < SMALL_BYTES && is_joined) {
             self.joined.extend_from_slice(&piece);
             if self.joined.len() < JOINED_BYTES {
                 return;

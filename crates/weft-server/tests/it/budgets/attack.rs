@@ -52,6 +52,8 @@ pub struct Budget {
     pub cpu: f64,
     /// Peak number of descriptors per connection.
     pub descriptors: f64,
+    /// Bytes written to files per connection, in KiB.
+    pub disk_kib: f64,
 }
 
 /// One row of a table: connections that each follow the same script.
@@ -108,6 +110,8 @@ impl Attack {
                 requests: 100.0,
                 cpu: 2.0,
                 descriptors: 1.0,
+                // Lines of the access log.
+                disk_kib: 256.0,
             },
             known_excess: None,
         }
@@ -217,6 +221,11 @@ impl Attack {
 
     pub fn descriptors(mut self, descriptors: f64) -> Attack {
         self.budget.descriptors = descriptors;
+        self
+    }
+
+    pub fn disk_kib(mut self, disk_kib: f64) -> Attack {
+        self.budget.disk_kib = disk_kib;
         self
     }
 

@@ -50,12 +50,16 @@ fn cgi_attacks_stay_within_budget() {
                 .once(post("/cgi/sink", &[CHUNKED, CLOSE, "Content-Encoding: gzip\r\n"].concat()))
                 .flood(500, |_| [&b"400\r\n"[..], &[0; 1024], b"\r\n"].concat())
                 .last(b"0\r\n\r\n")
+                // As much as is sent.
+                .disk_kib(560.0)
                 .cpu(4.0)
                 .requests(150.0),
             row("body of unknown length over the limit", "huge body")
                 .once(post("/cgi/sink", CHUNKED))
                 .flood(2_000, |_| [&b"4000\r\n"[..], &[0; 16 << 10], b"\r\n"].concat())
                 .given_up(0.0..=12.0)
+                // As much as `max_spooled_bytes`.
+                .disk_kib(1088.0)
                 .answer("413|nothing"),
             row("script with an endless head", "huge response head")
                 .once(get("/cgi/endless-head", CLOSE))

@@ -96,6 +96,8 @@ fn heads() -> Vec<Attack> {
             .flood(100, |_| get(&["/", &"%22%1b".repeat(1_000)].concat(), ""))
             .last(get("/", CLOSE))
             .answer("404")
+            // As much as is sent.
+            .disk_kib(640.0)
             .memory_kib(160.0)
             .requests(3000.0),
     ]
@@ -178,6 +180,7 @@ fn responses() -> Vec<Attack> {
             .memory_kib(128.0),
         row("pipelined requests whose responses are not read", "pipelining flood")
             .flood(100_000, |_| get("/small.txt", ""))
+            .disk_kib(1024.0)
             .reads(Reads::Nothing)
             // A busy machine takes long until the buffers of the sockets are full.
             .given_up(0.8..=60.0)

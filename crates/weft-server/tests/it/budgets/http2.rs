@@ -160,8 +160,9 @@ fn streams() -> Vec<Attack> {
 
 /// Flow-control windows.
 fn windows() -> Vec<Attack> {
-    // 12 KiB for the connection, and 1.6 KiB for each stream.
-    const STREAMS_KIB: f64 = 256.0;
+    // 12 KiB for the connection, and 1.4 KiB for each stream; a fifth more for other states of the
+    // allocator.
+    const STREAMS_KIB: f64 = 224.0;
     // As above, and the output buffer.
     const SENDING_KIB: f64 = STREAMS_KIB + 32.0;
     vec![
@@ -193,7 +194,7 @@ fn windows() -> Vec<Attack> {
             .cpu(100.0)
             .memory_kib(STREAMS_KIB)
             // The state of the encoder, its output, and a step of the file.
-            .shared_kib(1024.0)
+            .shared_kib(896.0)
             .descriptors(20.0)
             .requests(15000.0),
         bare("no stream windows, proxied responses", "CVE-2019-9517")
@@ -206,8 +207,10 @@ fn windows() -> Vec<Attack> {
             .descriptors(130.0)
             // As above, and the upstream connection and the task of half of the requests; the others
             // wait for theirs. The content is within the share of the client.
-            .memory_kib(896.0)
+            .memory_kib(672.0)
             .shared_kib(256.0)
+            // Half of the space for temporary files, by both connections of the client.
+            .disk_kib(1_048_576.0)
             .cpu(80.0)
             .requests(20_000.0),
         bare("windows opened byte by byte", "CVE-2019-9511 (data dribble)")
@@ -400,7 +403,7 @@ fn slow() -> Vec<Attack> {
                 "RST_STREAM CANCEL|GOAWAY NO_ERROR|GOAWAY ENHANCE_YOUR_CALM|RST_STREAM NO_ERROR",
             )
             .ordinary("/up/small")
-            .memory_kib(512.0)
+            .memory_kib(320.0)
             .descriptors(101.0)
             .cpu(30.0)
             .requests(500.0),

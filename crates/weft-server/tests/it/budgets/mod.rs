@@ -6,6 +6,7 @@
 //!
 //! - memory per connection: peak anonymous memory above that of the idle server;
 //! - descriptors per connection, in the same way;
+//! - bytes written to files per connection: temporary files, and the access log;
 //! - CPU time per connection, as a number of ordinary requests that take as long;
 //! - CPU time per byte, relative to that of ordinary clients of the same server that open as many
 //!   connections and send as many bytes in GET requests for a small file, so that neither the speed
@@ -115,8 +116,8 @@ fn check(title: &str, attacks: Vec<Attack>) {
 }
 
 const TABLE_HEAD: &str = "\
-| attack | class | sent | answer | memory | descriptors | CPU, in requests | CPU per byte | closed after |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| attack | class | sent | answer | memory | descriptors | disk | CPU, in requests | CPU per byte | closed after |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 /// Runs an attack. Returns the answers, and the highest values until its end.
@@ -170,7 +171,8 @@ impl Measured {
             sent: progress.sent.load(Relaxed),
             answers,
             peak,
-            cpu: after.cpu - before.cpu,
+            // The times of threads that have ended meanwhile are missing.
+            cpu: after.cpu.saturating_sub(before.cpu),
             ordinary,
             before,
             after,
@@ -205,6 +207,10 @@ impl Measured {
         opened as f64 / self.connections as f64
     }
 
+    fn disk_bytes(&self) -> u64 {
+        (self.after.written_bytes - self.before.written_bytes) / self.connections as u64
+    }
+
     fn cpu_ratio(&self) -> f64 {
         let ordinary = self.ordinary.cpu(self.connections, self.sent);
         self.cpu.as_secs_f64() / ordinary.as_secs_f64()
@@ -217,7 +223,7 @@ impl Measured {
 
     /// Returns a line for each limit of the row that is exceeded.
     fn excesses(&self, attack: &Attack) -> Vec<String> {
-        let Budget { memory_kib, shared_kib, requests, cpu, descriptors } = attack.budget;
+        let Budget { memory_kib, shared_kib, requests, cpu, descriptors, disk_kib } = attack.budget;
         let memory_kib = memory_kib + shared_kib / self.connections as f64;
         let [requests, cpu] = [requests, cpu].map(|limit| limit * SLACK);
         let mut excesses = Vec::new();
@@ -235,6 +241,8 @@ impl Measured {
         // A cached file may have a descriptor of its own.
         let limit = descriptors + 2.0 / self.connections as f64;
         require(opened <= limit, over("descriptors per connection:", opened, limit));
+        let written = self.disk_bytes() as f64 / 1024.0;
+        require(written <= disk_kib, over("KiB of disk per connection:", written, disk_kib));
         require(
             self.is_returned(),
             format!(
@@ -263,7 +271,7 @@ impl Measured {
     }
 
     fn write_row(&self, table: &mut String, attack: &Attack, excesses: &[String]) {
-        let Budget { memory_kib, shared_kib, requests, cpu, descriptors } = attack.budget;
+        let Budget { memory_kib, shared_kib, requests, cpu, descriptors, disk_kib } = attack.budget;
         let memory_limit = match shared_kib {
             0.0 => memory_kib.to_string(),
             _ => format!("{memory_kib}, and {shared_kib} once"),
@@ -284,7 +292,7 @@ impl Measured {
         let connections = self.connections;
         writeln!(
             table,
-            "| {}{note} | {} | {} × {} | {} | {:.1} KiB (at most {memory_limit}) | {:.1} (at most {descriptors}) | {:.1} (at most {requests}) | {:.3} (at most {cpu}) | {closed} |",
+            "| {}{note} | {} | {} × {} | {} | {:.1} KiB (at most {memory_limit}) | {:.1} (at most {descriptors}) | {} (at most {disk_kib} KiB) | {:.1} (at most {requests}) | {:.3} (at most {cpu}) | {closed} |",
             attack.name,
             attack.class,
             connections,
@@ -292,6 +300,7 @@ impl Measured {
             answers.join(", "),
             self.memory_kib(),
             self.descriptors(),
+            size(self.disk_bytes()),
             self.requests(),
             self.cpu_ratio(),
         )

@@ -30,6 +30,7 @@ fn clients() -> Vec<Attack> {
             .memory_kib(256.0)
             // The response is received at once, into a temporary file.
             .descriptors(3.1)
+            .disk_kib(66_000.0)
             .cpu(800.0)
             .requests(1200.0),
         row("slow body", "slow body (R.U.D.Y.)")
@@ -45,6 +46,7 @@ fn clients() -> Vec<Attack> {
             .given_up(0.8..=12.0)
             .answer("408|nothing|504|502|400")
             .descriptors(3.1)
+            .disk_kib(8_200.0)
             .memory_kib(256.0)
             .requests(1000.0),
         row("chunks of one byte", "tiny chunks")
@@ -91,7 +93,7 @@ fn clients() -> Vec<Attack> {
             .flood(100, |n| h2_get(n, "/up/silent", &[]))
             .given_up(0.8..=8.0)
             .answer("504|GOAWAY NO_ERROR")
-            .memory_kib(512.0)
+            .memory_kib(320.0)
             .descriptors(101.0)
             .cpu(6.0)
             .requests(900.0),

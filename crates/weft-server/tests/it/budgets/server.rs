@@ -179,6 +179,8 @@ pub struct Sample {
     pub descriptors: usize,
     /// Number of descriptors among them that are sockets.
     pub sockets: usize,
+    /// Bytes of the pages written to files. None are counted in a file system in memory.
+    pub written_bytes: u64,
 }
 
 impl Target {
@@ -230,7 +232,15 @@ impl Target {
 
     pub fn sample(&self) -> Sample {
         let (descriptors, sockets) = self.descriptors();
-        Sample { memory_bytes: self.memory_bytes(), cpu: self.cpu(), descriptors, sockets }
+        let (memory_bytes, written_bytes) = (self.memory_bytes(), self.written_bytes());
+        Sample { memory_bytes, cpu: self.cpu(), descriptors, sockets, written_bytes }
+    }
+
+    /// Bytes of the pages written to files (proc_pid_io(5)).
+    fn written_bytes(&self) -> u64 {
+        let counters = fs::read_to_string(self.proc("io")).expect("the server runs");
+        let line = counters.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        line.expect("a line").parse().expect("a number")
     }
 
     /// Waits until the server is idle: at most 1 % of a CPU for 40 ms.

@@ -112,6 +112,7 @@ fn connections() -> Vec<Attack> {
             .cpu(20.0),
         row("pipelined requests whose responses are not read", "pipelining flood")
             .flood(100_000, |_| get("/small.txt", ""))
+            .disk_kib(1024.0)
             .reads(Reads::Nothing)
             // A busy machine takes long until the buffers of the sockets are full.
             .given_up(0.8..=60.0)
@@ -148,7 +149,7 @@ fn connections() -> Vec<Attack> {
             .given_up(0.8..=12.0)
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .descriptors(2.0)
-            .memory_kib(256.0)
+            .memory_kib(232.0)
             .requests(450.0),
         row("PING over TLS", "CVE-2019-9512")
             .over(Transport::Tls("h2"))
