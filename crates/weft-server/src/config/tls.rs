@@ -54,7 +54,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 8] = [
         name: "listen",
         flag: "tls-listen",
         argument: "ADDR",
-        help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate)",
+        help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate and no stream with `tls`)",
         kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
         show: |tls| quoted_addresses(&tls.listen),
     },

@@ -201,8 +201,8 @@ impl Plan {
         let acme = plan_acme(acme, is_automatic, &plans, &mut warnings, &mut problems);
         let is_automatic = acme.is_some();
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
-        let is_for_streams = !has_routes && streams.iter().any(|stream| stream.settings.tls);
-        let tls = plan_tls(tls, acme, is_for_streams, is_complete);
+        let has_tls_streams = streams.iter().any(|stream| stream.settings.tls);
+        let tls = plan_tls(tls, acme, has_tls_streams, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
@@ -221,9 +221,10 @@ impl Plan {
             memory_bytes_per_client: top.max_buffer_bytes_per_client,
             disk_bytes: top.max_temp_bytes,
         };
-        let default_listen = match (is_automatic, tls.is_none()) {
-            (true, _) => Some("[::]:80"),
-            (false, is_plain) => (is_plain && has_routes).then_some("127.0.0.1:8080"),
+        let is_plain = tls.as_ref().is_none_or(|tls| tls.listen.list.is_empty());
+        let default_listen = match is_automatic {
+            true => Some("[::]:80"),
+            false => (is_plain && has_routes).then_some("127.0.0.1:8080"),
         };
         let listen = Addresses::new(top.listen, default_listen);
         let plan = Plan {

@@ -24,11 +24,11 @@ pub(crate) struct TlsPlan {
 }
 
 /// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
-/// the configuration is complete. If the certificates are for streams only, there is no default address.
+/// the configuration is complete. With streams that use the certificates, there is no default address.
 pub(super) fn plan_tls(
     tls: TlsConfig,
     acme: Option<AcmePlan>,
-    is_for_streams: bool,
+    has_tls_streams: bool,
     is_complete: bool,
 ) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
@@ -60,7 +60,7 @@ pub(super) fn plan_tls(
             }),
         };
     }
-    let default_listen = match (acme.is_some(), is_for_streams) {
+    let default_listen = match (acme.is_some(), has_tls_streams) {
         (true, _) => Some("[::]:443"),
         (false, false) => Some("127.0.0.1:8443"),
         (false, true) => None,

@@ -310,6 +310,10 @@ mod tests {
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
         let stream = "[streams.\":7 udp://:8\"]\nto = \"a:1\"\n";
+        let tls_stream = "tls.self_signed = true\n[streams.\":7\"]\nto = \"a:1\"\ntls = true\n";
+        let listening = format!("listen = \":80\"\n{tls_stream}");
+        let tls_listening = format!("tls.listen = \":443\"\n{tls_stream}");
+        let (listening, tls_listening) = (&*listening, &*tls_listening);
         for (text, given, expected) in [
             (none, None, "http 127.0.0.1:8080"),
             (none, Some(Protocol::Http), ""),
@@ -319,6 +323,10 @@ mod tests {
             (status, None, "http 127.0.0.1:8080, status :9"),
             (status, Some(Protocol::Https), "status :9"),
             (stream, Some(Protocol::Http), "stream :7, datagram udp://:8"),
+            // The certificates are those of the stream.
+            (tls_stream, None, "http 127.0.0.1:8080, stream :7"),
+            (listening, None, "http :80, stream :7"),
+            (tls_listening, None, "https :443, stream :7"),
         ] {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
             let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
