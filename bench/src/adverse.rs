@@ -5,6 +5,7 @@ use crate::site::FileSet;
 use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
 
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "caddy"];
+const AXUM: &[&str] = &["axum-weft", "axum"];
 const CLOSE: &[(&str, &str)] = &[("Connection", "close")];
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
 
@@ -158,6 +159,38 @@ pub const WORKLOADS: &[Workload] = &[
         &["grpc-weft", "grpc-tonic"],
         RequestSpec { scheme: Scheme::H2c, ..http("/bench.Echo/Unary") },
         Load::Grpc(H2load { requests: None, connections: 16, streams: 16 }),
+    ),
+    workload(
+        "axum-hello",
+        "axum: a page of 151 bytes",
+        "64 connections; the request has no fields except `Host`.",
+        AXUM,
+        http("/memory"),
+        wrk(64),
+    ),
+    workload(
+        "axum-json",
+        "axum: JSON in both directions",
+        "A document of 100 bytes is parsed by axum's `Json` and returned; 64 connections.",
+        AXUM,
+        http("/document"),
+        Load::Json(H2load { requests: None, connections: 64, streams: 1 }),
+    ),
+    workload(
+        "axum-websocket",
+        "axum: WebSocket messages",
+        "64 connections. Each returns messages of 100 bytes, by axum's `WebSocketUpgrade`.",
+        AXUM,
+        http("/echo"),
+        Load::Echo { connections: 64 },
+    ),
+    workload(
+        "axum-events",
+        "axum: events for 1,000 clients",
+        "Each client receives ten events per second. The CPU time is that of an event.",
+        AXUM,
+        http("/events"),
+        Load::Events { clients: 1_000 },
     ),
     workload(
         "half-load",

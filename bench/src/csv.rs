@@ -8,7 +8,7 @@ use crate::measure::Table;
 use crate::stats::{CALLS, P50, P99, P999, Sample};
 
 const HEAD: &str = "workload,workers,server,round,requests,errors,seconds,requests_per_second,\
-cpu_us_per_request,p50_us,p99_us,p999_us,memory_kib,bytes_per_idle_connection,system_calls_per_request\n";
+cpu_us_per_request,system_us_per_request,p50_us,p99_us,p999_us,memory_kib,bytes_per_idle_connection,system_calls_per_request\n";
 
 pub fn write(folder: &Path, tables: &[Table]) -> Result<()> {
     let mut text = HEAD.to_owned();
@@ -32,12 +32,13 @@ pub fn write(folder: &Path, tables: &[Table]) -> Result<()> {
 fn line(sample: &Sample) -> String {
     let cell = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
     format!(
-        "{},{},{:.3},{:.1},{:.4},{},{},{},{},{},{}",
+        "{},{},{:.3},{:.1},{:.4},{:.4},{},{},{},{},{},{}",
         sample.requests,
         sample.errors,
         sample.seconds,
         sample.per_second(),
         sample.cpu_micros(),
+        sample.system_seconds * 1e6 / sample.requests as f64,
         cell(P50(sample)),
         cell(P99(sample)),
         cell(P999(sample)),
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn line_has_one_value_per_column() {
         let sample = Sample { requests: 4, seconds: 2.0, cpu_seconds: 0.001, ..Sample::default() };
-        assert_eq!(line(&sample), "4,0,2.000,2.0,250.0000,,,,0,,");
+        assert_eq!(line(&sample), "4,0,2.000,2.0,250.0000,0.0000,,,,0,,");
         assert_eq!(line(&sample).matches(',').count() + 4, HEAD.matches(',').count());
     }
 }

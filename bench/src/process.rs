@@ -8,14 +8,18 @@ pub struct Cpu {
     existing: f64,
     /// CPU time including ended threads, with a resolution of 10 ms.
     all: f64,
+    /// The part of `all` that the kernel used.
+    system: f64,
 }
 
 impl Cpu {
     pub fn of(processes: &[u32]) -> Cpu {
-        let mut cpu = Cpu { existing: 0.0, all: 0.0 };
+        let mut cpu = Cpu { existing: 0.0, all: 0.0, system: 0.0 };
         for process in processes {
-            let ticks = read(&format!("/proc/{process}/stat")).map_or(0, |stat| ticks(&stat));
-            cpu.all += ticks as f64 / 100.0;
+            let stat = read(&format!("/proc/{process}/stat")).unwrap_or_default();
+            let (user, system) = ticks(&stat);
+            cpu.all += (user + system) as f64 / 100.0;
+            cpu.system += system as f64 / 100.0;
             for thread in numbers(&format!("/proc/{process}/task")) {
                 let stat = read(&format!("/proc/{process}/task/{thread}/schedstat"));
                 cpu.existing += stat.map_or(0, |stat| first_number(&stat)) as f64 / 1e9;
@@ -29,6 +33,11 @@ impl Cpu {
     pub fn seconds_since(&self, before: &Cpu) -> f64 {
         let (existing, all) = (self.existing - before.existing, self.all - before.all);
         if (existing - all).abs() > 0.05 { all } else { existing }
+    }
+
+    /// Returns the system time used since `before`.
+    pub fn system_seconds_since(&self, before: &Cpu) -> f64 {
+        self.system - before.system
     }
 }
 
@@ -57,11 +66,12 @@ pub fn memory_kib(processes: &[u32]) -> u64 {
     processes.iter().filter_map(pss).sum()
 }
 
-/// Returns the sum of `utime` and `stime`. The name of the program precedes them in parentheses and
-/// may contain spaces.
-fn ticks(stat: &str) -> u64 {
+/// Returns `utime` and `stime`. The name of the program precedes them in parentheses and may contain
+/// spaces.
+fn ticks(stat: &str) -> (u64, u64) {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+    let mut fields = fields.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0));
+    (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
 }
 
 fn parent(stat: &str) -> Option<u32> {
@@ -89,7 +99,7 @@ mod tests {
     #[test]
     fn parses_stat_with_parentheses_in_the_name() {
         let stat = "42 (a) b (c)) S 7 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 100 0 0";
-        assert_eq!((parent(stat), ticks(stat)), (Some(7), 300));
+        assert_eq!((parent(stat), ticks(stat)), (Some(7), (250, 50)));
     }
 
     #[test]
@@ -105,7 +115,7 @@ mod tests {
 
     #[test]
     fn includes_cpu_time_of_ended_threads() {
-        let cpu = |existing, all| Cpu { existing, all };
+        let cpu = |existing, all| Cpu { existing, all, system: 0.0 };
         assert_eq!(cpu(1.234, 1.23).seconds_since(&cpu(0.0, 0.0)), 1.234);
         assert_eq!(cpu(0.5, 3.0).seconds_since(&cpu(1.0, 1.0)), 2.0);
     }

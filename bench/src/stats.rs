@@ -10,6 +10,8 @@ pub struct Sample {
     pub seconds: f64,
     /// User and system time of all processes of the server.
     pub cpu_seconds: f64,
+    /// The system time in it, with a resolution of 10 ms.
+    pub system_seconds: f64,
     /// p50, p99, p99.9 in microseconds, if the load generator measures them.
     pub latency: Option<[f64; 3]>,
     pub memory_kib: u64,

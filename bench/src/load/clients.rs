@@ -93,7 +93,7 @@ fn send_slowly(connections: &[TcpStream], stop: &AtomicBool) {
 }
 
 /// Connects from one of several loopback addresses.
-fn open(port: u16, number: u32) -> std::io::Result<TcpStream> {
+pub(super) fn open(port: u16, number: u32) -> std::io::Result<TcpStream> {
     // wrk, which is started later, must not inherit the sockets.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;

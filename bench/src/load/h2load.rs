@@ -21,6 +21,9 @@ impl H2load {
     pub const GRPC: [&str; 6] =
         ["-d", "message", "-H", "content-type: application/grpc", "-H", "te: trailers"];
 
+    /// The arguments for a JSON document in the file `document`.
+    pub const JSON: [&str; 4] = ["-d", "document", "-H", "content-type: application/json"];
+
     pub fn run(&self, run: &Run<'_>) -> Result<LoadResult> {
         self.run_with(run, &[])
     }
@@ -31,6 +34,15 @@ impl H2load {
         let path = run.folder.join("message");
         fs::write(&path, message).map_err(|error| format!("{}: {error}", path.display()))?;
         self.run_with(run, &H2load::GRPC)
+    }
+
+    /// Sends a document of 100 bytes.
+    pub fn run_json(&self, run: &Run<'_>) -> Result<LoadResult> {
+        let text = "x".repeat(50);
+        let document = format!("{{\"id\":1234567,\"is_active\":true,\"name\":\"{text}\"}}");
+        let path = run.folder.join("document");
+        fs::write(&path, document).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.run_with(run, &H2load::JSON)
     }
 
     fn run_with(&self, run: &Run<'_>, further: &[&str]) -> Result<LoadResult> {

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod clients;
+mod events;
 mod h2load;
 mod handshakes;
 mod memory_limit;
@@ -66,6 +67,12 @@ pub enum Load {
     },
     /// A gRPC message over HTTP/2.
     Grpc(H2load),
+    /// A JSON document, which the server parses and returns.
+    Json(H2load),
+    /// Clients that receive server-sent events; each event counts.
+    Events {
+        clients: u32,
+    },
 }
 
 /// One run of a load.
@@ -118,6 +125,8 @@ impl Load {
             Load::Uploads(load) => run.metered(|| load.run(run)),
             Load::Echo { connections } => run.metered(|| rush::echo(run, *connections)),
             Load::Grpc(load) => run.metered(|| load.run_grpc(run)),
+            Load::Json(load) => run.metered(|| load.run_json(run)),
+            Load::Events { clients } => events::run(run, *clients),
         }
     }
 
@@ -135,7 +144,14 @@ impl Load {
     /// Returns true if a GET request shows beforehand that the server responds correctly. Other
     /// loads check the responses themselves.
     pub fn is_get(&self) -> bool {
-        !matches!(self, Load::Uploads(_) | Load::Echo { .. } | Load::Grpc(_))
+        !matches!(
+            self,
+            Load::Uploads(_)
+                | Load::Echo { .. }
+                | Load::Grpc(_)
+                | Load::Json(_)
+                | Load::Events { .. }
+        )
     }
 
     /// Returns the commands for the report.
@@ -166,6 +182,13 @@ impl Load {
                 let arguments = load.arguments(&request.url("PORT"), request, seconds, 1).join(" ");
                 format!("h2load {} {arguments}", H2load::GRPC.join(" "))
             }
+            Load::Json(load) => {
+                let arguments = load.arguments(&request.url("PORT"), request, seconds, 1).join(" ");
+                format!("h2load {} {arguments}", H2load::JSON.join(" "))
+            }
+            Load::Events { clients } => {
+                format!("bench/src/load/events.rs: {clients} clients, {seconds} s")
+            }
             Load::H2load(load) => {
                 format!(
                     "h2load {}",
@@ -195,7 +218,9 @@ impl Run<'_> {
             });
             (load(), memory.join().unwrap_or(0))
         });
-        let cpu_seconds = self.server.cpu().seconds_since(&before);
+        let after = self.server.cpu();
+        let cpu_seconds = after.seconds_since(&before);
+        let system_seconds = after.system_seconds_since(&before);
         let LoadResult { requests, errors, seconds, latency } = result?;
         if requests == 0 {
             return Err("no request succeeded".into());
@@ -205,6 +230,7 @@ impl Run<'_> {
             errors,
             seconds,
             cpu_seconds,
+            system_seconds,
             latency,
             memory_kib,
             ..Sample::default()

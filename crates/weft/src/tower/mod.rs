@@ -150,10 +150,9 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 /// Calls a service and converts its response. `call` follows `poll_ready` on the same instance, as
 /// tower requires. The request is large, so it is built only then, and moved only into the call.
 ///
-/// Not an `async fn`, whose future would have the arguments twice: the future of a call is a large
-/// part of the memory of a request in progress. For the same reason, `service` is called with the
-/// request only when the future is polled.
-#[allow(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
+/// The future of a call is a large part of the memory of a request in progress. It is created without
+/// code that may panic, so that it is not moved: `service` makes the service when it is polled.
+#[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
 pub(crate) fn call_service<S, R, B>(
     service: impl FnOnce(&Request) -> S,
     request: Request,
