@@ -8,7 +8,7 @@ use super::settings::ForwardedNames;
 
 /// Hop-by-hop fields, which apply to one connection only (RFC 9110 §7.6.1), and `Proxy`, which CGI
 /// programs mistake for a configuration variable (`HTTP_PROXY`).
-static HOP_BY_HOP: FieldNames = FieldNames::new(&[
+static HOP_BY_HOP: FieldNames<9> = FieldNames::new([
     b"connection",
     b"keep-alive",
     b"proxy",
@@ -21,30 +21,47 @@ static HOP_BY_HOP: FieldNames = FieldNames::new(&[
 ]);
 
 /// Fields allowed only in a head (RFC 9110 §6.5.1), besides the hop-by-hop fields.
-static HEAD_ONLY: FieldNames =
-    FieldNames::new(&[b"content-length", b"host", b"set-cookie", b"trailer"]);
+static HEAD_ONLY: FieldNames<4> =
+    FieldNames::new([b"content-length", b"host", b"set-cookie", b"trailer"]);
 
-/// A set of field names.
-pub(super) struct FieldNames {
-    names: &'static [&'static [u8]],
-    /// A bit for each length that occurs, which rejects most other names.
-    lengths: u32,
+/// A set of field names in lower case, each of at most 31 bytes.
+pub(super) struct FieldNames<const N: usize> {
+    /// Sorted by length, so that a name is compared with those of its length only.
+    names: [&'static [u8]; N],
+    /// Number of names that are shorter than the index.
+    shorter: [u8; MAX_NAME_BYTES + 2],
 }
 
-impl FieldNames {
-    /// Creates a set of lower-case names of at most 31 bytes.
-    pub(super) const fn new(names: &'static [&'static [u8]]) -> FieldNames {
-        let (mut lengths, mut index) = (0, 0);
-        while index < names.len() {
-            lengths |= 1 << names[index].len();
-            index += 1;
+const MAX_NAME_BYTES: usize = 31;
+
+impl<const N: usize> FieldNames<N> {
+    pub(super) const fn new(mut names: [&'static [u8]; N]) -> FieldNames<N> {
+        let mut shorter = [0; MAX_NAME_BYTES + 2];
+        let (mut length, mut sorted) = (0, 0);
+        while length <= MAX_NAME_BYTES {
+            shorter[length] = sorted as u8;
+            let mut at = sorted;
+            while at < N {
+                if names[at].len() == length {
+                    names.swap(sorted, at);
+                    sorted += 1;
+                }
+                at += 1;
+            }
+            length += 1;
         }
-        FieldNames { names, lengths }
+        assert!(sorted == N, "a name is too long");
+        shorter[length] = sorted as u8;
+        FieldNames { names, shorter }
     }
 
     pub(super) fn contains(&self, name: &[u8]) -> bool {
-        let may_match = name.len() < 32 && self.lengths >> name.len() & 1 == 1;
-        may_match && self.names.iter().any(|known| is_same_name(known, name))
+        let Some(&[start, end]) = self.shorter.get(name.len()..).and_then(<[u8]>::first_chunk::<2>)
+        else {
+            return false;
+        };
+        let of_length = &self.names[usize::from(start)..usize::from(end)];
+        of_length.iter().any(|known| is_same_name(known, name))
     }
 }
 
@@ -53,7 +70,7 @@ pub(super) struct HopByHopFields<'a>(Vec<&'a [u8]>);
 
 impl<'a> HopByHopFields<'a> {
     pub(super) fn new(headers: &'a Headers) -> HopByHopFields<'a> {
-        static OPTIONS: FieldNames = FieldNames::new(&[b"close", b"keep-alive"]);
+        static OPTIONS: FieldNames<2> = FieldNames::new([b"close", b"keep-alive"]);
         let mut listed = Vec::new();
         for value in headers.get_all("connection") {
             // The common values name no field.
@@ -70,7 +87,7 @@ impl<'a> HopByHopFields<'a> {
 }
 
 /// Fields of a request that the proxy generates instead of forwarding them.
-static GENERATED: FieldNames = FieldNames::new(&[
+static GENERATED: FieldNames<7> = FieldNames::new([
     b"host",
     b"content-length",
     b"expect",
@@ -84,7 +101,7 @@ static GENERATED: FieldNames = FieldNames::new(&[
 /// the target of the original request, besides `X-Forwarded-*`. Frameworks trust many of them without
 /// a setting: chi and gin `X-Real-IP`, Rails `Client-IP`, Symfony and IIS `X-Original-URL`, and the
 /// packages request-ip and axum-client-ip those of the networks.
-static ABOUT_CLIENT: FieldNames = FieldNames::new(&[
+static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
     // The address.
     b"cf-connecting-ip",
     b"cf-connecting-ipv6",
@@ -176,7 +193,7 @@ fn describes_client(name: &[u8]) -> bool {
 /// Returns true if an operator may permit the field in the trailer section of requests: it is
 /// neither about framing, routing or authentication, nor about the content (RFC 9110 §6.5.1).
 pub(crate) fn may_permit_in_request_trailers(name: &[u8]) -> bool {
-    static HEAD_ONLY_IN_REQUESTS: FieldNames = FieldNames::new(&[
+    static HEAD_ONLY_IN_REQUESTS: FieldNames<6> = FieldNames::new([
         b"authorization",
         b"cookie",
         b"content-encoding",
@@ -252,6 +269,10 @@ mod tests {
             ("a-name-that-is-longer-than-all-of-them", false),
         ] {
             assert_eq!(HOP_BY_HOP.contains(name.as_bytes()), expected, "{name}");
+        }
+        for name in ABOUT_CLIENT.names {
+            assert!(ABOUT_CLIENT.contains(&name.to_ascii_uppercase()));
+            assert!(!ABOUT_CLIENT.contains(&[name, b"x"].concat()));
         }
     }
 }
