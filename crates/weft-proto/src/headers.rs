@@ -84,7 +84,7 @@ impl Headers {
     }
 
     /// Creates a list from a message and the positions of its fields, as
-    /// [`ParsedHead`](parse::ParsedHead) and [`trailers`](parse::trailers) return them.
+    /// [`ParsedHead`] and [`trailers`](parse::trailers) return them.
     ///
     /// The positions must be within `text`, and the names must be ASCII; otherwise the methods that
     /// read a field panic.
