@@ -328,6 +328,22 @@ const CASES: [&str; 14] = [
     "unimplemented_service",
 ];
 
+/// Starts the server of gRPC's interoperability tests. It cannot choose a port itself, and another test
+/// may bind the free one first.
+fn start_interop_server(options: &[&str]) -> (Program, u16) {
+    for _ in 0..10 {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("grpc-interop-server");
+        let mut server = Program::start(command.arg(format!("--port={port}")).args(options));
+        let is_listening = || TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok();
+        until("the server listens or exits", || is_listening() || !server.is_running());
+        if server.is_running() {
+            return (server, port);
+        }
+    }
+    panic!("no port stays free");
+}
+
 #[test]
 fn interoperability_cases_pass_with_and_without_tls() {
     if !has_tool("grpc-interop-client") || !has_tool("grpc-interop-server") {
@@ -338,18 +354,9 @@ fn interoperability_cases_pass_with_and_without_tls() {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     fs::write(file("crt"), certified.cert.pem()).unwrap();
     fs::write(file("key"), certified.signing_key.serialize_pem()).unwrap();
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (is_tls, version) in [(false, "2"), (true, "2"), (true, "auto")] {
-        let upstream_port = port();
-        let mut command = Command::new("grpc-interop-server");
-        command.arg(format!("--port={upstream_port}"));
-        if is_tls {
-            command.arg("--use_tls");
-            command.args(["--tls_cert_file", &file("crt"), "--tls_key_file", &file("key")]);
-        }
-        let _upstream = Program::start(&mut command);
-        let at = (std::net::Ipv4Addr::LOCALHOST, upstream_port);
-        until("the server listens", || TcpStream::connect(at).is_ok());
+        let tls = ["--use_tls", "--tls_cert_file", &file("crt"), "--tls_key_file", &file("key")];
+        let (_upstream, upstream_port) = start_interop_server(if is_tls { &tls } else { &[] });
         let scheme = if is_tls { "https" } else { "http" };
         let text = format!(
             "[hosts.\"*\"]\n\"/\" = {{ proxy = \"{scheme}://localhost:{upstream_port}\", \
