@@ -230,6 +230,53 @@ fn statuses_are_failures_if_configured() {
     }
 }
 
+/// Counts the calls that are dropped.
+struct Dropped(Arc<AtomicU16>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_does_not_keep_an_upstream_from_others() {
+    // The first upstream fails, then never responds, and then responds.
+    let (state, calls, ended) = <(Arc<AtomicU16>, Arc<AtomicU16>, Arc<AtomicU16>)>::default();
+    let (current, called, dropped) = (state.clone(), calls.clone(), ended.clone());
+    let failing = TestServer::start(async move |_: Request| {
+        called.fetch_add(1, Relaxed);
+        let _dropped = Dropped(dropped.clone());
+        match current.load(Relaxed) {
+            0 => StatusCode::SERVICE_UNAVAILABLE.into(),
+            1 => std::future::pending().await,
+            _ => Response::text("failing"),
+        }
+    });
+    let other = TestServer::start(async |_: Request| Response::text("other"));
+    let keys = "failure_statuses = [\"503\"], max_failures = 1, down_time = \"4s\"";
+    let urls = format!("{} {}", failing.url("/"), other.url("/"));
+    let (_folder, server) = serve(&format!("{{ proxy = \"{urls}\", {keys} }}"));
+    until("the upstream fails", || get(&server, "/") == "other" && calls.load(Relaxed) == 1);
+    state.store(1, Relaxed);
+    // Its rest ends, and a request waits for it.
+    let mut clients = Vec::new();
+    until("a request tries the upstream", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let mut client = server.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        clients.push(client);
+        calls.load(Relaxed) > 1
+    });
+    state.store(2, Relaxed);
+    let began = std::time::Instant::now();
+    clients.clear();
+    until("the calls are dropped", || ended.load(Relaxed) == calls.load(Relaxed));
+    until("the upstream is tried again", || get(&server, "/") == "failing");
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(3), "tried again after {waited:?}");
+}
+
 #[test]
 fn slow_responses_are_failures_if_configured() {
     let start = |number: usize| {

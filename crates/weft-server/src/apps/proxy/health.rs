@@ -105,6 +105,14 @@ impl Health {
         }
     }
 
+    /// Ends a trial, with or without an outcome: a client may leave before there is one, and must not
+    /// keep the upstream from others.
+    pub(crate) fn end_trial(&self) {
+        if self.trial_until.load(Relaxed) > 0 {
+            self.trial_until.store(0, Relaxed);
+        }
+    }
+
     /// Returns true if the last health checks have failed.
     pub(crate) fn is_unhealthy(&self) -> bool {
         self.is_unhealthy.load(Relaxed)
@@ -269,6 +277,10 @@ mod tests {
         // A trial without outcome is followed by another one.
         health.begin_trial(at(30));
         assert_eq!(found(&[30, 49, 50]), [OnTrial, OnTrial, Available]);
+        // A trial whose client has left.
+        health.begin_trial(at(51));
+        health.end_trial();
+        assert_eq!(found(&[51]), [Available]);
         // A trial that fails.
         health.begin_trial(at(60));
         assert_eq!(health.record_failure(at(65)), Some(HealthChange::StartedResting));

@@ -70,6 +70,12 @@ pub(super) struct PoolSlot {
     _permit: ClientPermit,
 }
 
+impl Drop for PoolSlot {
+    fn drop(&mut self) {
+        self.pool.upstream.health.end_trial();
+    }
+}
+
 impl Pool {
     /// Creates a pool of at most `max_connections`; `None`: the number in the settings.
     pub(super) fn new(
