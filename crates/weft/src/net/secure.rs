@@ -21,7 +21,7 @@ pub(crate) type ReportReload<'a> = &'a dyn Fn(Result<(), &Error>);
 /// Configuration of a listener whose connections are encrypted.
 pub(crate) trait SecureAcceptor: Debug + Send + Sync {
     /// Starts the handshake of a connection, for which HTTP/2 may be negotiated if `http2` is set.
-    fn start_handshake(&self, http2: bool) -> Result<Box<dyn SecureHandshake>>;
+    fn start_handshake(&self, http2: bool) -> Box<dyn SecureHandshake>;
 
     /// Reloads the files of the configuration whenever they change, as long as another reference
     /// to it exists.

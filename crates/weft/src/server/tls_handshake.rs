@@ -37,13 +37,9 @@ pub(super) async fn handshake<A: Application>(
     conn: &mut Connection,
     worker: &Worker<A>,
 ) -> bool {
-    let outcome = match tls.start_handshake(worker.settings.http2) {
-        Ok(tls) => {
-            Handshake { tls, conn, worker, has_input: false, is_draining: false }.run().await
-        }
-        Err(error) => Err(error),
-    };
-    outcome.unwrap_or_else(|error| {
+    let tls = tls.start_handshake(worker.settings.http2);
+    let handshake = Handshake { tls, conn, worker, has_input: false, is_draining: false };
+    handshake.run().await.unwrap_or_else(|error| {
         worker.report(&conn.shared.peer, &error);
         false
     })

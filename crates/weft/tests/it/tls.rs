@@ -352,6 +352,38 @@ fn negotiates_versions_and_cipher_suites() {
     stop(newest);
 }
 
+#[test]
+fn prefers_aes_128_and_the_cipher_of_clients_without_aes() {
+    use rustls::crypto::aws_lc_rs::cipher_suite::*;
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let (aes_128, aes_256, chacha) =
+        (TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256);
+    let ecdsa_aes_128 = TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    let ecdsa_aes_256 = TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    let ecdsa_chacha = TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    // The suites of a client in its order, and the negotiated one.
+    let cases = [
+        // OpenSSL.
+        (vec![aes_256, chacha, aes_128], aes_128),
+        // Browsers on a CPU with instructions for AES, and without.
+        (vec![aes_128, aes_256, chacha], aes_128),
+        (vec![chacha, aes_128, aes_256], chacha),
+        (vec![aes_256, chacha], aes_256),
+        (vec![ecdsa_aes_256, ecdsa_chacha, ecdsa_aes_128], ecdsa_aes_128),
+        (vec![ecdsa_chacha, ecdsa_aes_128], ecdsa_chacha),
+    ];
+    for (cipher_suites, expected) in cases {
+        let version = if expected.tls13().is_some() { &TLS13 } else { &TLS12 };
+        let provider = CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() };
+        let config = client_config_with(&authority, provider, &[version], None);
+        let client = Client::connect(&server, &config, "a.test").unwrap();
+        let suite = client.tls.negotiated_cipher_suite().unwrap().suite();
+        assert_eq!(suite, expected.suite(), "{:?}", config.crypto_provider().cipher_suites);
+    }
+    stop(server);
+}
+
 fn openssl(arguments: &[&str]) -> (bool, String) {
     let mut command = std::process::Command::new("openssl");
     let output = command.args(arguments).stdin(std::process::Stdio::null()).output().unwrap();

@@ -11,6 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::error::Result;
 use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
+use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::client_auth::ClientAuthDigest;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
@@ -22,9 +23,9 @@ use crate::peer::AuthPolicy;
 #[derive(Clone)]
 pub(super) struct Configs {
     /// For servers with HTTP/2 enabled.
-    pub(super) http2: Arc<ServerConfig>,
+    pub(super) http2: OrderedConfigs,
     /// For servers with HTTP/2 disabled.
-    pub(super) http1: Arc<ServerConfig>,
+    pub(super) http1: OrderedConfigs,
     pub(super) resolver: Arc<Resolver>,
     /// For protocols other than HTTP.
     pub(super) other: Arc<ServerConfig>,
@@ -62,31 +63,34 @@ impl Configs {
             Version::Tls12 => &[&TLS13, &TLS12][..],
             Version::Tls13 => &[&TLS13],
         };
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(unusable)?
-            .with_client_cert_verifier(client_auth.verifier)
-            .with_cert_resolver(resolver.clone());
-        config.ticketer = tickets;
-        certificate_compression::enable(&mut config);
-        // Clients store their sessions in tickets. A server-side cache would need a lock and a
-        // bound.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
-        if settings.alpn_challenges.is_some() {
-            config.alpn_protocols.push(ACME_TLS.into());
-        }
-        let mut http1 = config.clone();
-        http1.alpn_protocols.remove(0);
-        let mut other = config.clone();
-        other.alpn_protocols.clear();
-        // The age of sessions is tracked by the handshakes of this crate only.
-        other.ticketer = Arc::new(NoTickets);
+        let http2 = OrderedConfigs::new(|provider| {
+            let mut config = ServerConfig::builder_with_provider(provider)
+                .with_protocol_versions(versions)
+                .map_err(unusable)?
+                .with_client_cert_verifier(client_auth.verifier.clone())
+                .with_cert_resolver(resolver.clone());
+            config.ticketer = tickets.clone();
+            certificate_compression::enable(&mut config);
+            // Clients store their sessions in tickets. A server-side cache would need a lock and a
+            // bound.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
+            if settings.alpn_challenges.is_some() {
+                config.alpn_protocols.push(ACME_TLS.into());
+            }
+            Ok(config)
+        })?;
+        let http1 = http2.with(|config| drop(config.alpn_protocols.remove(0)));
+        let other = http2.with(|config| {
+            config.alpn_protocols.clear();
+            // The age of sessions is tracked by the handshakes of this crate only.
+            config.ticketer = Arc::new(NoTickets);
+        });
         Ok(Configs {
-            http2: Arc::new(config),
-            http1: Arc::new(http1),
+            http2,
+            http1,
             resolver,
-            other: Arc::new(other),
+            other: other.for_any_client().clone(),
             policy: Arc::default(),
             client_auth: client_auth.digest,
         })

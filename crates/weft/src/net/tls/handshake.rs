@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
-use rustls::{ProtocolVersion, ServerConfig, ServerConnection};
+use rustls::{ProtocolVersion, ServerConnection};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::reader::ReadHalf;
 use crate::net::secure::{SecureHandshake, SecureRead, SecureWrite};
+use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::named_identities::ObtainIdentity;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session::session;
@@ -22,14 +23,15 @@ use crate::peer::{AuthPolicy, TlsSession};
 /// A connection whose handshake is in progress.
 pub(super) struct Handshake {
     state: State,
-    config: Arc<ServerConfig>,
+    configs: OrderedConfigs,
     session_start: SessionStart,
     /// Policy that was in effect when the handshake began.
     policy: Arc<AuthPolicy>,
 }
 
 enum State {
-    /// The ClientHello is received first, because its server name may have no identity yet.
+    /// The ClientHello is received first: the configuration depends on the cipher suites, and the
+    /// server name may have no identity yet.
     Hello(Acceptor, Arc<Resolver>),
     /// The identity for the server name is being obtained.
     Obtaining(Box<Accepted>, ObtainIdentity, Arc<Resolver>),
@@ -48,15 +50,12 @@ const HAS_CONNECTION: &str = "the handshake has finished";
 
 impl Handshake {
     pub(super) fn new(
-        config: Arc<ServerConfig>,
-        resolver: &Arc<Resolver>,
+        configs: OrderedConfigs,
+        resolver: Arc<Resolver>,
         policy: Arc<AuthPolicy>,
-    ) -> Result<Handshake> {
-        let state = match resolver.may_have_no_key() {
-            true => State::Hello(Acceptor::default(), resolver.clone()),
-            false => State::Connection(ServerConnection::new(config.clone()).map_err(failed)?),
-        };
-        Ok(Handshake { state, config, session_start: None, policy })
+    ) -> Handshake {
+        let state = State::Hello(Acceptor::default(), resolver);
+        Handshake { state, configs, session_start: None, policy }
     }
 
     fn connection(&self) -> &ServerConnection {
@@ -105,7 +104,8 @@ impl Handshake {
     }
 
     fn connect(&mut self, accepted: Accepted) -> Result<()> {
-        match accepted.into_connection(self.config.clone()) {
+        let config = self.configs.for_client(&accepted.client_hello()).clone();
+        match accepted.into_connection(config) {
             Ok(mut connection) => {
                 // Processes input behind the ClientHello.
                 let processed = connection.process_new_packets();

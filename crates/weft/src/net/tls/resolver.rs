@@ -37,11 +37,6 @@ impl Resolver {
         resolver
     }
 
-    /// Returns true if keys may be missing when a handshake begins.
-    pub(super) fn may_have_no_key(&self) -> bool {
-        self.named.is_some()
-    }
-
     /// Returns true if there is a key for the client's server name, or if a certificate authority
     /// validates the name.
     pub(super) fn has_key(&self, hello: &ClientHello<'_>) -> bool {
