@@ -53,12 +53,12 @@ impl NameSketch {
         self.0 & NameSketch::bit(name) != 0
     }
 
-    /// The two cases of a letter differ by 32, which a multiple of two makes a multiple of 64. Of such
-    /// factors, 6 distinguishes most of the usual names.
+    /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of these
+    /// factors, 38 distinguishes the names that are looked up from those that are usual.
     #[inline]
     fn bit(name: &[u8]) -> u64 {
         let initial = name.first().map_or(0, |&b| usize::from(b));
-        1 << ((name.len() + 6 * initial) % 64)
+        1 << ((name.len() + 38 * initial) % 64)
     }
 }
 

@@ -330,3 +330,32 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_few_and_small_buffers() {
+        let mut idle = Idle::default();
+        let (stream, _peer) = tokio::io::duplex(1);
+        let mut connection = UpstreamConnection::new(Box::new(stream), None);
+        let mut keep = |input_bytes, output_bytes| {
+            connection.input = BytesMut::with_capacity(input_bytes);
+            connection.output.set_storage(Vec::with_capacity(output_bytes));
+            idle.keep_buffers(&mut connection);
+            assert_eq!((connection.input.capacity(), connection.output.tail().capacity()), (0, 0));
+            (idle.spare_inputs.len(), idle.spare_outputs.len())
+        };
+        assert_eq!(keep(INPUT_BYTES, MAX_SPARE_OUTPUT_BYTES), (1, 1));
+        assert_eq!(keep(INPUT_BYTES + 1, MAX_SPARE_OUTPUT_BYTES + 1), (1, 1));
+        assert_eq!((0..100).map(|_| keep(1_000, 1_000)).last(), Some((16, 16)));
+        connection.input = BytesMut::from("input");
+        connection.output.tail().extend_from_slice(b"output");
+        idle.keep_buffers(&mut connection);
+        assert_eq!(
+            (&*connection.input, &**connection.output.tail()),
+            (&b"input"[..], &b"output"[..])
+        );
+    }
+}
