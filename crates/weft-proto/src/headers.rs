@@ -12,8 +12,8 @@ use crate::{Error, ErrorKind, Result};
 /// The fields of a head or of a trailer section, in the order received.
 ///
 /// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
-/// Most fields that are looked up are absent, which the set of lengths shows at once. Names are
-/// compared case-insensitively.
+/// Most fields that are looked up are absent, which the set of lengths and initials shows at once.
+/// Names are compared case-insensitively.
 ///
 /// ```
 /// use weft_proto::Headers;
@@ -27,34 +27,38 @@ use crate::{Error, ErrorKind, Result};
 pub struct Headers {
     text: Bytes,
     fields: Fields,
-    name_lengths: NameLengths,
+    names: NameSketch,
 }
 
-/// The lengths of all names of a list, modulo 64, as a set of bits. It may have lengths of removed
+/// The lengths and initials of all names of a list, as a set of 64 bits. It may have those of removed
 /// fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NameLengths(u64);
+pub(crate) struct NameSketch(u64);
 
-impl NameLengths {
-    fn of(fields: &[Field]) -> NameLengths {
-        let mut lengths = NameLengths::default();
-        fields.iter().for_each(|field| lengths.insert(field.name.len()));
-        lengths
+impl NameSketch {
+    fn of(text: &[u8], fields: &[Field]) -> NameSketch {
+        let mut sketch = NameSketch::default();
+        fields.iter().for_each(|field| sketch.insert(field.name.of(text)));
+        sketch
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, length: usize) {
-        self.0 |= NameLengths::bit(length);
+    pub(crate) fn insert(&mut self, name: &[u8]) {
+        self.0 |= NameSketch::bit(name);
     }
 
+    /// Returns false if no name is equal to this one without regard to case.
     #[inline]
-    fn contains(self, length: usize) -> bool {
-        self.0 & NameLengths::bit(length) != 0
+    fn may_contain(self, name: &[u8]) -> bool {
+        self.0 & NameSketch::bit(name) != 0
     }
 
+    /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of these
+    /// factors, 38 distinguishes the names that are looked up from those that are usual.
     #[inline]
-    fn bit(length: usize) -> u64 {
-        1 << (length % 64)
+    fn bit(name: &[u8]) -> u64 {
+        let initial = name.first().map_or(0, |&b| usize::from(b));
+        1 << ((name.len() + 38 * initial) % 64)
     }
 }
 
@@ -86,16 +90,16 @@ impl Headers {
     /// Creates a list from a message and the positions of its fields, as
     /// [`ParsedHead`] and [`trailers`](parse::trailers) return them.
     ///
-    /// The positions must be within `text`, and the names must be ASCII; otherwise the methods that
-    /// read a field panic.
+    /// The positions must be within `text`, and the names must be ASCII; otherwise this method panics,
+    /// or those that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
-        let name_lengths = NameLengths::of(&fields);
-        Headers { text, fields, name_lengths }
+        let names = NameSketch::of(&text, &fields);
+        Headers { text, fields, names }
     }
 
-    /// Creates a list as [`new`](Headers::new), with the lengths that the parser has recorded.
-    pub(crate) fn parsed(text: Bytes, fields: Fields, name_lengths: NameLengths) -> Headers {
-        Headers { text, fields, name_lengths }
+    /// Creates a list as [`new`](Headers::new), with the names that the parser has recorded.
+    pub(crate) fn parsed(text: Bytes, fields: Fields, names: NameSketch) -> Headers {
+        Headers { text, fields, names }
     }
 
     /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
@@ -103,14 +107,14 @@ impl Headers {
     pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
         std::mem::swap(&mut self.fields, &mut head.fields);
-        self.name_lengths = head.name_lengths;
+        self.names = head.name_sketch;
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
     pub fn clear(&mut self) {
         self.text = Bytes::new();
         self.fields.clear();
-        self.name_lengths = NameLengths::default();
+        self.names = NameSketch::default();
     }
 
     /// Returns the bytes that the fields are slices of: the whole message head if the list was
@@ -134,7 +138,7 @@ impl Headers {
     /// around it.
     #[inline]
     pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
-        if self.name_lengths.contains(name.len()) { self.find(name) } else { None }
+        if self.names.may_contain(name.as_bytes()) { self.find(name) } else { None }
     }
 
     fn find(&self, name: &str) -> Option<&[u8]> {
@@ -145,7 +149,7 @@ impl Headers {
     /// Returns the values of all fields with this name, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let fields = if self.name_lengths.contains(name.len()) { &*self.fields } else { &[] };
+        let fields = if self.names.may_contain(name.as_bytes()) { &*self.fields } else { &[] };
         fields
             .iter()
             .filter(move |field| self.is_named(field, name))
@@ -243,7 +247,22 @@ impl Headers {
                 fields.push(*field);
             }
         }
-        Headers { text: self.text.clone(), fields, name_lengths: self.name_lengths }
+        Headers { text: self.text.clone(), fields, names: self.names }
+    }
+
+    /// Keeps only the fields for which `predicate(name, value)` returns true.
+    ///
+    /// ```
+    /// use weft_proto::Headers;
+    ///
+    /// let mut headers = Headers::parse("Host: a\r\nTE: b\r\n\r\n")?;
+    /// headers.retain(|name, _| !name.eq_ignore_ascii_case(b"te"));
+    /// assert_eq!((headers.len(), headers.get("host"), headers.get("te")), (1, Some("a"), None));
+    /// # Ok::<(), weft_proto::Error>(())
+    /// ```
+    pub fn retain(&mut self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) {
+        let text = &self.text;
+        self.fields.retain(|field| predicate(field.name.of(text), field.value.of(text)));
     }
 
     /// Returns the bytes from the name of the first field to the value of the last one. Between the
@@ -287,7 +306,7 @@ impl Headers {
             .iter()
             .map(|field| Field { name: back(field.name), value: back(field.value) });
         let text = Bytes::copy_from_slice(self.section());
-        Headers { text, fields: fields.collect(), name_lengths: self.name_lengths }
+        Headers { text, fields: fields.collect(), names: self.names }
     }
 
     /// Removes all fields with this name, and copies none of the others.

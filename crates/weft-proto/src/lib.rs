@@ -19,7 +19,7 @@ pub mod fastcgi; // FastCGI records of requests and responses
 pub mod headers; // Headers: fields as positions in the bytes of their message
 pub mod http1; // parse, framing, chunked, chunk_encoder, compose, client
 pub mod http2; // frame, hpack, flow, flood
-pub mod names; // comparison of field names
+pub mod names; // comparison and conversion of field names
 pub mod proxy_protocol; // PROXY protocol headers, versions 1 and 2
 pub mod scgi; // heads of SCGI requests
 pub mod semantics; // semantics of all versions: paths, dates, ranges, preconditions

@@ -26,7 +26,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
-use crate::headers::{Headers, NameLengths};
+use crate::headers::{Headers, NameSketch};
 use crate::http1::chunked::{BodyDecoder, Step};
 use crate::http1::framing::{self, content_length, keep_alive};
 use crate::http1::parse::{
@@ -75,7 +75,7 @@ pub struct HeadReader {
     limits: Limits,
     status: Option<(StatusCode, Version)>,
     fields: Fields,
-    name_lengths: NameLengths,
+    name_sketch: NameSketch,
     known: KnownFields,
     /// Start of the first incomplete line.
     line: usize,
@@ -95,7 +95,7 @@ impl HeadReader {
             limits: Limits { request_line: head, head, fields: MAX_FIELDS },
             status: None,
             fields: Fields::new(),
-            name_lengths: NameLengths::default(),
+            name_sketch: NameSketch::default(),
             known: KnownFields::default(),
             line: 0,
             scanned: 0,
@@ -134,7 +134,7 @@ impl HeadReader {
             self.merge_equal_lengths(&text);
         }
         let (fields, known) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.known));
-        let name_lengths = std::mem::take(&mut self.name_lengths);
+        let name_sketch = std::mem::take(&mut self.name_sketch);
         self.limits.head -= length;
         (self.status, self.line, self.scanned, self.unmended) = (None, 0, 0, 0);
         let declared = body_length(&known, &text, version)?;
@@ -150,7 +150,7 @@ impl HeadReader {
             ),
             _ => (declared, true),
         };
-        let headers = Headers::parsed(text, fields, name_lengths);
+        let headers = Headers::parsed(text, fields, name_sketch);
         let http_10 = version == Version::HTTP_10;
         let keep_alive = match known.connection {
             _ if !is_unambiguous || length == BodyLength::UntilClose => false,
@@ -184,7 +184,7 @@ impl HeadReader {
                         return Err(too_many_fields());
                     }
                     self.known.record(name, field.value);
-                    self.name_lengths.insert(name.len());
+                    self.name_sketch.insert(name);
                     self.fields.push(field);
                     self.line = next;
                 }

@@ -22,7 +22,7 @@
 use http::{Method, Version};
 use smallvec::SmallVec;
 
-use crate::headers::NameLengths;
+use crate::headers::NameSketch;
 use crate::http1::scan;
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
@@ -117,7 +117,7 @@ pub struct ParsedHead {
     pub version: Version,
     /// The positions of the fields, in the order received.
     pub fields: Fields,
-    pub(crate) name_lengths: NameLengths,
+    pub(crate) name_sketch: NameSketch,
     pub(super) known: KnownFields,
     progress: Progress,
 }
@@ -198,7 +198,7 @@ impl ParsedHead {
             target: Span::default(),
             version: Version::HTTP_11,
             fields: Fields::new(),
-            name_lengths: NameLengths::default(),
+            name_sketch: NameSketch::default(),
             known: KnownFields::default(),
             progress: Progress::RequestLine(0, 0),
         }
@@ -207,7 +207,7 @@ impl ParsedHead {
     /// Resets the parser for the next head and keeps the allocation of the field list.
     pub fn clear(&mut self) {
         self.fields.clear();
-        self.name_lengths = NameLengths::default();
+        self.name_sketch = NameSketch::default();
         self.known = KnownFields::default();
         self.progress = Progress::RequestLine(0, 0);
     }
@@ -251,7 +251,7 @@ impl ParsedHead {
                         return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
                     }
                     self.known.record(name, field.value);
-                    self.name_lengths.insert(name.len());
+                    self.name_sketch.insert(name);
                     self.fields.push(field);
                     line = next;
                 }

@@ -60,11 +60,12 @@ pub fn plain_path(bytes: &[u8]) -> usize {
 }
 
 /// Sixteen bytes, or a mask with all bits of a byte set or cleared.
-type Chunk = u8x16;
+pub(crate) type Chunk = u8x16;
 
-const CHUNK: usize = 16;
+pub(crate) const CHUNK: usize = 16;
 
-fn all(b: u8) -> Chunk {
+#[inline(always)]
+pub(crate) fn all(b: u8) -> Chunk {
     Chunk::splat(b)
 }
 
@@ -84,10 +85,16 @@ fn not_in_target(chunk: Chunk) -> Chunk {
     chunk.simd_le(all(b' ')) | chunk.simd_eq(all(0x7f)) | chunk.simd_eq(all(b'#'))
 }
 
+/// Sets the mask of each ASCII letter.
 #[inline(always)]
-fn in_name(chunk: Chunk) -> Chunk {
-    let letter = between(chunk | all(0x20), b'a', b'z');
-    letter | between(chunk, b'0', b'9') | chunk.simd_eq(all(b'-'))
+pub(crate) fn letters(chunk: Chunk) -> Chunk {
+    between(chunk | all(0x20), b'a', b'z')
+}
+
+/// Sets the mask of each letter, digit and hyphen.
+#[inline(always)]
+pub(crate) fn in_name(chunk: Chunk) -> Chunk {
+    letters(chunk) | between(chunk, b'0', b'9') | chunk.simd_eq(all(b'-'))
 }
 
 #[inline(always)]

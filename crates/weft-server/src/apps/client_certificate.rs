@@ -8,7 +8,7 @@ use weft::{Network, Request};
 /// Names in lower case, and beginnings of names, by which proxies and servers describe the
 /// certificate of a client: RFC 9440, the recipes for Apache, nginx and HAProxy, and the names of
 /// Envoy, Traefik, AWS and Azure. A client that sends such a field claims an identity.
-const NAME_PREFIXES: [&[u8]; 8] = [
+pub(super) const NAME_PREFIXES: [&[u8]; 8] = [
     b"client-cert",
     b"ssl-",
     b"x-ssl-",

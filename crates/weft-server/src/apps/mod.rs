@@ -106,7 +106,7 @@ impl App {
                 let fastcgi = fastcgi.clone();
                 async move { fastcgi.respond(request).await }.boxed_local()
             }
-            App::Proxy(proxy) => Proxy::respond_boxed(proxy.clone(), request),
+            App::Proxy(proxy) => Proxy::respond(proxy.clone(), request),
             App::ScriptSite(site) => {
                 let site = site.clone();
                 async move { site.respond(request).await }.boxed_local()

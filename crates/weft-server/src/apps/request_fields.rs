@@ -1,14 +1,23 @@
 //! Fields of requests that upstreams and scripts get in place of those of the client.
 
+use std::sync::Arc;
+
 use weft::{HeaderName, HeaderValue, Request};
 
 /// Changes to the fields of a request, made by its route. They are an extension of the request, so
 /// that its head need not be copied, and so that middleware and logs see the fields of the client.
+///
+/// Requests share the changes that are the same for all of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RequestFields {
+pub(crate) struct RequestFields(Arc<Changes>);
+
+#[derive(Clone, Debug, Default)]
+struct Changes {
     /// Set fields, which replace those of the client.
     set: Vec<(HeaderName, HeaderValue)>,
     removed: Vec<HeaderName>,
+    /// The lengths of all names, modulo 64, as a set of bits.
+    lengths: u64,
 }
 
 impl RequestFields {
@@ -19,33 +28,61 @@ impl RequestFields {
 
     /// Sets a field of a request, and replaces one that was set before.
     pub(crate) fn set(request: &mut Request, name: HeaderName, value: HeaderValue) {
-        let fields = RequestFields::of_mut(request);
-        fields.set.retain(|(known, _)| *known != name);
-        fields.set.push((name, value));
+        RequestFields::of_mut(request).set_field(name, value);
     }
 
     /// Removes a field of a request.
     pub(crate) fn remove(request: &mut Request, name: HeaderName) {
-        let fields = RequestFields::of_mut(request);
-        fields.set.retain(|(known, _)| *known != name);
-        fields.removed.push(name);
+        RequestFields::of_mut(request).remove_field(name);
     }
 
     fn of_mut(request: &mut Request) -> &mut RequestFields {
         request.extensions_mut().get_or_insert_with(RequestFields::default)
     }
 
+    /// Adds a change: sets a field, and replaces one that was set before.
+    pub(crate) fn set_field(&mut self, name: HeaderName, value: HeaderValue) {
+        let changes = Arc::make_mut(&mut self.0);
+        changes.lengths |= length_bit(name.as_str().as_bytes());
+        changes.set.retain(|(known, _)| *known != name);
+        changes.set.push((name, value));
+    }
+
+    /// Adds a change: removes a field.
+    pub(crate) fn remove_field(&mut self, name: HeaderName) {
+        let changes = Arc::make_mut(&mut self.0);
+        changes.lengths |= length_bit(name.as_str().as_bytes());
+        changes.set.retain(|(known, _)| *known != name);
+        changes.removed.push(name);
+    }
+
+    /// Makes these changes to a request, after others that were made before.
+    pub(crate) fn apply(&self, request: &mut Request) {
+        let all = request.extensions_mut().get_or_insert_with(|| self.clone());
+        if Arc::ptr_eq(&all.0, &self.0) {
+            return;
+        }
+        self.0.removed.iter().for_each(|name| all.remove_field(name.clone()));
+        self.iter().for_each(|(name, value)| all.set_field(name.clone(), value.clone()));
+    }
+
     /// Returns true for a field of the client that is not passed on. So is one with other
     /// punctuation in its name: many applications do not distinguish `X_User` from `X-User`.
     pub(crate) fn replaces(&self, name: &[u8]) -> bool {
-        let set = self.set.iter().map(|(name, _)| name);
-        set.chain(&self.removed).any(|changed| is_alike(changed.as_str().as_bytes(), name))
+        let Changes { set, removed, lengths } = &*self.0;
+        let mut changed = set.iter().map(|(name, _)| name).chain(removed);
+        lengths & length_bit(name) != 0
+            && changed.any(|changed| is_alike(changed.as_str().as_bytes(), name))
     }
 
     /// Returns the set fields.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-        self.set.iter().map(|(name, value)| (name, value))
+        self.0.set.iter().map(|(name, value)| (name, value))
     }
+}
+
+fn length_bit(name: &[u8]) -> u64 {
+    1 << (name.len() % 64)
 }
 
 /// Compares names without regard to case and to the kind of punctuation.
@@ -83,5 +120,36 @@ mod tests {
         assert_eq!(set, [(&"x-user".parse().unwrap(), &HeaderValue::from_static("b"))]);
         RequestFields::remove(&mut request, "x-user".parse().unwrap());
         assert_eq!(RequestFields::of(&request).unwrap().iter().count(), 0);
+    }
+
+    #[test]
+    fn shared_changes_follow_those_of_the_request() {
+        let [a, b, c] = ["a", "b", "c"].map(HeaderName::from_static);
+        let mut shared = RequestFields::default();
+        shared.remove_field(a.clone());
+        shared.set_field(b.clone(), HeaderValue::from_static("2"));
+        let shown = |request: &Request| {
+            let fields = RequestFields::of(request).unwrap();
+            let set =
+                fields.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
+            (
+                set.collect::<Vec<_>>().join(" "),
+                ["a", "b", "c"].map(|it| fields.replaces(it.as_bytes())),
+            )
+        };
+        let new = || weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (mut one, mut other) = (new(), new());
+        shared.apply(&mut one);
+        RequestFields::set(&mut other, a, HeaderValue::from_static("1"));
+        RequestFields::set(&mut other, b, HeaderValue::from_static("1"));
+        RequestFields::set(&mut other, c.clone(), HeaderValue::from_static("1"));
+        shared.apply(&mut other);
+        assert_eq!(shown(&one), ("b=2".to_owned(), [true, true, false]));
+        assert_eq!(shown(&other), ("c=1 b=2".to_owned(), [true; 3]));
+        // Changes of one request are not those of others.
+        RequestFields::set(&mut one, c, HeaderValue::from_static("3"));
+        let mut last = new();
+        shared.apply(&mut last);
+        assert_eq!(shown(&last), ("b=2".to_owned(), [true, true, false]));
     }
 }

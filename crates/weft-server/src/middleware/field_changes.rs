@@ -13,7 +13,11 @@ use crate::middleware::{Layer, WrappedApp};
 use crate::template::{ExpansionError, Template, field_value};
 
 /// Changes the fields that upstreams and scripts get.
-pub(crate) struct RequestFieldChanges(Arc<Changes>);
+pub(crate) struct RequestFieldChanges {
+    changes: Arc<Changes>,
+    /// The changes, if they are the same for all requests.
+    fixed: Option<RequestFields>,
+}
 
 /// Changes the fields of responses.
 pub(crate) struct ResponseFieldChanges(Arc<Changes>);
@@ -61,6 +65,24 @@ impl Changes {
         };
         let removed = self.removed.iter().map(name).collect();
         Changes { removed, changes: self.changes.iter().map(change).collect() }
+    }
+
+    /// Returns the changes to requests, if they are the same for all of them.
+    fn fixed(&self) -> Option<RequestFields> {
+        let mut fields = RequestFields::default();
+        self.removed.iter().for_each(|name| fields.remove_field(name.clone()));
+        for Change { name, operation, value, .. } in &self.changes {
+            match value {
+                Value::Fixed(value) if *operation != FieldOperation::IfAbsent => {
+                    match value.is_empty() {
+                        true => fields.remove_field(name.clone()),
+                        false => fields.set_field(name.clone(), value.clone()),
+                    }
+                }
+                _ => return None,
+            }
+        }
+        Some(fields)
     }
 
     /// Expands the values that depend on the request.
@@ -131,12 +153,13 @@ impl Value {
 impl RequestFieldChanges {
     /// Creates the middleware; `None` without changes.
     pub(crate) fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
-        Changes::new(changes).map(RequestFieldChanges)
+        Changes::new(changes).map(|changes| RequestFieldChanges { changes, fixed: None })
     }
 
     /// Returns the middleware of a worker.
     pub(crate) fn for_worker(&self) -> RequestFieldChanges {
-        RequestFieldChanges(Arc::new(self.0.copy()))
+        let changes = Arc::new(self.changes.copy());
+        RequestFieldChanges { fixed: changes.fixed(), changes }
     }
 }
 
@@ -146,10 +169,14 @@ impl Layer for RequestFieldChanges {
         mut request: Request,
         next: &WrappedApp,
     ) -> LocalBoxFuture<'static, Response> {
-        for name in &self.0.removed {
+        if let Some(fixed) = &self.fixed {
+            fixed.apply(&mut request);
+            return next.respond(request);
+        }
+        for name in &self.changes.removed {
             RequestFields::remove(&mut request, name.clone());
         }
-        for change in &self.0.changes {
+        for change in &self.changes.changes {
             let name = &change.name;
             let is_present = request.headers().get_bytes(name.as_str()).is_some();
             if change.operation == FieldOperation::IfAbsent && is_present {

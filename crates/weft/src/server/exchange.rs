@@ -260,8 +260,10 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                     worker.report(&self.sink.shared().peer, error);
                 }
                 let Some(head) = self.sink.head() else { return self.begin(response) };
-                let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
-                let mut response = representation::complete_file_response(head, response, &context);
+                let mut response = match &response.payload {
+                    Payload::File(_) => complete_file_response(worker, head, response),
+                    _ => response,
+                };
                 bandwidth::limit(&mut response);
                 self.begin(response)
             }
@@ -415,6 +417,16 @@ impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
 fn cancelled() -> Error {
     let reason = "the server closed the connection before the end of the response";
     Error::new(ErrorKind::Cancelled, reason)
+}
+
+/// Applies the preconditions and ranges of a request to a response with a file.
+fn complete_file_response<A: Application>(
+    worker: &Worker<A>,
+    head: &RequestHead,
+    response: Response,
+) -> Response {
+    let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
+    representation::complete_file_response(head, response, &context)
 }
 
 /// Validates a response against its request and starts to send it.

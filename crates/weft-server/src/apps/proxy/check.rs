@@ -70,8 +70,8 @@ async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> O
     };
     let url = &upstream.url;
     let mut head = format!("GET {}{path} HTTP/1.1\r\n", url.path).into_bytes();
-    push_field(&mut head, b"host", url.authority.as_bytes());
-    push_field(&mut head, b"user-agent", b"weft");
+    push_field(&mut head, "host", url.authority.as_bytes());
+    push_field(&mut head, "user-agent", b"weft");
     head.extend_from_slice(b"connection: close\r\n\r\n");
     let mut connection = upstream.connect(check.timeout).await.ok()?;
     connection.write_all(&head).await.ok()?;

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use weft::{Method, Request, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -74,11 +74,7 @@ pub(super) fn run<'a>(
 ) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> {
     let mut exchange =
         Exchange { lease, outbound, settings, space, head_reader: None, send_failure: None };
-    poll_fn(move |cx| {
-        let received = ready!(exchange.poll(cx));
-        exchange.lease.connection.timer.stop();
-        Poll::Ready(received)
-    })
+    poll_fn(move |cx| exchange.poll(cx))
 }
 
 struct Exchange<'a> {
@@ -110,17 +106,12 @@ impl Exchange<'_> {
                     failure => return Poll::Ready(Err(failure)),
                 }
             }
-            let Poll::Ready(received) = self.poll_head(cx) else { break };
-            let (head, reader) = received?;
-            if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
-                let body = reader.into_body_reader(&head);
-                return Poll::Ready(Ok((head, body)));
-            }
-            self.head_reader = Some(Box::new(reader));
-            self.lease.connection.timer.stop();
-            match (head.status, &mut self.outbound.upload) {
-                (StatusCode::CONTINUE, Some(upload)) => upload.on_continue(),
-                _ => self.outbound.request.interim(response::interim(&head)),
+            match self.poll_head(cx) {
+                Poll::Ready(Ok(Some(received))) => return Poll::Ready(Ok(received)),
+                // After an interim response, the body may be sent.
+                Poll::Ready(Ok(None)) => {}
+                Poll::Ready(Err(failure)) => return Poll::Ready(Err(failure)),
+                Poll::Pending => break,
             }
         }
         let upload = self.outbound.upload.as_ref();
@@ -152,11 +143,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the next head, interim or final. Returns the parser for what follows it.
+    /// Reads the next head, and returns it with the parser for its body. An interim response is passed
+    /// on; `None` is returned then.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(ResponseHead, HeadReader), GatewayError>> {
+    ) -> Poll<Result<Option<(ResponseHead, BodyReader)>, GatewayError>> {
         loop {
             if !self.lease.connection.input.is_empty() {
                 let mut reader = match self.head_reader.take() {
@@ -165,7 +157,16 @@ impl Exchange<'_> {
                 };
                 let method: &Method = self.outbound.request.method();
                 match reader.read(&mut self.lease.connection.input, method)? {
-                    Some(head) => return Poll::Ready(Ok((head, reader))),
+                    Some(head) if is_final(head.status) => {
+                        self.lease.connection.timer.stop();
+                        let body = reader.into_body_reader(&head);
+                        return Poll::Ready(Ok(Some((head, body))));
+                    }
+                    Some(head) => {
+                        self.head_reader = Some(Box::new(reader));
+                        self.pass_on_interim(head);
+                        return Poll::Ready(Ok(None));
+                    }
                     None => self.head_reader = Some(Box::new(reader)),
                 }
             }
@@ -174,12 +175,17 @@ impl Exchange<'_> {
                 Poll::Ready(Ok(1..)) => continue,
                 Poll::Ready(Ok(0)) => io::Error::from(io::ErrorKind::UnexpectedEof),
                 Poll::Ready(Err(error)) => error,
-                Poll::Pending => {
-                    self.lease.connection.free_buffers();
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
             };
             return Poll::Ready(Err(self.classify_close(error)));
+        }
+    }
+
+    fn pass_on_interim(&mut self, head: ResponseHead) {
+        self.lease.connection.timer.stop();
+        match (head.status, &mut self.outbound.upload) {
+            (StatusCode::CONTINUE, Some(upload)) => upload.on_continue(),
+            _ => self.outbound.request.interim(response::interim(head)),
         }
     }
 
@@ -198,6 +204,11 @@ impl Exchange<'_> {
             failure => failure,
         }
     }
+}
+
+/// Returns true if no other response follows one with this status.
+fn is_final(status: StatusCode) -> bool {
+    !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// Returns true if the peer has closed the connection, or at least its receiving direction.

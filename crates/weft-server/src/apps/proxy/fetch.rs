@@ -14,7 +14,7 @@ use weft_proto::http1::client::ResponseHead;
 use weft_proto::http1::whole_response::ResponseReader;
 
 use super::connection::INPUT_BYTES;
-use super::fields::push_field;
+use super::fields::{push_any_field, push_field};
 use super::health::{FailurePolicy, Health};
 use super::settings::HttpVersion;
 use super::tls;
@@ -153,13 +153,13 @@ async fn try_send(
 fn compose(url: &UpstreamUrl, request: &OwnRequest<'_>) -> Vec<u8> {
     let OwnRequest { method, target, fields, body } = request;
     let mut out = format!("{method} {}{target} HTTP/1.1\r\n", url.path).into_bytes();
-    push_field(&mut out, b"host", url.authority.as_bytes());
-    push_field(&mut out, b"user-agent", b"weft");
+    push_field(&mut out, "host", url.authority.as_bytes());
+    push_field(&mut out, "user-agent", b"weft");
     for (name, value) in *fields {
-        push_field(&mut out, name.as_bytes(), value);
+        push_any_field(&mut out, name.as_bytes(), value);
     }
     if !body.is_empty() {
-        push_field(&mut out, b"content-length", body.len().to_string().as_bytes());
+        push_field(&mut out, "content-length", body.len().to_string().as_bytes());
     }
     out.extend_from_slice(b"connection: close\r\n\r\n");
     out.extend_from_slice(body);

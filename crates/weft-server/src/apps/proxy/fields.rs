@@ -1,9 +1,10 @@
 //! Rules for forwarding fields. Pure.
 
 use weft::Headers;
-use weft_proto::names::is_same_name;
+use weft_proto::names::{is_same_name, push_lower_case};
 
-use super::super::client_certificate::{is_certificate_field, starts_with};
+use super::super::client_certificate::{NAME_PREFIXES, is_certificate_field, starts_with};
+use super::field_names::{FieldNames, NameFilter};
 use super::settings::ForwardedNames;
 
 /// Hop-by-hop fields, which apply to one connection only (RFC 9110 §7.6.1), and `Proxy`, which CGI
@@ -24,48 +25,8 @@ static HOP_BY_HOP: FieldNames<9> = FieldNames::new([
 static HEAD_ONLY: FieldNames<4> =
     FieldNames::new([b"content-length", b"host", b"set-cookie", b"trailer"]);
 
-/// A set of field names in lower case, each of at most 31 bytes.
-pub(super) struct FieldNames<const N: usize> {
-    /// Sorted by length, so that a name is compared with those of its length only.
-    names: [&'static [u8]; N],
-    /// Number of names that are shorter than the index.
-    shorter: [u8; MAX_NAME_BYTES + 2],
-}
-
-const MAX_NAME_BYTES: usize = 31;
-
-impl<const N: usize> FieldNames<N> {
-    pub(super) const fn new(mut names: [&'static [u8]; N]) -> FieldNames<N> {
-        let mut shorter = [0; MAX_NAME_BYTES + 2];
-        let (mut length, mut sorted) = (0, 0);
-        while length <= MAX_NAME_BYTES {
-            shorter[length] = sorted as u8;
-            let mut at = sorted;
-            while at < N {
-                if names[at].len() == length {
-                    names.swap(sorted, at);
-                    sorted += 1;
-                }
-                at += 1;
-            }
-            length += 1;
-        }
-        assert!(sorted == N, "a name is too long");
-        shorter[length] = sorted as u8;
-        FieldNames { names, shorter }
-    }
-
-    pub(super) fn contains(&self, name: &[u8]) -> bool {
-        let Some(&[start, end]) = self.shorter.get(name.len()..).and_then(<[u8]>::first_chunk::<2>)
-        else {
-            return false;
-        };
-        let of_length = &self.names[usize::from(start)..usize::from(end)];
-        of_length.iter().any(|known| is_same_name(known, name))
-    }
-}
-
 /// The hop-by-hop fields of a head: the fixed ones, and those named by `Connection`.
+#[derive(Default)]
 pub(super) struct HopByHopFields<'a>(Vec<&'a [u8]>);
 
 impl<'a> HopByHopFields<'a> {
@@ -82,7 +43,11 @@ impl<'a> HopByHopFields<'a> {
     }
 
     pub(super) fn contains(&self, name: &[u8]) -> bool {
-        HOP_BY_HOP.contains(name) || self.0.iter().any(|listed| is_same_name(listed, name))
+        HOP_BY_HOP.contains(name) || self.lists(name)
+    }
+
+    fn lists(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|listed| is_same_name(listed, name))
     }
 }
 
@@ -143,6 +108,17 @@ static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
     b"x-rewrite-url",
 ]);
 
+/// Prefix of the names of the fields by which proxies describe the original request.
+const FORWARDED_PREFIX: &[u8] = b"x-forwarded-";
+
+/// All names that may be those of dropped fields. Most fields of requests have others.
+static MAY_BE_DROPPED: NameFilter = NameFilter::new()
+    .with_names(&GENERATED.names)
+    .with_names(&HOP_BY_HOP.names)
+    .with_names(&ABOUT_CLIENT.names)
+    .with_prefixes(&[FORWARDED_PREFIX])
+    .with_prefixes(&NAME_PREFIXES);
+
 /// Selection of the fields of a client's request that an upstream gets.
 pub(super) struct RequestFieldFilter<'a> {
     pub(super) hop_by_hop: HopByHopFields<'a>,
@@ -153,11 +129,17 @@ pub(super) struct RequestFieldFilter<'a> {
 
 impl RequestFieldFilter<'_> {
     /// Returns true for a field to forward whose name has letters, digits and hyphens only.
+    #[inline]
     pub(super) fn selects(&self, name: &[u8]) -> bool {
-        let is_dropped = GENERATED.contains(name)
-            || self.hop_by_hop.contains(name)
-            || !self.is_trusted && describes_client(name);
-        !is_dropped
+        let is_dropped = MAY_BE_DROPPED.may_contain(name) && self.drops(name);
+        !is_dropped && !self.hop_by_hop.lists(name)
+    }
+
+    /// Returns true for a field that is not forwarded, whatever `Connection` lists.
+    fn drops(&self, name: &[u8]) -> bool {
+        GENERATED.contains(name)
+            || HOP_BY_HOP.contains(name)
+            || !self.is_trusted && describes_client(name)
     }
 
     /// As [`selects`](RequestFieldFilter::selects), for a name with other bytes. Such a name must
@@ -185,7 +167,7 @@ fn describes_client(name: &[u8]) -> bool {
         Some(b'c' | b'd' | b'f' | b's' | b't' | b'x')
     );
     may_be_known
-        && (starts_with(name, b"x-forwarded-")
+        && (starts_with(name, FORWARDED_PREFIX)
             || ABOUT_CLIENT.contains(name)
             || is_certificate_field(name))
 }
@@ -212,40 +194,27 @@ pub(super) fn is_allowed_in_trailers(name: &[u8]) -> bool {
     !HEAD_ONLY.contains(name) && !HOP_BY_HOP.contains(name)
 }
 
-/// Appends a field line, with its name in lower case.
-pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
+/// Appends a field line. The name is in lower case.
+pub(super) fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
     push_value(out, value);
 }
 
-/// Appends a field line like [`push_field`] if the name has letters, digits and hyphens only.
+/// Appends a field line with its name in lower case if that has letters, digits and hyphens only.
 /// Otherwise returns false.
 pub(super) fn push_plain_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> bool {
-    let (start, mut is_plain) = (out.len(), true);
-    out.extend(name.iter().map(|&b| {
-        let lower_case = LOWER_CASE[usize::from(b)];
-        is_plain &= lower_case != 0;
-        lower_case
-    }));
-    match is_plain {
-        true => push_value(out, value),
-        false => out.truncate(start),
+    let is_plain = push_lower_case(out, name);
+    if is_plain {
+        push_value(out, value);
     }
     is_plain
 }
 
-/// The lower-case form of letters, digits and hyphens; 0 for all other bytes.
-static LOWER_CASE: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut b = 0;
-    while b < 128u8 {
-        if b.is_ascii_alphanumeric() || b == b'-' {
-            table[b as usize] = b.to_ascii_lowercase();
-        }
-        b += 1;
-    }
-    table
-};
+/// Appends a field line with any name, in lower case.
+pub(super) fn push_any_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    push_value(out, value);
+}
 
 fn push_value(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b": ");
@@ -273,6 +242,35 @@ mod tests {
         for name in ABOUT_CLIENT.names {
             assert!(ABOUT_CLIENT.contains(&name.to_ascii_uppercase()));
             assert!(!ABOUT_CLIENT.contains(&[name, b"x"].concat()));
+        }
+    }
+
+    /// The filter may select no name that a rule drops.
+    #[test]
+    fn drops_all_names_of_the_rules() {
+        let fixed = GENERATED.names.into_iter().chain(HOP_BY_HOP.names).chain(ABOUT_CLIENT.names);
+        let prefixes = NAME_PREFIXES.into_iter().chain([FORWARDED_PREFIX]);
+        let suffixes = ["", "x", "-verify", &"-x".repeat(20)];
+        let begun = prefixes.flat_map(|prefix| suffixes.map(|it| [prefix, it.as_bytes()].concat()));
+        let names = fixed.map(<[u8]>::to_vec).chain(begun);
+        let headers = Headers::default();
+        let filter = |is_trusted| RequestFieldFilter {
+            hop_by_hop: HopByHopFields::new(&headers),
+            names: ForwardedNames::Any,
+            is_trusted,
+        };
+        for name in names {
+            let text = String::from_utf8_lossy(&name);
+            let is_kept = !GENERATED.contains(&name) && !HOP_BY_HOP.contains(&name);
+            assert_eq!(filter(true).selects(&name), is_kept, "{text}");
+            for name in [name.clone(), name.to_ascii_uppercase()] {
+                assert!(!filter(false).selects(&name), "{text}");
+            }
+            let unusual: Vec<u8> = name.iter().map(|&b| if b == b'-' { b'_' } else { b }).collect();
+            assert!(!filter(false).selects_unusual(&unusual), "{text}");
+        }
+        for name in ["cookie", "x-request-id", "client", "sec-fetch-site"] {
+            assert!(filter(false).selects(name.as_bytes()), "{name}");
         }
     }
 }

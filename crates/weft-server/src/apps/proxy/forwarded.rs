@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use weft::Headers;
+use weft_proto::http1::scan;
 
 use super::super::client_certificate::byte_sequence;
 use super::fields::push_field;
@@ -52,10 +53,10 @@ pub(super) fn push_certificates(out: &mut Vec<u8>, certificates: &[Bytes], which
     else {
         return;
     };
-    push_field(out, b"client-cert", byte_sequence(leaf).as_bytes());
+    push_field(out, "client-cert", byte_sequence(leaf).as_bytes());
     if which == ClientCert::Chain && !chain.is_empty() {
         let chain: Vec<String> = chain.iter().map(|it| byte_sequence(it)).collect();
-        push_field(out, b"client-cert-chain", chain.join(", ").as_bytes());
+        push_field(out, "client-cert-chain", chain.join(", ").as_bytes());
     }
 }
 
@@ -182,9 +183,9 @@ fn parse_address(entry: &[u8]) -> Option<IpAddr> {
 fn push_host_and_proto(out: &mut Vec<u8>, scheme: Option<&str>, authority: Option<&[u8]>) {
     if let Some(authority) = authority {
         out.extend_from_slice(b";host=\"");
-        match authority.contains(&b'"') || authority.contains(&b'\\') {
-            false => out.extend_from_slice(authority),
-            true => push_escaped(out, authority),
+        match scan::plain(authority) == authority.len() {
+            true => out.extend_from_slice(authority),
+            false => push_escaped(out, authority),
         }
         out.push(b'"');
     }

@@ -40,8 +40,9 @@ struct Idle {
     /// Used as a stack: the most recently used connection is taken first, so that surplus ones
     /// expire.
     connections: Vec<(Box<UpstreamConnection>, Instant)>,
-    /// Spare input buffers: a connection that is idle or waited for owns none.
-    spare_buffers: Vec<BytesMut>,
+    /// Spare buffers: a connection that is idle or waited for owns none.
+    spare_inputs: Vec<BytesMut>,
+    spare_outputs: Vec<Vec<u8>>,
     /// The task that closes expired connections is running.
     is_sweeper_running: bool,
 }
@@ -201,6 +202,9 @@ impl Pool {
             let (mut connection, since) = idle.connections.pop()?;
             let limit = max_idle_time(&self.settings, &connection);
             if since.elapsed() < limit && connection.is_reusable() {
+                if let Some(buffer) = idle.spare_outputs.pop() {
+                    connection.output.set_storage(buffer);
+                }
                 return Some(connection);
             }
         }
@@ -211,7 +215,7 @@ impl Pool {
         if idle.connections.len() >= self.settings.max_idle_connections {
             return;
         }
-        idle.keep_buffer(std::mem::take(&mut connection.input));
+        idle.keep_buffers(&mut connection);
         idle.connections.push((connection, Instant::now()));
         if !idle.is_sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -229,11 +233,21 @@ impl Pool {
 }
 
 impl Idle {
-    /// Keeps an input buffer without unparsed bytes for reuse. Parts of it may be shared with responses;
-    /// its full capacity is available again when they are dropped.
-    fn keep_buffer(&mut self, buffer: BytesMut) {
-        if self.spare_buffers.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= INPUT_BYTES {
-            self.spare_buffers.push(buffer);
+    /// Takes the empty buffers of a connection for reuse. Parts of an input buffer may be shared with
+    /// responses; its full capacity is available again when they are dropped.
+    fn keep_buffers(&mut self, connection: &mut UpstreamConnection) {
+        if connection.input.is_empty() {
+            let buffer = std::mem::take(&mut connection.input);
+            if self.spare_inputs.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= INPUT_BYTES {
+                self.spare_inputs.push(buffer);
+            }
+        }
+        if connection.output.is_empty() {
+            let buffer = connection.output.take_storage();
+            let is_kept = (1..=MAX_SPARE_OUTPUT_BYTES).contains(&buffer.capacity());
+            if is_kept && self.spare_outputs.len() < MAX_SPARE_BUFFERS {
+                self.spare_outputs.push(buffer);
+            }
         }
     }
 }
@@ -254,8 +268,11 @@ fn leased(acquired: Acquired, slot: PoolSlot) -> Leased {
     }
 }
 
-/// Maximum number of input buffers kept for reuse.
+/// Maximum number of input buffers kept for reuse, and of output buffers.
 const MAX_SPARE_BUFFERS: usize = 16;
+
+/// Maximum capacity of an output buffer kept for reuse, in bytes. Nearly all heads of requests fit.
+const MAX_SPARE_OUTPUT_BYTES: usize = 8 << 10;
 
 const MIN_SWEEP_PERIOD: Duration = Duration::from_millis(10);
 const MAX_SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -283,7 +300,7 @@ impl Lease {
     }
 
     /// Reads once, as [`poll_fill`](UpstreamConnection::poll_fill) of the connection, into a buffer of
-    /// the pool.
+    /// the pool. While nothing is received, the pool has the buffers that are empty.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -292,13 +309,13 @@ impl Lease {
     ) -> Poll<io::Result<usize>> {
         let Lease { connection, slot, .. } = self;
         if connection.input.capacity() == 0
-            && let Some(buffer) = slot.pool.idle().spare_buffers.pop()
+            && let Some(buffer) = slot.pool.idle().spare_inputs.pop()
         {
             connection.input = buffer;
         }
         let filled = connection.poll_fill(cx, min_bytes, max_bytes);
-        if filled.is_pending() && connection.input.is_empty() {
-            slot.pool.idle().keep_buffer(std::mem::take(&mut connection.input));
+        if filled.is_pending() {
+            slot.pool.idle().keep_buffers(connection);
         }
         filled
     }
@@ -311,5 +328,34 @@ impl Lease {
             connection.timer.stop();
             slot.pool.put_idle(connection);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_few_and_small_buffers() {
+        let mut idle = Idle::default();
+        let (stream, _peer) = tokio::io::duplex(1);
+        let mut connection = UpstreamConnection::new(Box::new(stream), None);
+        let mut keep = |input_bytes, output_bytes| {
+            connection.input = BytesMut::with_capacity(input_bytes);
+            connection.output.set_storage(Vec::with_capacity(output_bytes));
+            idle.keep_buffers(&mut connection);
+            assert_eq!((connection.input.capacity(), connection.output.tail().capacity()), (0, 0));
+            (idle.spare_inputs.len(), idle.spare_outputs.len())
+        };
+        assert_eq!(keep(INPUT_BYTES, MAX_SPARE_OUTPUT_BYTES), (1, 1));
+        assert_eq!(keep(INPUT_BYTES + 1, MAX_SPARE_OUTPUT_BYTES + 1), (1, 1));
+        assert_eq!((0..100).map(|_| keep(1_000, 1_000)).last(), Some((16, 16)));
+        connection.input = BytesMut::from("input");
+        connection.output.tail().extend_from_slice(b"output");
+        idle.keep_buffers(&mut connection);
+        assert_eq!(
+            (&*connection.input, &**connection.output.tail()),
+            (&b"input"[..], &b"output"[..])
+        );
     }
 }

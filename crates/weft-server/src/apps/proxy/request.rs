@@ -4,7 +4,9 @@ use weft::{Error, ErrorKind, Headers, Request, Version};
 
 use super::super::client_certificate::is_from_trusted_proxy;
 use super::super::request_fields::RequestFields;
-use super::fields::{HopByHopFields, RequestFieldFilter, push_field, push_plain_field};
+use super::fields::{
+    HopByHopFields, RequestFieldFilter, push_any_field, push_field, push_plain_field,
+};
 use super::forwarded::{self, ForwardedClient};
 use super::hops::{self, Via};
 use super::settings::{Host, ProxySettings};
@@ -24,6 +26,7 @@ impl RequestOptions {
         // A request with a body is not upgraded: its unread body would precede the bytes of the
         // tunnel in the input.
         let may_upgrade = body_length == Some(0)
+            && headers.contains("upgrade")
             && request.version() != Version::HTTP_10
             && headers.lists("connection", b"upgrade");
         let expect_continue = body_length != Some(0)
@@ -46,6 +49,10 @@ fn allowed_protocols(headers: &Headers) -> Option<Vec<u8>> {
     let kept: Vec<&[u8]> = headers.list("upgrade").filter(|name| !is_refused(name)).collect();
     if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
 }
+
+/// Space for the fields that the proxy generates, in bytes. With a long name of the host they need more,
+/// and the buffer grows.
+const GENERATED_BYTES: usize = 512;
 
 /// The destination of a forwarded request.
 #[derive(Clone, Copy)]
@@ -78,17 +85,18 @@ impl<'a> ForwardedRequest<'a> {
         body_length: Option<u64>,
     ) -> Result<(), Error> {
         let headers = self.request.headers();
+        out.reserve(headers.text().len() + self.to.upstream.path.len() + GENERATED_BYTES);
         out.extend_from_slice(self.request.method().as_str().as_bytes());
         out.push(b' ');
         self.push_target(out)?;
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        push_field(out, b"host", self.host());
+        push_field(out, "host", self.host());
         self.push_request_fields(out);
         match body_length {
             None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             // RFC 9110 §8.6: no Content-Length is added to a request without content.
             Some(0) if !headers.contains("content-length") => {}
-            Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
+            Some(length) => push_field(out, "content-length", length.to_string().as_bytes()),
         }
         if options.expect_continue {
             out.extend_from_slice(b"expect: 100-continue\r\n");
@@ -137,7 +145,7 @@ impl<'a> ForwardedRequest<'a> {
             forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
         }
         if let Some(via) = via {
-            push_field(out, b"via", via.value(request.version()).as_bytes());
+            push_field(out, "via", via.value(request.version()).as_bytes());
         }
     }
 }
@@ -154,14 +162,14 @@ fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter
             continue;
         }
         if !push_plain_field(out, name, value) && filter.selects_unusual(name) {
-            push_field(out, name, value);
+            push_any_field(out, name, value);
         }
     }
     if let Some(max_forwards) = max_forwards {
-        push_field(out, hops::MAX_FORWARDS.as_bytes(), max_forwards.to_string().as_bytes());
+        push_field(out, hops::MAX_FORWARDS, max_forwards.to_string().as_bytes());
     }
     for (name, value) in changes.into_iter().flat_map(RequestFields::iter) {
-        push_field(out, name.as_str().as_bytes(), value.as_bytes());
+        push_field(out, name.as_str(), value.as_bytes());
     }
 }
 
@@ -178,7 +186,7 @@ fn push_connection_fields(out: &mut Vec<u8>, headers: &Headers, options: &Reques
         out.extend_from_slice(b"te: trailers\r\n");
     }
     if let Some(protocols) = &options.upgrade {
-        push_field(out, b"upgrade", protocols);
+        push_field(out, "upgrade", protocols);
     }
     let connection_options = match (has_trailers, options.upgrade.is_some()) {
         (true, true) => "te, upgrade",
@@ -186,7 +194,7 @@ fn push_connection_fields(out: &mut Vec<u8>, headers: &Headers, options: &Reques
         (false, true) => "upgrade",
         (false, false) => return,
     };
-    push_field(out, b"connection", connection_options.as_bytes());
+    push_field(out, "connection", connection_options.as_bytes());
 }
 
 /// Appends the request target: the upstream's path, the path of the request, and its query.

@@ -11,16 +11,17 @@ use super::fields::{HopByHopFields, is_allowed_in_trailers};
 use super::hops::Via;
 
 /// Applies the status and fields of the upstream's response to `response`, which has its body.
-pub(super) fn apply_head(head: &ResponseHead, response: Response, via: Option<&Via>) -> Response {
+pub(super) fn apply_head(head: ResponseHead, response: Response, via: Option<&Via>) -> Response {
+    let via = via.map(|via| via.value(head.version).clone());
     let response = response.with_status(head.status).with_headers(forwarded_fields(head));
     match via {
-        Some(via) => response.with_header_value(VIA, via.value(head.version).clone()),
+        Some(via) => response.with_header_value(VIA, via),
         None => response,
     }
 }
 
 /// Converts an interim response.
-pub(super) fn interim(head: &ResponseHead) -> Response {
+pub(super) fn interim(head: ResponseHead) -> Response {
     Response::new(head.status).with_headers(forwarded_fields(head))
 }
 
@@ -52,14 +53,21 @@ pub(super) fn refuses_buffering(head: &ResponseHead) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
 }
 
-fn forwarded_fields(head: &ResponseHead) -> Headers {
-    let hop_by_hop = HopByHopFields::new(&head.headers);
+fn forwarded_fields(head: ResponseHead) -> Headers {
+    let ResponseHead { status, mut headers, .. } = head;
     // RFC 9110 §8.6: a 204 must not have Content-Length.
-    let has_no_length = head.status == StatusCode::NO_CONTENT;
-    head.headers.filter(|name, _| {
+    let has_no_length = status == StatusCode::NO_CONTENT;
+    let is_forwarded = |name: &[u8], hop_by_hop: &HopByHopFields<'_>| {
         let is_dropped = has_no_length && name.eq_ignore_ascii_case(b"content-length");
         !is_dropped && !hop_by_hop.contains(name)
-    })
+    };
+    if headers.contains("connection") {
+        // The names that it lists are in the list itself.
+        let hop_by_hop = HopByHopFields::new(&headers);
+        return headers.filter(|name, _| is_forwarded(name, &hop_by_hop));
+    }
+    headers.retain(|name, _| is_forwarded(name, &HopByHopFields::default()));
+    headers
 }
 
 /// Converts trailers, without fields that are not allowed there.
@@ -126,8 +134,9 @@ mod tests {
             ),
         ] {
             let head = head(status, fields);
-            let app =
-                async |_| apply_head(&head, Response::new(StatusCode::OK), Via::new("w").as_ref());
+            let app = async |_| {
+                apply_head(head.clone(), Response::new(StatusCode::OK), Via::new("w").as_ref())
+            };
             let response = weft::testing::get(app, "/");
             let lines =
                 response.headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));

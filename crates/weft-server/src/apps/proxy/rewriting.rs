@@ -17,47 +17,65 @@ pub(super) struct Origin<'a> {
     pub(super) mount: &'a str,
 }
 
-/// Rewrites the fields of a response.
-pub(super) fn rewrite(
-    head: &ResponseHead,
-    mut response: Response,
-    settings: &ProxySettings,
-    origin: &Origin<'_>,
-) -> Response {
-    if let Some(pairs) = &settings.rewrite_location {
-        if head.status.is_redirection() || head.status.as_u16() == 201 {
-            set(&mut response, head, LOCATION, |url| origin.location(url, pairs));
-        }
-        set(&mut response, head, REFRESH, |value| {
-            let at = value.to_ascii_lowercase().find("url=")? + "url=".len();
-            let location = origin.location(&value[at..], pairs)?;
-            Some([&value[..at], &location].concat())
-        });
-    }
-    let (paths, domains) = (&settings.cookie_path, &settings.cookie_domain);
-    if paths.is_empty() && domains.is_empty() {
-        return response;
-    }
-    let cookies: Vec<_> = head.headers.get_all("set-cookie").collect();
-    if !cookies.is_empty() {
-        response.remove_header(SET_COOKIE);
-    }
-    cookies.into_iter().fold(response, |response, cookie| match str::from_utf8(cookie) {
-        Ok(cookie) => response.with_header(SET_COOKIE, rewrite_cookie(cookie, paths, domains)),
-        Err(_) => response.with_header(SET_COOKIE, cookie),
-    })
-}
+/// Fields of a response that are rewritten, each with all of its values.
+#[derive(Default)]
+pub(super) struct RewrittenFields(Vec<(HeaderName, Vec<Vec<u8>>)>);
 
-/// Replaces the value of a field, if `change` has another one.
-fn set(
-    response: &mut Response,
-    head: &ResponseHead,
-    name: HeaderName,
-    change: impl FnOnce(&str) -> Option<String>,
-) {
-    let value = head.headers.get_bytes(name.as_str()).and_then(|value| str::from_utf8(value).ok());
-    if let Some(changed) = value.and_then(change) {
-        response.set_header(name, changed);
+impl RewrittenFields {
+    /// Rewrites the fields of a head. Most heads have none to rewrite.
+    pub(super) fn new(
+        head: &ResponseHead,
+        settings: &ProxySettings,
+        origin: &Origin<'_>,
+    ) -> RewrittenFields {
+        let mut rewritten = RewrittenFields::default();
+        if let Some(pairs) = &settings.rewrite_location {
+            if head.status.is_redirection() || head.status.as_u16() == 201 {
+                rewritten.rewrite(head, LOCATION, |url| origin.location(url, pairs));
+            }
+            rewritten.rewrite(head, REFRESH, |value| {
+                let at = value.to_ascii_lowercase().find("url=")? + "url=".len();
+                let location = origin.location(&value[at..], pairs)?;
+                Some([&value[..at], &location].concat())
+            });
+        }
+        let (paths, domains) = (&settings.cookie_path, &settings.cookie_domain);
+        if !paths.is_empty() || !domains.is_empty() {
+            let rewrite = |cookie: &[u8]| match str::from_utf8(cookie) {
+                Ok(cookie) => rewrite_cookie(cookie, paths, domains).into_bytes(),
+                Err(_) => cookie.to_vec(),
+            };
+            let cookies: Vec<_> = head.headers.get_all("set-cookie").map(rewrite).collect();
+            if !cookies.is_empty() {
+                rewritten.0.push((SET_COOKIE, cookies));
+            }
+        }
+        rewritten
+    }
+
+    /// Rewrites the value of a field, if `change` has another one.
+    fn rewrite(
+        &mut self,
+        head: &ResponseHead,
+        name: HeaderName,
+        change: impl FnOnce(&str) -> Option<String>,
+    ) {
+        let value = head.headers.get_bytes(name.as_str());
+        let value = value.and_then(|value| str::from_utf8(value).ok());
+        if let Some(changed) = value.and_then(change) {
+            self.0.push((name, vec![changed.into_bytes()]));
+        }
+    }
+
+    /// Replaces the fields of a response.
+    pub(super) fn apply(self, mut response: Response) -> Response {
+        for (name, values) in self.0 {
+            response.remove_header(name.clone());
+            for value in values {
+                response = response.with_header(name.clone(), value);
+            }
+        }
+        response
     }
 }
 

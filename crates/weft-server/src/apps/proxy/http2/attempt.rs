@@ -10,7 +10,7 @@ use super::super::exchange::OutboundRequest;
 use super::super::metrics::RetryReason;
 use super::super::pool::Pool;
 use super::super::request::Destination;
-use super::super::rewriting::{self, Origin};
+use super::super::rewriting::{Origin, RewrittenFields};
 use super::super::{GatewayError, Proxy, RequestNotes, grpc, response};
 use super::body::{BodyOptions, ResponseBody};
 use super::connection::StreamLease;
@@ -44,10 +44,9 @@ impl Proxy {
             notes.set_upstream_status(received.head.status);
         }
         self.record_response(pool, received.head.status, latency);
-        let head = received.head.clone();
-        let response = self.forward_stream(lease, outbound, received);
-        let mount = outbound.request.mount();
-        Ok(rewriting::rewrite(&head, response, settings, &Origin { upstream, mount }))
+        let origin = Origin { upstream, mount: outbound.request.mount() };
+        let rewritten = RewrittenFields::new(&received.head, settings, &origin);
+        Ok(rewritten.apply(self.forward_stream(lease, outbound, received)))
     }
 
     fn forward_stream(
@@ -86,6 +85,6 @@ impl Proxy {
             }
             None => Body::from_http_body(body),
         };
-        response::apply_head(&head, Response::body(body), self.shared.via.as_ref())
+        response::apply_head(head, Response::body(body), self.shared.via.as_ref())
     }
 }

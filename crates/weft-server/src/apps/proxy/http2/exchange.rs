@@ -148,7 +148,7 @@ impl Exchange<'_> {
             }
             if parts.status != StatusCode::CONTINUE {
                 let head = response_head(parts.status, &parts.headers, BodyLength::Sized(0))?;
-                self.outbound.request.interim(response::interim(&head));
+                self.outbound.request.interim(response::interim(head));
             }
         }
         Ok(())
