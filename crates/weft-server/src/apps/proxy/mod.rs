@@ -70,7 +70,7 @@ use weft::{Application, Body, Error, Method, Middleware, Request, Response, Stat
 use weft_proto::http1::client::ResponseHead;
 
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
-pub(crate) use self::balance::{Balancer, Candidate, Share};
+pub(crate) use self::balance::{Balancer, Candidate};
 pub(crate) use self::connection::UpstreamConnection;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::control::{ControlChange, UpstreamMode};
@@ -217,13 +217,9 @@ impl Proxy {
         };
         let members = &shared.settings.upstreams;
         let pools = shared.upstreams.iter().zip(members).map(pool).collect();
-        let share = |member: &UpstreamMember| Share {
-            is_backup: member.is_backup,
-            seed: hash(member.url.to_string().as_bytes()),
-        };
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
-        let shares = members.iter().map(share).collect();
+        let shares = members.iter().map(UpstreamMember::share).collect();
         let balancer = Balancer::new(shared.settings.balance, shares, seed);
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;

@@ -469,21 +469,7 @@ impl ProxySettings {
         if self.upstreams.is_empty() {
             return Err("a proxy needs at least one upstream".to_owned());
         }
-        let mut others = self.urls();
-        while let Some(url) = others.next() {
-            if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {
-                let problem = match url == same {
-                    true => format!("the upstream {url} is given twice"),
-                    false => format!("{url} and {same} are the same upstream"),
-                };
-                return Err(format!(
-                    "{problem}; for twice the requests of another, write `{url} weight=2`"
-                ));
-            }
-        }
-        if self.upstreams.iter().all(|member| member.is_backup) {
-            return Err("all upstreams are backups; at least one has to be none".to_owned());
-        }
+        UpstreamMember::check_list(&self.upstreams)?;
         if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
             return Err(format!("max_response_head_bytes must be between {min} and {max}"));

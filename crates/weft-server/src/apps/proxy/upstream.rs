@@ -93,7 +93,7 @@ impl Upstream {
     }
 
     /// Sets the configured weight.
-    pub(super) fn with_weight(self, weight: u32) -> Upstream {
+    pub(crate) fn with_weight(self, weight: u32) -> Upstream {
         Upstream { control: Control::new(weight), ..self }
     }
 
@@ -117,7 +117,7 @@ impl Upstream {
     }
 
     /// Returns the current weight, in hundredths: less for a time after a recovery.
-    pub(super) fn weight(&self, now: Instant) -> u32 {
+    pub(crate) fn weight(&self, now: Instant) -> u32 {
         self.control.weight() * self.health.percent(now)
     }
 
