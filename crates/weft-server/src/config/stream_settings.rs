@@ -9,7 +9,7 @@ use std::time::Duration;
 use weft::Network;
 
 use super::log_target::LogTarget;
-use crate::apps::proxy::{Balance, UpstreamMember, UpstreamUrl};
+use crate::apps::proxy::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
 
 /// Upstreams of a stream, and the limits of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub(crate) struct StreamSettings {
 
     /// File with the authorities of upstreams with TLS. Default those of the system.
     pub(crate) ca: Option<PathBuf>,
+
+    /// Resolution of the names of the upstreams.
+    pub(crate) dns: DnsSettings,
 
     /// Selection of the upstream for the next connection. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
@@ -105,6 +108,7 @@ impl Default for StreamSettings {
             deny_file: None,
             tls: false,
             ca: None,
+            dns: DnsSettings::default(),
             balance: Balance::default(),
             proxy_protocol: None,
             proxy_protocol_from: Vec::new(),

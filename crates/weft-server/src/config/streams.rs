@@ -6,6 +6,7 @@ use std::time::Duration;
 use weft::Network;
 
 use super::balance::{POLICY_NAMES, policy, policy_name};
+use super::dns::{max_ttl, min_ttl, resolver};
 use super::key::{Key, Pair, ValueKind};
 use super::limits::{limit, networks};
 use super::quoting::{quoted, quoted_list, table};
@@ -26,7 +27,7 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 22] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 25] = [
     Key {
         name: "to",
         flag: "",
@@ -171,6 +172,9 @@ pub(crate) static STREAM: [Key<StreamSettings>; 22] = [
             LineFormat::Json => quoted("json"),
         },
     },
+    resolver(),
+    min_ttl(),
+    max_ttl(),
     limit!(
         connect_timeout,
         "",

@@ -48,6 +48,7 @@ pub(super) fn plan_streams(
         }
         let invalid = settings.groups().filter_map(|group| UpstreamMember::check_list(group).err());
         problems.extend(invalid.map(|message| listen.problem(message)));
+        problems.extend(settings.dns.validate().err().map(|message| listen.problem(message)));
         if is_complete && settings.tls && !has_certificates {
             problems.push(listen.problem(
                 "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
@@ -63,6 +64,10 @@ pub(super) fn plan_streams(
         }
         if settings.ca.is_some() && !has_tls_upstreams {
             warnings.push(listen.problem("`ca` has no effect without an upstream tls://"));
+        }
+        if !settings.dns.servers.is_empty() && !settings.upstreams().any(UpstreamUrl::has_name) {
+            warnings
+                .push(listen.problem("`resolver` has no effect without an upstream with a name"));
         }
         StreamPlan { listen: addresses, settings: listen.map(|_| settings) }
     };

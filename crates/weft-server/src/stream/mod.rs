@@ -49,7 +49,7 @@ impl Stream {
     pub(crate) fn new(settings: StreamSettings) -> Result<Stream, String> {
         let has_tls = settings.upstreams().any(UpstreamUrl::is_tls);
         let tls = has_tls.then(|| tls::config_without_alpn(settings.ca.as_deref())).transpose()?;
-        let targets = |members: &Vec<_>| Targets::new(members, settings.balance, &tls);
+        let targets = |members: &Vec<_>| Targets::new(members, &settings, &tls);
         let others = (!settings.to.is_empty()).then(|| targets(&settings.to)).transpose()?;
         let by_name = settings.server_names.iter();
         let by_name = by_name.map(|(name, members)| Ok((name.clone(), targets(members)?)));

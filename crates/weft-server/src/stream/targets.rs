@@ -11,11 +11,12 @@ use tokio::net::UdpSocket;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Availability, Balance, Balancer, Candidate, Check, FailurePolicy, Health, Upstream,
-    UpstreamConnection, UpstreamMember, UpstreamReport, check,
+    Availability, Balancer, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection,
+    UpstreamMember, UpstreamReport, check,
 };
 use crate::base::rendezvous::hash;
 use crate::base::throttled_log::ThrottledWarning;
+use crate::config::StreamSettings;
 
 /// Failed connections, one after the other or within the window, after which an upstream is tried
 /// last for the down time: the defaults of a proxy route.
@@ -62,20 +63,21 @@ impl Targets {
     /// If an upstream is invalid.
     pub(crate) fn new(
         members: &[UpstreamMember],
-        balance: Balance,
+        settings: &StreamSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Targets, String> {
         let target = |member: &UpstreamMember| {
             let health = Health::new(FAILURES, Instant::now());
             let upstream = Upstream::new(member.url.clone(), health, tls)?;
-            let upstream = Arc::new(upstream.with_weight(member.weight));
+            let upstream = upstream.with_weight(member.weight).with_dns(&settings.dns);
+            let upstream = Arc::new(upstream);
             let max_connections = member.max_connections;
             let (connections, metrics) = Default::default();
             Ok(Target { upstream, max_connections, connections, metrics })
         };
         let targets = members.iter().map(target).collect::<Result<_, String>>()?;
         let shares = members.iter().map(UpstreamMember::share).collect();
-        let balancer = Mutex::new(Balancer::new(balance, shares, 0));
+        let balancer = Mutex::new(Balancer::new(settings.balance, shares, 0));
         Ok(Targets { targets, balancer, full_warning: ThrottledWarning::default() })
     }
 

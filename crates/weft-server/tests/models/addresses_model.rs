@@ -25,10 +25,10 @@ pub fn callers_share_a_lookup() {
                 lookups.fetch_sub(1, SeqCst);
                 match fails {
                     true => Err(io::Error::other("unknown host")),
-                    false => Ok([SocketAddr::from(([192, 0, 2, 1], 80))]),
+                    false => Ok(([SocketAddr::from(([192, 0, 2, 1], 80))], None)),
                 }
             };
-            match block_on(addresses.get(("a", 80), now, resolve)) {
+            match block_on(addresses.get("a", now, resolve)) {
                 Ok(found) => assert_eq!(found.len(), 1),
                 Err(error) => assert_eq!(error.to_string(), "unknown host"),
             }

@@ -29,6 +29,7 @@ mod exchange;
 mod fetch;
 mod fields;
 mod forwarded;
+mod group;
 mod grpc;
 mod health;
 mod hops;
@@ -61,7 +62,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, FutureExt, LocalBoxFuture};
@@ -78,6 +79,7 @@ use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
+use self::group::{Groups, Members};
 pub(crate) use self::health::{Availability, FailurePolicy, Health};
 use self::hops::Via;
 use self::latency::UpstreamWait;
@@ -94,8 +96,8 @@ use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::settings::{
-    Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion,
-    Protocol, ProxySettings,
+    Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
+    HttpVersion, Protocol, ProxySettings,
 };
 use self::sticky::Sticky;
 use self::upload::{Framing, Upload};
@@ -114,8 +116,9 @@ use crate::base::throttled_log::ThrottledWarning;
 /// clone per worker); the health of the upstreams is shared.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
-    pools: Vec<Arc<Pool>>,
-    balancer: Balancer,
+    members: WorkerMembers,
+    /// Metrics are collected.
+    has_metrics: AtomicBool,
     /// Returns the key by which a request is hashed; empty: it has none.
     hash_key: HashKey,
     /// Copies of requests for another server.
@@ -126,12 +129,19 @@ pub(crate) struct Proxy {
     response_limits: Arc<SpoolLimits>,
 }
 
+/// The upstreams of a worker.
+enum WorkerMembers {
+    Fixed(Members),
+    /// Some are servers of services. One worker uses the lock.
+    Changing(Mutex<Arc<Members>>),
+}
+
 /// Function that returns the key of a request; empty: it has none.
 pub(crate) type HashKey = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 
 struct Shared {
     settings: Arc<ProxySettings>,
-    upstreams: Vec<Arc<Upstream>>,
+    groups: Groups,
     /// Set by the first request, which starts the health checks: there is no event loop earlier.
     checks_started: AtomicBool,
     /// Logged if no upstream is available for a request.
@@ -149,7 +159,8 @@ struct Shared {
 
 impl Shared {
     fn has_http2_upstream(&self) -> bool {
-        self.upstreams.iter().any(|upstream| upstream.http_version != HttpVersion::Http1)
+        let mut urls = self.settings.urls();
+        urls.any(|url| self.settings.http_version_of(url) != HttpVersion::Http1)
     }
 }
 
@@ -177,22 +188,8 @@ impl Proxy {
             }
             false => None,
         };
-        let policy = FailurePolicy {
-            max_failures: settings.max_failures,
-            window: settings.failure_window,
-            down_time: settings.down_time,
-            slow_start: settings.slow_start,
-        };
-        let upstream = |member: &UpstreamMember| {
-            let url = &member.url;
-            let health = Health::new(policy, Instant::now());
-            let http_version = settings.http_version_of(url);
-            let name = settings.tls_name.as_deref();
-            let upstream = Upstream::new(url.clone(), health, &tls)?.with_server_name(name)?;
-            Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
-        };
-        let upstreams = settings.upstreams.iter().map(upstream);
-        let upstreams: Vec<_> = upstreams.collect::<Result<_, String>>()?;
+        let settings = Arc::new(settings);
+        let groups = Groups::new(settings.clone(), tls)?;
         let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
         let mirror = settings.mirror.proxy_settings(&settings);
         let mirror = mirror.map(|settings| Proxy::new(settings, buffer_space.clone()));
@@ -201,8 +198,8 @@ impl Proxy {
             mirror: mirror.transpose()?,
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
-            settings: Arc::new(settings),
-            upstreams,
+            settings,
+            groups,
             checks_started: AtomicBool::new(false),
             no_upstream_warning: ThrottledWarning::default(),
             buffer_space,
@@ -212,15 +209,13 @@ impl Proxy {
     }
 
     fn with_own_pools(shared: Arc<Shared>, hash_key: HashKey) -> Proxy {
-        let pool = |(upstream, member): (&Arc<Upstream>, &UpstreamMember)| {
-            Pool::new(upstream.clone(), member.max_connections, shared.settings.clone())
-        };
-        let members = &shared.settings.upstreams;
-        let pools = shared.upstreams.iter().zip(members).map(pool).collect();
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
-        let shares = members.iter().map(UpstreamMember::share).collect();
-        let balancer = Balancer::new(shared.settings.balance, shares, seed);
+        let members = Members::new(shared.groups.current(), &shared.settings, &[], seed);
+        let members = match shared.groups.has_services() {
+            true => WorkerMembers::Changing(Mutex::new(Arc::new(members))),
+            false => WorkerMembers::Fixed(members),
+        };
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -230,7 +225,8 @@ impl Proxy {
         let response_limits = limits(shared.settings.response_buffer_bytes);
         let mirror = shared.mirror.as_ref();
         let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), &shared.settings.mirror, seed));
-        Proxy { pools, balancer, hash_key, mirror, request_limits, response_limits, shared }
+        let has_metrics = AtomicBool::new(false);
+        Proxy { members, has_metrics, hash_key, mirror, request_limits, response_limits, shared }
     }
 
     /// Hashes requests by `key`.
@@ -247,15 +243,46 @@ impl Proxy {
     /// Collects metrics of the requests of this clone.
     pub(crate) fn with_metrics(mut self) -> Proxy {
         self.mirror = self.mirror.take().map(Mirror::with_metrics);
+        self.has_metrics.store(true, Relaxed);
+        match &self.members {
+            WorkerMembers::Fixed(members) => self.count_pools(&members.pools),
+            WorkerMembers::Changing(members) => {
+                self.count_pools(&members.lock().unwrap_or_else(PoisonError::into_inner).pools);
+            }
+        }
+        self
+    }
+
+    /// Collects metrics of the requests in these pools.
+    fn count_pools(&self, pools: &[Arc<Pool>]) {
         let mut counted_pools =
             self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
         counted_pools.retain(|pool| pool.strong_count() > 0);
-        for pool in &self.pools {
-            pool.metrics.get_or_init(UpstreamMetrics::default);
-            counted_pools.push(Arc::downgrade(pool));
+        for pool in pools {
+            let mut is_new = false;
+            pool.metrics.get_or_init(|| {
+                is_new = true;
+                UpstreamMetrics::default()
+            });
+            if is_new {
+                counted_pools.push(Arc::downgrade(pool));
+            }
         }
-        drop(counted_pools);
-        self
+    }
+
+    /// Returns the upstreams of this worker as the DNS has them now.
+    async fn resolve_members(&self, members: &Mutex<Arc<Members>>) -> Arc<Members> {
+        let group = self.shared.groups.resolve().await;
+        let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
+        if !members.is_of(&group) {
+            let seed = Arc::strong_count(&self.shared) as u64;
+            let current = Members::new(group, &self.shared.settings, &members.pools, seed);
+            if self.has_metrics.load(Relaxed) {
+                self.count_pools(&current.pools);
+            }
+            *members = Arc::new(current);
+        }
+        members.clone()
     }
 
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
@@ -422,9 +449,22 @@ impl Proxy {
     }
 
     /// Sends a request, with retries, until there is a response.
-    async fn send(&self, outbound: &mut OutboundRequest) -> Response {
+    ///
+    /// Without `async`, the future of a request to fixed upstreams contains no other.
+    fn send(&self, outbound: &mut OutboundRequest) -> impl Future<Output = Response> {
+        match &self.members {
+            WorkerMembers::Fixed(members) => Either::Left(self.send_to(members, outbound)),
+            WorkerMembers::Changing(members) => Either::Right(Box::pin(async {
+                let members = self.resolve_members(members).await;
+                self.send_to(&members, outbound).await
+            })),
+        }
+    }
+
+    /// Sends a request to one of these upstreams.
+    async fn send_to(&self, members: &Members, outbound: &mut OutboundRequest) -> Response {
         let settings = &self.shared.settings;
-        let key = match self.balancer.needs_key() {
+        let key = match members.balancer.needs_key() {
             true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
             false => None,
         };
@@ -434,15 +474,17 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(known, key, &tried) else {
+            let Some(index) = self.choose_upstream(members, known, key, &tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
                 let error = GatewayError::NoneAvailable;
                 return error_response(error, &"the upstreams", &outbound.request);
             };
-            let pool = &self.pools[index];
+            let pool = &members.pools[index];
             let is_retryable = outbound.is_retryable();
             let failure = match self.attempt(pool, outbound, retry).await {
-                Ok(response) if self.may_replace(&response, is_retryable, index, &mut tried) => {
+                Ok(response)
+                    if self.may_replace(members, &response, is_retryable, index, &mut tried) =>
+                {
                     retry = Some(RetryReason::Status);
                     if let Some(notes) = RequestNotes::of(&outbound.request) {
                         notes.end_attempt();
@@ -673,11 +715,7 @@ impl Proxy {
         if self.shared.checks_started.swap(true, Relaxed) {
             return;
         }
-        let check = Arc::new(check.clone());
-        for upstream in &self.shared.upstreams {
-            let is_lenient = self.shared.settings.lenient_responses;
-            tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
-        }
+        self.shared.groups.start_checks(check);
     }
 }
 
