@@ -77,6 +77,8 @@ struct State<T> {
 
 struct CachedAnswer<T> {
     items: Arc<[T]>,
+    /// Start of the lookup.
+    since: Instant,
     expires_at: Instant,
 }
 
@@ -131,7 +133,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             let mut state = self.state();
             self.start_lookup_if_due(&mut state, name, now, resolve);
             let wait = match &state.cached {
-                Some(CachedAnswer { items, expires_at }) if !state.is_invalid => {
+                Some(CachedAnswer { items, expires_at, .. }) if !state.is_invalid => {
                     match now < *expires_at + MAX_STALE {
                         true => Wait::No(items.clone()),
                         false => Wait::Shortly(items.clone()),
@@ -241,7 +243,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         };
         let expires_at = now + ttl;
         self.0.due_at.store(self.0.millis(expires_at), Relaxed);
-        state.cached = Some(CachedAnswer { items: items.clone(), expires_at });
+        state.cached = Some(CachedAnswer { items: items.clone(), since: now, expires_at });
         Ok(items)
     }
 
@@ -258,9 +260,12 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
     }
 
     /// Lets the next caller wait for a lookup, after none of the addresses accepted a connection: the
-    /// host may have moved.
-    pub(super) fn invalidate(&self) {
-        self.state().is_invalid = true;
+    /// host may have moved. An answer is used for the minimum time nevertheless: a host that is down must
+    /// not cause a lookup for each request.
+    pub(super) fn invalidate(&self, now: Instant) {
+        let mut state = self.state();
+        let age = state.cached.as_ref().map(|it| now.saturating_duration_since(it.since));
+        state.is_invalid = age.is_some_and(|age| age >= self.0.bounds.min);
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -362,12 +367,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn looks_up_invalidated_name_at_once() {
-        let (addresses, now) = (AddressCache::default(), Instant::now());
-        for last in [1, 2] {
-            let found = lookup_at(&addresses, ("a", now, 0), async move { address(last) }).await;
-            assert_eq!(found, last.to_string());
-            addresses.invalidate();
+    async fn looks_up_invalidated_name_after_the_minimum_time() {
+        let (addresses, start) = (AddressCache::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        addresses.invalidate(start);
+        for (last, second, expected) in [(1, 0, "1"), (2, 1, "2"), (3, 1, "2"), (4, 2, "4")] {
+            let lookup = async move { address(last) };
+            let found = lookup_at(&addresses, ("a", start, second), lookup).await;
+            assert_eq!(found, expected, "{last}");
+            // The former lookup is younger than a second in one case.
+            addresses.invalidate(at(if last == 2 { 1 } else { second + 1 }));
         }
     }
 
@@ -375,7 +384,7 @@ mod tests {
     async fn a_failed_lookup_keeps_addresses_that_were_invalidated() {
         let (addresses, now) = (AddressCache::default(), Instant::now());
         lookup_at(&addresses, ("a", now, 0), async { address(1) }).await;
-        addresses.invalidate();
+        addresses.invalidate(now + Duration::from_secs(1));
         assert_eq!(lookup_at(&addresses, ("a", now, 1), async { lookup_error() }).await, "1");
     }
 

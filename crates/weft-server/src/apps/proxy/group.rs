@@ -1,10 +1,12 @@
 //! The upstreams of a proxy: those of its settings, and those of services in the DNS (SRV), which change
 //! while the server runs.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustls::ClientConfig;
+use tokio::time::timeout;
 
 use super::addresses::AnswerCache;
 use super::balance::Balancer;
@@ -106,7 +108,9 @@ impl Groups {
                 found.items.sort_by(|a, b| (a.priority, &a.target).cmp(&(b.priority, &b.target)));
                 Ok((found.items, found.ttl))
             };
-            let found = cache.get(member.url.host(), Instant::now(), lookup).await;
+            let found = cache.get(member.url.host(), Instant::now(), lookup);
+            let found = timeout(self.settings.connect_timeout, found).await;
+            let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             if let Err(error) = &found {
                 self.failure_warning.warn(&format!("the upstream {member}: {error}"));
             }

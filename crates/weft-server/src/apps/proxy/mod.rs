@@ -59,6 +59,7 @@ mod choice;
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -468,13 +469,17 @@ impl Proxy {
             true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
             false => None,
         };
-        let key = key.map(|key| hash(key.as_bytes()));
+        // One of 2^64 keys is none. The future has no room for a flag beside it.
+        let key = key.and_then(|key| NonZeroU64::new(hash(key.as_bytes())));
         let sticky = self.shared.sticky.as_ref();
         let known = sticky.and_then(|sticky| sticky.find(&outbound.request));
+        let known = known.and_then(|index| u32::try_from(index).ok());
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(members, known, key, &tried) else {
+            let of_session = known.map(|index| index as usize);
+            let key_hash = key.map(NonZeroU64::get);
+            let Some(index) = self.choose_upstream(members, of_session, key_hash, &tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
                 let error = GatewayError::NoneAvailable;
                 return error_response(error, &"the upstreams", &outbound.request);
@@ -493,7 +498,7 @@ impl Proxy {
                     continue;
                 }
                 Ok(response) => {
-                    return match sticky.filter(|_| known != Some(index)) {
+                    return match sticky.filter(|_| known != u32::try_from(index).ok()) {
                         Some(sticky) => sticky.set(index, &outbound.request, response),
                         None => response,
                     };

@@ -230,7 +230,7 @@ impl Upstream {
                 let wrapped = timeout(remaining(), self.wrap_stream(stream, *address, preface));
                 return Box::pin(wrapped).await.unwrap_or_else(timed_out);
             }
-            self.addresses.invalidate();
+            self.addresses.invalidate(Instant::now());
             Err(failure)
         }
     }
@@ -293,7 +293,7 @@ impl Upstream {
                 Err(error) => failure = error,
             }
         }
-        self.addresses.invalidate();
+        self.addresses.invalidate(Instant::now());
         Err(failure)
     }
 
