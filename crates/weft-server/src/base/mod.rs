@@ -1,6 +1,7 @@
 //! Small parts that import nothing else of the program.
 
 pub(crate) mod counter; // counters and histograms
+pub(crate) mod dns; // resolver of names
 pub(crate) mod descriptors; // the limit on open file descriptors
 pub(crate) mod exhaustion; // detection of resource exhaustion
 pub(crate) mod network_set; // sets of networks in files

@@ -16,23 +16,28 @@ const POLICIES: [(&str, Balance); 4] = [
     ("hash", Balance::Hash),
 ];
 
+/// Names of the policies, in the order of [`POLICIES`].
+pub(super) const POLICY_NAMES: [&str; 4] =
+    ["round-robin", "least-connections", "random-two", "hash"];
+
+pub(super) fn policy(name: &str) -> Balance {
+    let found = POLICIES.iter().find(|(known, _)| *known == name);
+    found.map_or_else(Balance::default, |(_, policy)| *policy)
+}
+
+pub(super) fn policy_name(policy: Balance) -> &'static str {
+    let found = POLICIES.iter().find(|(_, known)| *known == policy);
+    found.map_or(POLICY_NAMES[0], |(name, _)| *name)
+}
+
 pub(super) const BALANCE: Key<ProxySettings> = Key {
     name: "balance",
     flag: "",
     argument: "",
     help: "load balancing between upstreams: round-robin, least-connections, random-two (of two at \
            random, the one with fewer requests) or hash (by `hash_key`)",
-    kind: ValueKind::Choice(
-        &["round-robin", "least-connections", "random-two", "hash"],
-        |settings, choice| {
-            let policy = POLICIES.iter().find(|(name, _)| *name == choice);
-            settings.balance = policy.map_or_else(Balance::default, |(_, policy)| *policy);
-        },
-    ),
-    show: |settings| {
-        let policy = POLICIES.iter().find(|(_, policy)| *policy == settings.balance);
-        policy.map_or_else(String::new, |(name, _)| quoted(name))
-    },
+    kind: ValueKind::Choice(&POLICY_NAMES, |settings, choice| settings.balance = policy(choice)),
+    show: |settings| quoted(policy_name(settings.balance)),
 };
 
 pub(super) const HASH_KEY: Key<ProxySettings> = Key {

@@ -165,6 +165,10 @@ fn of_route(
             "`accel` has no effect on a route without upstreams and scripts",
         ),
         (
+            proxy.is_some_and(|proxy| proxy.has_unused_resolver()),
+            "`resolver` has no effect without an upstream with a name",
+        ),
+        (
             proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream()),
             "`ca` has no effect without an upstream https://",
         ),

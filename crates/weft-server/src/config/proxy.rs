@@ -9,6 +9,7 @@ use super::balance::{
     BALANCE, FAILURE_LATENCY, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE,
     STICKY_MAX_AGE, STICKY_SECRET,
 };
+use super::dns::{max_ttl, min_ttl, resolver};
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
@@ -27,7 +28,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 54] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 57] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -284,6 +285,9 @@ pub(crate) static PROXY: [Key<ProxySettings>; 54] = [
     MIRROR_SHARE,
     MIRROR_TIMEOUT,
     MAX_MIRRORED,
+    resolver(),
+    min_ttl(),
+    max_ttl(),
     Key {
         name: "ca",
         flag: "",

@@ -9,24 +9,37 @@ use std::time::Duration;
 use weft::Network;
 
 use super::log_target::LogTarget;
-use crate::apps::proxy::{Balance, UpstreamUrl};
+use crate::apps::proxy::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
 
 /// Upstreams of a stream, and the limits of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamSettings {
     /// Upstreams of all connections, or of those without one of
     /// [`server_names`](StreamSettings::server_names). Default none.
-    pub(crate) to: Vec<UpstreamUrl>,
+    pub(crate) to: Vec<UpstreamMember>,
 
     /// Upstreams by the server name in the TLS ClientHello (RFC 6066 §3). If there are any, the client
     /// must send first. Default none.
-    pub(crate) server_names: Vec<(ServerNamePattern, Vec<UpstreamUrl>)>,
+    pub(crate) server_names: Vec<(ServerNamePattern, Vec<UpstreamMember>)>,
+
+    /// Networks of the clients that are allowed. Default none: all that are not denied.
+    pub(crate) allow: Vec<Network>,
+
+    /// Networks of clients whose connections are closed, even within allowed ones. Default none.
+    pub(crate) deny: Vec<Network>,
+
+    /// Files with further networks that are allowed or denied. Default none.
+    pub(crate) allow_file: Option<PathBuf>,
+    pub(crate) deny_file: Option<PathBuf>,
 
     /// TLS is terminated, with the certificates of `[tls]`. Default false: it passes through.
     pub(crate) tls: bool,
 
     /// File with the authorities of upstreams with TLS. Default those of the system.
     pub(crate) ca: Option<PathBuf>,
+
+    /// Resolution of the names of the upstreams.
+    pub(crate) dns: DnsSettings,
 
     /// Selection of the upstream for the next connection. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
@@ -89,8 +102,13 @@ impl Default for StreamSettings {
         StreamSettings {
             to: Vec::new(),
             server_names: Vec::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            allow_file: None,
+            deny_file: None,
             tls: false,
             ca: None,
+            dns: DnsSettings::default(),
             balance: Balance::default(),
             proxy_protocol: None,
             proxy_protocol_from: Vec::new(),
@@ -112,8 +130,12 @@ impl Default for StreamSettings {
 impl StreamSettings {
     /// Returns the upstreams, also those by name.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &UpstreamUrl> {
-        let by_name = self.server_names.iter().flat_map(|(_, urls)| urls);
-        self.to.iter().chain(by_name)
+        self.groups().flatten().map(|member| &member.url)
+    }
+
+    /// Returns the upstreams that share connections: those for all others, and those by name.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Vec<UpstreamMember>> {
+        [&self.to].into_iter().chain(self.server_names.iter().map(|(_, members)| members))
     }
 
     /// Returns true for a peer that sends a PROXY header.

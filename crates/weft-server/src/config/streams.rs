@@ -1,9 +1,12 @@
 //! The keys of a section of `[streams]`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use weft::Network;
 
+use super::balance::{POLICY_NAMES, policy, policy_name};
+use super::dns::{max_ttl, min_ttl, resolver};
 use super::key::{Key, Pair, ValueKind};
 use super::limits::{limit, networks};
 use super::quoting::{quoted, quoted_list, table};
@@ -12,7 +15,7 @@ use super::location::{ConfigResult, Located};
 use super::log_target::LogTarget;
 use super::stream_settings::{LineFormat, ProxyVersion, StreamSettings};
 use super::units::{show_size, show_time};
-use crate::apps::proxy::{Balance, UpstreamUrl};
+use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
 
 /// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
 #[derive(Debug)]
@@ -24,18 +27,19 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 25] = [
     Key {
         name: "to",
         flag: "",
         argument: "",
-        help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, or unix:/SOCKET; of all \
-               connections, or of those without one of the `server_names`",
+        help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, or unix:/SOCKET, each \
+               with its options; of all connections, or of those without one of the `server_names`",
         kind: ValueKind::Texts(|stream, texts| {
-            stream.to = texts.iter().map(upstream).collect::<ConfigResult<_>>()?;
+            let groups = texts.iter().map(upstreams).collect::<ConfigResult<Vec<_>>>()?;
+            stream.to = groups.into_iter().flatten().collect();
             Ok(())
         }),
-        show: |stream| quoted_list(stream.to.iter().map(UpstreamUrl::to_string)),
+        show: |stream| quoted_list(stream.to.iter().map(UpstreamMember::to_string)),
     },
     Key {
         name: "server_names",
@@ -46,12 +50,45 @@ pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
                the connection stays encrypted",
         kind: ValueKind::Pairs(set_server_names),
         show: |stream| {
-            let texts = |urls: &Vec<UpstreamUrl>| {
-                urls.iter().map(UpstreamUrl::to_string).collect::<Vec<_>>().join(" ")
+            let texts = |members: &Vec<UpstreamMember>| {
+                members.iter().map(UpstreamMember::to_string).collect::<Vec<_>>().join(" ")
             };
             let names = stream.server_names.iter();
-            table(names.map(|(name, urls)| (name.to_string(), texts(urls))))
+            table(names.map(|(name, members)| (name.to_string(), texts(members))))
         },
+    },
+    Key {
+        name: "allow",
+        flag: "",
+        argument: "",
+        help: "networks of the clients that are allowed; connections of others are closed",
+        kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.allow = list)),
+        show: |stream| quoted_list(stream.allow.iter().map(Network::to_string)),
+    },
+    Key {
+        name: "deny",
+        flag: "",
+        argument: "",
+        help: "networks of clients whose connections are closed, even within allowed ones",
+        kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.deny = list)),
+        show: |stream| quoted_list(stream.deny.iter().map(Network::to_string)),
+    },
+    Key {
+        name: "allow_file",
+        flag: "",
+        argument: "",
+        help: "file with further networks that are allowed, one in each line, # begins a comment; \
+               reloaded when it changes",
+        kind: ValueKind::Path(|stream, path| stream.allow_file = Some(path.value)),
+        show: |stream| show_path(stream.allow_file.as_deref()),
+    },
+    Key {
+        name: "deny_file",
+        flag: "",
+        argument: "",
+        help: "file with further networks that are denied, as in `allow_file`",
+        kind: ValueKind::Path(|stream, path| stream.deny_file = Some(path.value)),
+        show: |stream| show_path(stream.deny_file.as_deref()),
     },
     limit!(
         tls,
@@ -66,26 +103,16 @@ pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
         help: "trusted CA certificates in PEM for upstreams with tls://, in place of those of the \
                system",
         kind: ValueKind::Path(|stream, path| stream.ca = Some(path.value)),
-        show: |stream| {
-            let path = stream.ca.as_ref();
-            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
-        },
+        show: |stream| show_path(stream.ca.as_deref()),
     },
     Key {
         name: "balance",
         flag: "",
         argument: "",
-        help: "load balancing between upstreams: round-robin or least-connections",
-        kind: ValueKind::Choice(&["round-robin", "least-connections"], |stream, choice| {
-            stream.balance = match choice {
-                "round-robin" => Balance::RoundRobin,
-                _ => Balance::LeastConnections,
-            };
-        }),
-        show: |stream| match stream.balance {
-            Balance::RoundRobin => quoted("round-robin"),
-            _ => quoted("least-connections"),
-        },
+        help: "load balancing between upstreams: round-robin, least-connections, random-two (of two at \
+               random, the one with fewer connections) or hash (by the address of the client)",
+        kind: ValueKind::Choice(&POLICY_NAMES, |stream, choice| stream.balance = policy(choice)),
+        show: |stream| quoted(policy_name(stream.balance)),
     },
     Key {
         name: "proxy_protocol",
@@ -145,6 +172,9 @@ pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
             LineFormat::Json => quoted("json"),
         },
     },
+    resolver(),
+    min_ttl(),
+    max_ttl(),
     limit!(
         connect_timeout,
         "",
@@ -187,21 +217,24 @@ pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
          `max_connections`"),
 ];
 
-fn upstream(text: &Located<String>) -> ConfigResult<UpstreamUrl> {
-    UpstreamUrl::tcp(&text.value).map_err(|message| text.problem(message))
+/// Parses upstreams, each with its options behind it.
+fn upstreams(text: &Located<String>) -> ConfigResult<Vec<UpstreamMember>> {
+    let members = UpstreamMember::parse_list(&text.value, UpstreamUrl::tcp);
+    match members.map_err(|message| text.problem(message))? {
+        none if none.is_empty() => Err(text.problem("expected an upstream such as 127.0.0.1:5432")),
+        members => Ok(members),
+    }
+}
+
+fn show_path(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
 }
 
 fn set_server_names(stream: &mut StreamSettings, pairs: Vec<Pair>) -> ConfigResult {
     stream.server_names = Vec::new();
     for Pair { name, value, .. } in pairs {
         let pattern = name.value.parse().map_err(|message| name.problem(message))?;
-        let urls = value.value.split_whitespace();
-        let urls = urls.map(|text| upstream(&value.clone().map(|_| text.to_owned())));
-        let urls = urls.collect::<ConfigResult<Vec<_>>>()?;
-        if urls.is_empty() {
-            return Err(value.problem("expected an upstream such as 127.0.0.1:443"));
-        }
-        stream.server_names.push((pattern, urls));
+        stream.server_names.push((pattern, upstreams(&value)?));
     }
     Ok(())
 }

@@ -164,7 +164,7 @@ impl RouteMiddleware {
             }
             (rate, _) => (rate, None),
         };
-        let networks = NetworkFilter::new(options)?;
+        let networks = NetworkFilter::of_route(options)?;
         let request_id = options.request_id.as_ref().and_then(|name| name.value());
         let limit = options.max_concurrent_requests.filter(|limit| *limit > 0);
         Ok(Some(RouteMiddleware {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft::Address;
 
-use crate::apps::proxy::UpstreamUrl;
+use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
 use crate::config::StreamSettings;
 use crate::config::{Located, Problem, StreamConfig};
 
@@ -46,10 +46,9 @@ pub(super) fn plan_streams(
         {
             problems.push(listen.problem(format!("{found} cannot be combined with {address}")));
         }
-        let by_name = settings.server_names.iter().map(|(_, urls)| urls);
-        let twice = [&settings.to].into_iter().chain(by_name).filter_map(|urls| given_twice(urls));
-        let twice = twice.map(|url| format!("the upstream {url} is given twice"));
-        problems.extend(twice.map(|message| listen.problem(message)));
+        let invalid = settings.groups().filter_map(|group| UpstreamMember::check_list(group).err());
+        problems.extend(invalid.map(|message| listen.problem(message)));
+        problems.extend(settings.dns.validate().err().map(|message| listen.problem(message)));
         if is_complete && settings.tls && !has_certificates {
             problems.push(listen.problem(
                 "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
@@ -65,6 +64,10 @@ pub(super) fn plan_streams(
         }
         if settings.ca.is_some() && !has_tls_upstreams {
             warnings.push(listen.problem("`ca` has no effect without an upstream tls://"));
+        }
+        if !settings.dns.servers.is_empty() && !settings.upstreams().any(UpstreamUrl::has_name) {
+            warnings
+                .push(listen.problem("`resolver` has no effect without an upstream with a name"));
         }
         StreamPlan { listen: addresses, settings: listen.map(|_| settings) }
     };
@@ -82,7 +85,7 @@ fn is_udp(address: &str) -> bool {
 
 /// Returns a key or value that only TCP has.
 fn not_for_udp(settings: &StreamSettings) -> Option<&'static str> {
-    let has = |is_it: fn(&UpstreamUrl) -> bool| settings.to.iter().any(is_it);
+    let has = |is_it: fn(&UpstreamUrl) -> bool| settings.upstreams().any(is_it);
     let found = [
         (settings.tls, "`tls`"),
         (!settings.server_names.is_empty(), "`server_names`"),
@@ -93,14 +96,6 @@ fn not_for_udp(settings: &StreamSettings) -> Option<&'static str> {
         (has(UpstreamUrl::is_unix), "an upstream unix:"),
     ];
     found.into_iter().find(|(is_found, _)| *is_found).map(|(_, name)| name)
-}
-
-/// Returns an upstream that occurs before in a list.
-fn given_twice(urls: &[UpstreamUrl]) -> Option<&UpstreamUrl> {
-    let is_known = |(at, url): &(usize, &UpstreamUrl)| {
-        urls[..*at].iter().any(|former| former.is_same_upstream(url))
-    };
-    urls.iter().enumerate().find(is_known).map(|(_, url)| url)
 }
 
 fn check_address(address: &str) -> Result<(), String> {

@@ -148,7 +148,8 @@ impl Router {
             Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
             Ok(found) => {
                 if let Some(noted) = &self.targets[found.route.target].noted {
-                    RequestNotes::attach(&mut request, noted, found.noted_groups(noted));
+                    let groups = found.noted_groups(noted, request.path());
+                    RequestNotes::attach(&mut request, noted, groups);
                 }
                 self.respond(request, found)
             }

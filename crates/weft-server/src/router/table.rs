@@ -113,13 +113,22 @@ impl<'t> Match<'t> {
         Match { route, mount, captures: None, host_captures: None }
     }
 
-    /// Returns the groups for the log of a route that has them.
-    pub(super) fn noted_groups(&self, noted: &NotedRoute) -> Option<Box<dyn MatchedGroups>> {
+    /// Returns the groups for the log of a route that has them. `path_of_request` has its
+    /// prefix.
+    pub(super) fn noted_groups(
+        &self,
+        noted: &NotedRoute,
+        path_of_request: &str,
+    ) -> Option<Box<dyn MatchedGroups>> {
         if !noted.has_groups {
             return None;
         }
         let (path, host) = (self.captures.as_deref().cloned(), self.host_captures.as_deref());
-        Some(Box::new(NotedCaptures { path, host: host.cloned() }))
+        let rest = match &path_of_request[self.mount..] {
+            "" => "/",
+            rest => rest,
+        };
+        Some(Box::new(NotedCaptures { path, host: host.cloned(), rest: rest.into() }))
     }
 }
 

@@ -38,6 +38,8 @@ enum Refusal {
     /// The PROXY header of a proxy is missing or invalid.
     ProxyHeader(weft_proto::Error),
     TooLarge,
+    /// The networks in `allow` and `deny` exclude the client.
+    Denied,
     /// There are no upstreams for this server name.
     NoTarget(Option<String>),
     /// No upstream accepts connections.
@@ -143,7 +145,8 @@ impl Route<'_> {
     ) -> Result<End, Refusal> {
         let Route { stream, targets, header } = self;
         let StreamSettings { connect_timeout, idle_timeout, .. } = stream.settings;
-        let connected = Box::pin(targets.connect(&header, connect_timeout)).await;
+        let connected =
+            Box::pin(targets.connect(record.client.ip(), &header, connect_timeout)).await;
         let mut connected = connected.ok_or(Refusal::Unreachable)?;
         record.upstream = Some(connected.upstream().to_string());
         let (upstream, metrics) = connected.parts();
@@ -195,6 +198,9 @@ impl Preamble {
             };
             source = header.source.unwrap_or(peer);
             drop(received.split_to(header.length));
+            if !stream.allows(source.ip()) {
+                return Err(Refusal::Denied);
+            }
         }
         let mut server_name = None;
         if !stream.by_name.is_empty() {
@@ -244,6 +250,7 @@ impl Refusal {
             Refusal::Tls(_) => End::Tls,
             Refusal::ProxyHeader(_) => End::ProxyHeader,
             Refusal::TooLarge => End::TooLarge,
+            Refusal::Denied => End::Denied,
             Refusal::NoTarget(_) => End::UnknownName,
             Refusal::Unreachable => End::Unreachable,
         }
@@ -260,6 +267,7 @@ impl fmt::Display for Refusal {
             Refusal::Tls(error) => write!(f, "the handshake of TLS failed: {error}"),
             Refusal::ProxyHeader(error) => write!(f, "{}", error.reason()),
             Refusal::TooLarge => f.write_str("its first message is too large"),
+            Refusal::Denied => f.write_str("its client is not allowed"),
             Refusal::NoTarget(Some(name)) => write!(f, "there is no upstream for {name:?}"),
             Refusal::NoTarget(None) => f.write_str("it has no TLS server name"),
             Refusal::Unreachable => f.write_str("no upstream accepts connections"),

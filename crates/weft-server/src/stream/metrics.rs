@@ -39,6 +39,7 @@ pub(crate) struct TargetReport {
     /// Pattern of `server_names` that selects the upstream; empty for `to`.
     pub(crate) server_name: String,
     pub(crate) state: State,
+    pub(crate) weight: u32,
     pub(crate) connections: u64,
     pub(crate) open: usize,
     pub(crate) failures: u64,

@@ -20,6 +20,7 @@ use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, Client
 use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
 use crate::base::throttled_log::ThrottledWarning;
 use crate::config::{ServerNamePattern, StreamSettings};
+use crate::middleware::access::{NetworkFilter, NetworkRules};
 
 use self::metrics::EndCounts;
 pub(crate) use self::metrics::{EndTotals, TargetReport};
@@ -33,6 +34,8 @@ pub(crate) struct Stream {
     /// Upstreams of the connections without one of the names.
     others: Option<Targets>,
     by_name: Vec<(ServerNamePattern, Targets)>,
+    /// Clients that are allowed, if not all are.
+    networks: Option<NetworkFilter>,
     connections: ClientLimit,
     ends: EndCounts,
     checks_started: AtomicBool,
@@ -42,15 +45,21 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// # Errors
-    /// If an upstream is invalid.
+    /// If an upstream is invalid, or a file of networks cannot be read.
     pub(crate) fn new(settings: StreamSettings) -> Result<Stream, String> {
         let has_tls = settings.upstreams().any(UpstreamUrl::is_tls);
         let tls = has_tls.then(|| tls::config_without_alpn(settings.ca.as_deref())).transpose()?;
-        let targets = |urls: &Vec<_>| Targets::new(urls, settings.balance, &tls);
+        let targets = |members: &Vec<_>| Targets::new(members, &settings, &tls);
         let others = (!settings.to.is_empty()).then(|| targets(&settings.to)).transpose()?;
         let by_name = settings.server_names.iter();
-        let by_name = by_name.map(|(name, urls)| Ok((name.clone(), targets(urls)?)));
+        let by_name = by_name.map(|(name, members)| Ok((name.clone(), targets(members)?)));
         let by_name = by_name.collect::<Result<Vec<_>, String>>()?;
+        let networks = NetworkFilter::new(NetworkRules {
+            allow: &settings.allow,
+            allow_file: settings.allow_file.as_deref(),
+            deny: &settings.deny,
+            deny_file: settings.deny_file.as_deref(),
+        })?;
         let connections = ClientLimit::new(ClientLimitSettings {
             max: settings.max_connections,
             max_per_client: settings.max_connections_per_client,
@@ -63,6 +72,7 @@ impl Stream {
             settings,
             others,
             by_name,
+            networks,
             connections,
             ends,
             checks_started,
@@ -85,6 +95,16 @@ impl Stream {
         });
         let by_name = self.by_name.iter().map(|(_, targets)| targets);
         self.others.iter().chain(by_name).for_each(|targets| targets.start_checks(&check));
+    }
+
+    /// Returns true if a client with this address is allowed. Its connections are not counted before.
+    pub(crate) fn allows(&self, client: IpAddr) -> bool {
+        self.networks.as_ref().is_none_or(|networks| networks.allows(Some(client)))
+    }
+
+    /// Counts a datagram of a client that is not allowed.
+    pub(crate) fn count_denied(&self) {
+        self.ends.add(End::Denied);
     }
 
     /// Counts a connection or datagram that was refused because of a limit, and logs that.
@@ -141,7 +161,8 @@ mod tests {
 
     #[test]
     fn longest_name_decides() {
-        let urls = |port: &str| vec![UpstreamUrl::tcp(&format!("127.0.0.1:{port}")).unwrap()];
+        let urls =
+            |port: &str| vec![UpstreamUrl::tcp(&format!("127.0.0.1:{port}")).unwrap().into()];
         let named = |name: &str, port| (name.parse().unwrap(), urls(port));
         let mut settings = StreamSettings {
             to: urls("1"),

@@ -41,10 +41,12 @@ pub(crate) enum End {
     Unreachable,
     /// `max_connections` or `max_connections_per_client`.
     Limit,
+    /// The networks in `allow` and `deny` exclude the client.
+    Denied,
 }
 
 impl End {
-    pub(crate) const ALL: [End; 12] = [
+    pub(crate) const ALL: [End; 13] = [
         End::Closed,
         End::Idle,
         End::ClientError,
@@ -57,6 +59,7 @@ impl End {
         End::UnknownName,
         End::Unreachable,
         End::Limit,
+        End::Denied,
     ];
 
     /// The name in logs and metrics.
@@ -74,6 +77,7 @@ impl End {
             End::UnknownName => "unknown-name",
             End::Unreachable => "unreachable",
             End::Limit => "limit",
+            End::Denied => "denied",
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Upstreams of a stream, and connections to them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -10,9 +11,12 @@ use tokio::net::UdpSocket;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Availability, Balance, Balancer, Candidate, Check, FailurePolicy, Health, Share, Upstream,
-    UpstreamConnection, UpstreamReport, UpstreamUrl, check,
+    Availability, Balancer, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection,
+    UpstreamMember, UpstreamReport, check,
 };
+use crate::base::rendezvous::hash;
+use crate::base::throttled_log::ThrottledWarning;
+use crate::config::StreamSettings;
 
 /// Failed connections, one after the other or within the window, after which an upstream is tried
 /// last for the down time: the defaults of a proxy route.
@@ -26,20 +30,31 @@ const FAILURES: FailurePolicy = FailurePolicy {
 /// One or more upstreams.
 pub(crate) struct Targets {
     targets: Vec<Target>,
-    balancer: Balancer,
+    /// Threads share the selection: one of them chooses and counts its connection before another
+    /// one chooses.
+    balancer: Mutex<Balancer>,
+    full_warning: ThrottledWarning,
 }
 
 struct Target {
     upstream: Arc<Upstream>,
-    /// Number of open connections.
+    /// Maximum number of open connections; `None`: no limit of its own.
+    max_connections: Option<usize>,
+    /// Number of open connections, and of those being opened.
     connections: AtomicUsize,
     metrics: TargetMetrics,
+}
+
+/// The right to one connection of an upstream. It counts until it is dropped.
+struct TargetSlot<'t> {
+    index: usize,
+    target: &'t Target,
 }
 
 /// A connection to an upstream, which counts until it is dropped.
 pub(crate) struct TargetConnection<'t, C> {
     connection: C,
-    target: &'t Target,
+    slot: TargetSlot<'t>,
     start: Instant,
 }
 
@@ -47,18 +62,23 @@ impl Targets {
     /// # Errors
     /// If an upstream is invalid.
     pub(crate) fn new(
-        urls: &[UpstreamUrl],
-        balance: Balance,
+        members: &[UpstreamMember],
+        settings: &StreamSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Targets, String> {
-        let target = |url: &UpstreamUrl| {
-            let upstream = Upstream::new(url.clone(), Health::new(FAILURES, Instant::now()), tls)?;
+        let target = |member: &UpstreamMember| {
+            let health = Health::new(FAILURES, Instant::now());
+            let upstream = Upstream::new(member.url.clone(), health, tls)?;
+            let upstream = upstream.with_weight(member.weight).with_dns(&settings.dns);
+            let upstream = Arc::new(upstream);
+            let max_connections = member.max_connections;
             let (connections, metrics) = Default::default();
-            Ok(Target { upstream: Arc::new(upstream), connections, metrics })
+            Ok(Target { upstream, max_connections, connections, metrics })
         };
-        let targets = urls.iter().map(target).collect::<Result<_, String>>()?;
-        let shares = urls.iter().map(|_| Share { is_backup: false, seed: 0 }).collect();
-        Ok(Targets { targets, balancer: Balancer::new(balance, shares, 0) })
+        let targets = members.iter().map(target).collect::<Result<_, String>>()?;
+        let shares = members.iter().map(UpstreamMember::share).collect();
+        let balancer = Mutex::new(Balancer::new(settings.balance, shares, 0));
+        Ok(Targets { targets, balancer, full_warning: ThrottledWarning::default() })
     }
 
     /// Starts the checks of all upstreams.
@@ -73,20 +93,21 @@ impl Targets {
     /// accepts a connection; the reasons are logged.
     pub(crate) async fn connect(
         &self,
+        client: IpAddr,
         preface: &[u8],
         connect_timeout: Duration,
     ) -> Option<TargetConnection<'_, UpstreamConnection>> {
         let mut tried = Vec::new();
-        while let Some(index) = self.choose(&tried) {
-            let target = &self.targets[index];
-            match target.upstream.connect_with_preface(preface, connect_timeout).await {
+        while let Some(slot) = self.reserve(client, &tried) {
+            let upstream = &slot.target.upstream;
+            match upstream.connect_with_preface(preface, connect_timeout).await {
                 Ok(connection) => {
-                    target.upstream.record_success();
-                    return Some(target.connected(connection));
+                    upstream.record_success();
+                    return Some(slot.connected(connection));
                 }
                 Err(error) => {
-                    target.upstream.record_failure(&format!("cannot connect: {error}"));
-                    tried.push(index);
+                    upstream.record_failure(&format!("cannot connect: {error}"));
+                    tried.push(slot.index);
                 }
             }
         }
@@ -97,18 +118,17 @@ impl Targets {
     /// there is none; the reasons are logged.
     pub(crate) async fn connect_datagrams(
         &self,
+        client: IpAddr,
         limit: Duration,
     ) -> Option<TargetConnection<'_, UdpSocket>> {
         let mut tried = Vec::new();
-        while let Some(index) = self.choose(&tried) {
-            let target = &self.targets[index];
-            match target.upstream.connect_udp(limit).await {
-                Ok(socket) => return Some(target.connected(socket)),
+        while let Some(slot) = self.reserve(client, &tried) {
+            let upstream = &slot.target.upstream;
+            match upstream.connect_udp(limit).await {
+                Ok(socket) => return Some(slot.connected(socket)),
                 Err(error) => {
-                    target
-                        .upstream
-                        .record_failure(&format!("cannot open a socket for it: {error}"));
-                    tried.push(index);
+                    upstream.record_failure(&format!("cannot open a socket for it: {error}"));
+                    tried.push(slot.index);
                 }
             }
         }
@@ -117,12 +137,13 @@ impl Targets {
 
     /// Reports the upstreams, which are selected by a pattern of server names.
     pub(crate) fn report(&self, server_name: &str) -> Vec<TargetReport> {
-        let report = |Target { upstream, connections, metrics }: &Target| {
-            let UpstreamReport { url, state, failures, .. } = UpstreamReport::new(upstream);
+        let report = |Target { upstream, connections, metrics, .. }: &Target| {
+            let UpstreamReport { url, state, weight, failures, .. } = UpstreamReport::new(upstream);
             TargetReport {
                 upstream: url,
                 server_name: server_name.to_owned(),
                 state,
+                weight,
                 connections: metrics.connections.load(Relaxed),
                 open: connections.load(Relaxed),
                 failures,
@@ -134,30 +155,53 @@ impl Targets {
         self.targets.iter().map(report).collect()
     }
 
-    /// Returns the number of an upstream that was not tried, and whose checks pass. Those that rest are
-    /// tried last.
-    fn choose(&self, tried: &[usize]) -> Option<usize> {
+    /// Chooses an upstream that was not tried, whose checks pass, and that has fewer connections than
+    /// its maximum. Those that rest are tried last.
+    fn reserve(&self, client: IpAddr, tried: &[usize]) -> Option<TargetSlot<'_>> {
         let now = Instant::now();
+        let is_full = |target: &Target| {
+            let open = target.connections.load(Relaxed);
+            target.max_connections.is_some_and(|max| open >= max)
+        };
+        let may_connect = |index: usize| {
+            !tried.contains(&index) && !self.targets[index].upstream.health.is_unhealthy()
+        };
         let candidate = |index: usize| {
             let target = &self.targets[index];
             Candidate {
-                is_up: !tried.contains(&index) && !target.upstream.health.is_unhealthy(),
+                is_up: may_connect(index) && !is_full(target),
                 was_tried: target.upstream.health.availability(now) == Availability::Resting,
                 is_full: false,
-                weight: 1,
+                weight: target.upstream.weight(now),
                 load: target.connections.load(Relaxed),
             }
         };
-        self.balancer.choose(None, candidate)
+        let balancer = self.balancer.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = balancer.needs_key().then(|| hash(client.to_canonical().to_string().as_bytes()));
+        let Some(index) = balancer.choose(key, candidate) else {
+            let mut targets = self.targets.iter().enumerate();
+            if targets.any(|(index, target)| may_connect(index) && is_full(target)) {
+                self.full_warning.warn(&format!("{self}: `max_connections` of the upstreams"));
+            }
+            return None;
+        };
+        let target = &self.targets[index];
+        target.connections.fetch_add(1, Relaxed);
+        Some(TargetSlot { index, target })
     }
 }
 
-impl Target {
-    /// Counts a connection.
-    fn connected<C>(&self, connection: C) -> TargetConnection<'_, C> {
-        self.connections.fetch_add(1, Relaxed);
-        self.metrics.connections.fetch_add(1, Relaxed);
-        TargetConnection { connection, target: self, start: Instant::now() }
+impl<'t> TargetSlot<'t> {
+    /// Counts an established connection.
+    fn connected<C>(self, connection: C) -> TargetConnection<'t, C> {
+        self.target.metrics.connections.fetch_add(1, Relaxed);
+        TargetConnection { connection, slot: self, start: Instant::now() }
+    }
+}
+
+impl Drop for TargetSlot<'_> {
+    fn drop(&mut self) {
+        self.target.connections.fetch_sub(1, Relaxed);
     }
 }
 
@@ -170,18 +214,17 @@ impl fmt::Display for Targets {
 
 impl<C> TargetConnection<'_, C> {
     pub(crate) fn upstream(&self) -> &Upstream {
-        &self.target.upstream
+        &self.slot.target.upstream
     }
 
     /// Returns the connection, and the metrics of its upstream.
     pub(crate) fn parts(&mut self) -> (&mut C, &TargetMetrics) {
-        (&mut self.connection, &self.target.metrics)
+        (&mut self.connection, &self.slot.target.metrics)
     }
 }
 
 impl<C> Drop for TargetConnection<'_, C> {
     fn drop(&mut self) {
-        self.target.connections.fetch_sub(1, Relaxed);
-        self.target.metrics.record_duration(self.start.elapsed());
+        self.slot.target.metrics.record_duration(self.start.elapsed());
     }
 }

@@ -115,6 +115,9 @@ impl Receiving {
                 Err(TrySendError::Closed(datagram)) => datagram,
             },
         };
+        if !stream.allows(client.ip()) {
+            return stream.count_denied();
+        }
         let Some(permit) = stream.admit(client.ip()) else {
             // Not logged one by one: their senders may be forged, in any number.
             let message = "a datagram was dropped: too many sessions, in total or of its client";
@@ -159,8 +162,8 @@ impl Session {
     async fn serve(self, stream: &Stream, record: &mut ConnectionRecord) -> End {
         let Some(targets) = stream.targets(None) else { return End::UnknownName };
         let connected =
-            Box::pin(targets.connect_datagrams(stream.settings().connect_timeout)).await;
-        let Some(mut connected) = connected else { return End::Unreachable };
+            targets.connect_datagrams(self.client.ip(), stream.settings().connect_timeout);
+        let Some(mut connected) = Box::pin(connected).await else { return End::Unreachable };
         record.upstream = Some(connected.upstream().to_string());
         match self.forward(stream, &mut connected, record).await {
             Ok(end) => end,

@@ -274,6 +274,12 @@ impl Accepting {
         let log = stream.settings().access_log.as_ref().and_then(|to| plan.logs.stream(to));
         let mut record =
             ConnectionRecord::new(stream.clone(), log.cloned(), StreamProtocol::Tcp, (peer, local));
+        // That of a proxy is compared after its PROXY header has been read.
+        if !stream.settings().is_proxy(peer.ip()) && !stream.allows(peer.ip()) {
+            record.end = End::Denied;
+            log::debug!("a connection from {peer} was closed: its client is not allowed");
+            return;
+        }
         let Some(permit) = stream.admit(peer.ip()) else {
             record.end = End::Limit;
             let message =

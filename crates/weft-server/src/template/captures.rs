@@ -106,16 +106,21 @@ impl HostCaptures {
     }
 }
 
-/// Groups of the patterns that matched a request, for its line in the log.
+/// Groups of the patterns that matched a request, and the path behind the prefix of its route, for its
+/// line in the log.
 #[derive(Debug)]
 pub(crate) struct NotedCaptures {
     pub(crate) path: Option<Captures>,
     pub(crate) host: Option<HostCaptures>,
+    pub(crate) rest: Box<str>,
 }
 
 impl MatchedGroups for NotedCaptures {
     fn group(&self, name: &str) -> Option<&str> {
         let host = || self.host.as_ref().map(|HostCaptures(captures)| captures);
+        if name == "rest" {
+            return Some(&self.rest);
+        }
         match name.split_once('.')? {
             ("re", group) => self.path.as_ref()?.find(group),
             ("host", group) => host()?.find(group),

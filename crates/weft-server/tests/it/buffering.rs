@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, PATIENCE, Weft, raw_upstream, read_head, until, weft};
+use crate::common::{Client, PATIENCE, Weft, connect_from, raw_upstream, read_head, until, weft};
 use bytes::Bytes;
 use tempfile::TempDir;
 use weft::testing::TestServer;
@@ -453,17 +453,6 @@ fn one_client_cannot_use_all_connections() {
         assert_eq!(held.load(SeqCst), expected);
         drop(holders);
     }
-}
-
-fn connect_from(address: IpAddr, to: SocketAddr) -> TcpStream {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let stream = runtime.block_on(async {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(address, 0)).unwrap();
-        socket.connect(to).await.unwrap().into_std().unwrap()
-    });
-    stream.set_nonblocking(false).unwrap();
-    stream
 }
 
 // -- bodies

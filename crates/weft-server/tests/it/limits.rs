@@ -2,16 +2,15 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Client, MANY_DESCRIPTORS, Weft, repository, until, weft};
+use crate::common::{self, Client, MANY_DESCRIPTORS, Weft, connect_from, repository, until, weft};
 use rustix::fs::Advice;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 /// Raises the limit on open files of the test and its child processes to the hard limit, and
@@ -382,19 +381,6 @@ fn disconnected_clients_cost_no_compression() {
     server.stop();
 }
 
-/// Connects from the loopback address `127.0.0.last`, so that connections count as from several
-/// peers.
-fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
-    // Child processes of concurrent tests must not inherit the socket.
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
-        .expect("a socket");
-    let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
-    rustix::net::bind(&socket, &from).expect("a loopback address");
-    rustix::net::connect(&socket, &to).expect("a connection");
-    TcpStream::from(socket)
-}
-
 #[test]
 fn memory_of_15_000_idle_connections_is_within_the_documented_limit() {
     let _exclusive = MANY_DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,8 +399,10 @@ fn memory_of_15_000_idle_connections_is_within_the_documented_limit() {
     let before = anonymous_bytes(server.id());
     let mut idle = Vec::with_capacity(CONNECTIONS);
     for number in 0..CONNECTIONS {
-        let mut client =
-            Client::from_stream(connect_from(1 + (number % 5) as u8, server.address()));
+        let mut client = Client::from_stream(connect_from(
+            [127, 0, 0, 1 + (number % 5) as u8],
+            server.address(),
+        ));
         request(&mut client);
         idle.push(client);
     }

@@ -233,22 +233,32 @@ fn formats_have_the_placeholders_of_other_keys() {
 #[test]
 fn lines_have_groups_of_the_patterns_of_path_and_host() {
     let server = LoggedServer::start(
-        "{re.1} {re.id} {re.7} {host.1} {host.sub} {uri}",
+        "{re.1} {re.id} {re.7} {host.1} {host.sub} {uri} {rest}",
         "[hosts.\"~ ^(?<sub>[a-z]+)[.]example$\"]\n\
          \"~ ^/u/(?<id>[^/]+)\" = { respond = \"a\" }\n\
          \"/\" = { respond = \"b\" }\n\
+         \"/w/\" = { respond = \"d\" }\n\
          [hosts.\"*\"]\n\
          \"~ ^/v/(.*)$\" = { respond = \"c\" }\n",
     );
     let mut client = server.client();
-    for (target, host) in
-        [("/u/a%20b/c", "ab.example"), ("/x", "CD.example"), ("/v/", "a"), ("/x", "a")]
-    {
+    for (target, host) in [
+        ("/u/a%20b/c", "ab.example"),
+        ("/x", "CD.example"),
+        ("/w/y%20z?q", "cd.example"),
+        ("/v/", "a"),
+        ("/x", "a"),
+    ] {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         client.response();
     }
     drop(client);
-    let expected =
-        ["a%20b a%20b - ab ab /u/a%20b/c", "- - - cd cd /x", " - - - - /v/", "- - - - - /x"];
+    let expected = [
+        "a%20b a%20b - ab ab /u/a%20b/c /u/a%20b/c",
+        "- - - cd cd /x /x",
+        "- - - cd cd /w/y%20z?q /y%20z",
+        " - - - - /v/ /v/",
+        "- - - - - /x -",
+    ];
     assert_eq!(server.lines(), expected);
 }

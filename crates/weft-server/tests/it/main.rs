@@ -16,6 +16,7 @@ mod config_changes;
 mod defer_accept;
 mod deploy;
 mod differential;
+mod dns;
 mod early_responses;
 mod editing;
 mod error_pages;

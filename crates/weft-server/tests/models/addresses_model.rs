@@ -1,19 +1,22 @@
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use shuttle::future::block_on;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use shuttle::thread;
 
-use crate::addresses::AddressCache;
+use crate::addresses::{AddressCache, TtlBounds};
 use crate::stand_ins::coin;
+
+/// Addresses may be dropped at once.
+const BOUNDS: TtlBounds = TtlBounds { min: Duration::ZERO, max: Duration::from_secs(60) };
 
 /// At most one lookup is in progress at a time, and each caller gets the result of one, also if
 /// others drop the addresses or the lookup fails.
 pub fn callers_share_a_lookup() {
-    let (addresses, now) = (AddressCache::default(), Instant::now());
+    let (addresses, now) = (AddressCache::new(BOUNDS), Instant::now());
     let lookups = Arc::new(AtomicUsize::new(0));
     let callers = [0; 3].map(|_| {
         let (addresses, lookups) = (addresses.clone(), lookups.clone());
@@ -25,15 +28,15 @@ pub fn callers_share_a_lookup() {
                 lookups.fetch_sub(1, SeqCst);
                 match fails {
                     true => Err(io::Error::other("unknown host")),
-                    false => Ok([SocketAddr::from(([192, 0, 2, 1], 80))]),
+                    false => Ok(([SocketAddr::from(([192, 0, 2, 1], 80))], None)),
                 }
             };
-            match block_on(addresses.get(("a", 80), now, resolve)) {
+            match block_on(addresses.get("a", now, resolve)) {
                 Ok(found) => assert_eq!(found.len(), 1),
                 Err(error) => assert_eq!(error.to_string(), "unknown host"),
             }
             if invalidates {
-                addresses.invalidate();
+                addresses.invalidate(now);
             }
         })
     });

@@ -2,6 +2,7 @@
 
 use super::Change;
 use super::tsig::{TYPE_TSIG, TsigKey};
+use crate::base::dns::message::{put_name, put_numbers};
 
 /// OPCODE of an update, in its place in the flags.
 const UPDATE: u16 = 5 << 11;
@@ -16,9 +17,6 @@ const CLASS_NONE: u16 = 254;
 
 /// Seconds for which others may store a record of a validation.
 const TTL: u32 = 60;
-
-/// Maximum size of a name (RFC 1035 §2.3.4).
-const MAX_NAME_BYTES: usize = 255;
 
 /// Change of a TXT record.
 pub(super) struct Update<'a> {
@@ -66,27 +64,6 @@ impl Update<'_> {
         out.extend(self.value.as_bytes());
         key.sign(&mut out, id, time)?;
         Ok(out)
-    }
-}
-
-fn put_numbers(out: &mut Vec<u8>, numbers: &[u16]) {
-    out.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-}
-
-/// Appends a domain name.
-pub(super) fn put_name(out: &mut Vec<u8>, name: &str) -> Result<(), String> {
-    let begin = out.len();
-    for label in name.trim_end_matches('.').split('.') {
-        match u8::try_from(label.len()) {
-            Ok(length @ 1..=63) => out.push(length),
-            _ => return Err(format!("{name:?} is no domain name")),
-        }
-        out.extend(label.as_bytes());
-    }
-    out.push(0);
-    match out.len() - begin {
-        0..=MAX_NAME_BYTES => Ok(()),
-        _ => Err(format!("{name:?} is too long")),
     }
 }
 

@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-use super::message::put_name;
+use crate::base::dns::message::put_name;
 
 /// Maximum size of a file with a key, in bytes.
 const MAX_FILE_BYTES: u64 = 4_096;

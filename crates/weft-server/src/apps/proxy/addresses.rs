@@ -1,114 +1,290 @@
-//! Cached addresses of an upstream's host name.
+//! Cached answers of the DNS about upstreams: the addresses of a host, or the servers of a service.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::base::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Age from which a new lookup is started. The system's resolver does not report the TTL.
-const REVALIDATE_AFTER: Duration = Duration::from_secs(30);
+/// Time for which addresses are used whose resolver reports none.
+const UNKNOWN_TTL: Duration = Duration::from_secs(30);
 
-/// Maximum age of addresses that are used while a new lookup is in progress.
-const MAX_AGE: Duration = Duration::from_secs(300);
+/// Time from a lookup that has failed to the next one.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Addresses of one host name, shared by all workers. Read once per new connection, not per
-/// request.
+/// Time beyond its validity for which an address is used without a wait for the next lookup.
+const MAX_STALE: Duration = Duration::from_secs(30);
+
+/// Maximum wait for a lookup if there are addresses of an earlier one.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Bounds of the time for which addresses are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TtlBounds {
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+}
+
+impl TtlBounds {
+    /// Returns the time for which an answer with this TTL is used. `None`: the resolver does not
+    /// report it.
+    pub(super) fn apply(&self, ttl: Option<Duration>) -> Duration {
+        // Not `clamp`, which panics if the bounds are in the wrong order.
+        ttl.unwrap_or(UNKNOWN_TTL).min(self.max).max(self.min)
+    }
+}
+
+impl Default for TtlBounds {
+    fn default() -> TtlBounds {
+        TtlBounds { min: Duration::from_secs(1), max: Duration::from_secs(3600) }
+    }
+}
+
+/// Answers about one name, shared by all workers. Those about a host are read once per new connection; a
+/// request that uses an idle connection compares a time.
 ///
 /// At most one lookup is in progress at a time, and it continues if no caller waits for it any
 /// more: the system's resolver occupies a thread until it is done, regardless of the number of
 /// callers.
-#[derive(Clone, Default)]
-pub(super) struct AddressCache(Arc<Mutex<State>>);
+pub(super) struct AnswerCache<T>(Arc<Shared<T>>);
 
-#[derive(Default)]
-struct State {
-    cached: Option<CachedAddresses>,
+pub(super) type AddressCache = AnswerCache<SocketAddr>;
+
+struct Shared<T> {
+    bounds: TtlBounds,
+    created_at: Instant,
+    /// Milliseconds since the creation at which a lookup is due; the maximum: none was made.
+    due_at: AtomicU64,
+    /// Number of lookups with another answer than the one before, in any order.
+    changes: AtomicU64,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    cached: Option<CachedAnswer<T>>,
+    /// None of the addresses accepted a connection: the next caller waits for a lookup.
+    is_invalid: bool,
+    /// The last lookup has failed, which was logged.
+    has_failed: bool,
     /// Result of the lookup in progress or of the last one; its sender is dropped when the lookup
     /// ends.
-    lookup: Option<watch::Receiver<Option<LookupResult>>>,
+    lookup: Option<watch::Receiver<Option<LookupResult<T>>>>,
 }
 
-struct CachedAddresses {
-    addresses: Arc<[SocketAddr]>,
+struct CachedAnswer<T> {
+    items: Arc<[T]>,
+    /// Start of the lookup.
     since: Instant,
+    expires_at: Instant,
 }
 
-type LookupResult = Result<Arc<[SocketAddr]>, Arc<io::Error>>;
+type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 
-impl AddressCache {
-    /// Returns the addresses of a name, and starts a lookup if they are old. If the lookup fails,
-    /// the old addresses stay in use.
+/// Use of an earlier answer while another lookup is in progress.
+enum Wait<T> {
+    No(Arc<[T]>),
+    /// It is old: the lookup may be faster than a connection to an address that is gone.
+    Shortly(Arc<[T]>),
+    /// There is none.
+    Fully,
+}
+
+impl<T> Clone for AnswerCache<T> {
+    fn clone(&self) -> AnswerCache<T> {
+        AnswerCache(self.0.clone())
+    }
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static> Default for AnswerCache<T> {
+    fn default() -> AnswerCache<T> {
+        AnswerCache::new(TtlBounds::default())
+    }
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
+    pub(super) fn new(bounds: TtlBounds) -> AnswerCache<T> {
+        let (cached, lookup, is_invalid, has_failed) = Default::default();
+        AnswerCache(Arc::new(Shared {
+            bounds,
+            created_at: Instant::now(),
+            due_at: AtomicU64::new(u64::MAX),
+            changes: AtomicU64::new(0),
+            state: Mutex::new(State { cached, lookup, is_invalid, has_failed }),
+        }))
+    }
+
+    /// Returns the answer about a name, and starts a lookup if it has expired. `resolve` returns an answer
+    /// with its TTL. If the lookup fails, the old answer stays in use.
     pub(super) async fn get<F, L>(
         &self,
-        (host, port): (&str, u16),
+        name: &str,
         now: Instant,
         resolve: impl FnOnce(String) -> L,
-    ) -> io::Result<Arc<[SocketAddr]>>
+    ) -> io::Result<Arc<[T]>>
     where
-        F: IntoIterator<Item = SocketAddr>,
-        L: Future<Output = io::Result<F>> + Send + 'static,
+        F: IntoIterator<Item = T>,
+        L: Future<Output = io::Result<(F, Option<Duration>)>> + Send + 'static,
     {
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok([SocketAddr::new(ip, port)].into());
-        }
-        let mut lookup = {
+        let (wait, mut lookup) = {
             let mut state = self.state();
-            let age =
-                state.cached.as_ref().map(|cached| now.saturating_duration_since(cached.since));
-            if age.is_none_or(|age| age >= REVALIDATE_AFTER) && !state.is_lookup_running() {
-                let (sender, lookup) = watch::channel(None);
-                state.lookup = Some(lookup);
-                let (addresses, lookup) = (self.clone(), resolve(host.to_owned()));
-                tokio::spawn(async move {
-                    let found = lookup.await.map(|found| found.into_iter().collect());
-                    sender.send_replace(Some(addresses.store(found, now)));
-                });
-            }
-            match (&state.cached, age, &state.lookup) {
-                (Some(cached), Some(age), _) if age < MAX_AGE => {
-                    return Ok(cached.addresses.clone());
+            self.start_lookup_if_due(&mut state, name, now, resolve);
+            let wait = match &state.cached {
+                Some(CachedAnswer { items, expires_at, .. }) if !state.is_invalid => {
+                    match now < *expires_at + MAX_STALE {
+                        true => Wait::No(items.clone()),
+                        false => Wait::Shortly(items.clone()),
+                    }
                 }
-                (_, _, Some(lookup)) => lookup.clone(),
-                (..) => unreachable!("a lookup is in progress if no usable address is cached"),
+                _ => Wait::Fully,
+            };
+            (wait, state.lookup.clone())
+        };
+        let lookup = async {
+            // A lookup is in progress unless the answer is usable.
+            let Some(lookup) = &mut lookup else { return Err(io::ErrorKind::NotFound.into()) };
+            match lookup.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(Ok(found))) => Ok(found.clone()),
+                Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), error.clone())),
+                // The lookup is aborted if the worker that started it stops.
+                Ok(None) | Err(_) => {
+                    Err(io::Error::other("the name lookup was aborted because its worker stopped"))
+                }
             }
         };
-        match lookup.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(Ok(found))) => Ok(found.clone()),
-            Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), error.clone())),
-            // The lookup is aborted if the worker that started it stops.
-            Ok(None) | Err(_) => {
-                Err(io::Error::other("the name lookup was aborted because its worker stopped"))
+        match wait {
+            Wait::No(items) => Ok(items),
+            Wait::Shortly(items) => {
+                Ok(timeout(MAX_WAIT, lookup).await.ok().and_then(Result::ok).unwrap_or(items))
             }
+            Wait::Fully => lookup.await,
         }
     }
 
-    /// Stores the result of a lookup. If it failed, the old addresses are kept and count as new, to
-    /// avoid another lookup at once.
-    fn store(&self, found: io::Result<Arc<[SocketAddr]>>, now: Instant) -> LookupResult {
+    /// Returns true if the answer has expired.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let due_at = self.0.due_at.load(Relaxed);
+        due_at != u64::MAX && self.0.millis(now) >= due_at
+    }
+
+    /// Starts a lookup if the answer has expired. The result is that of a later call.
+    pub(super) fn refresh<F, L>(&self, name: &str, now: Instant, resolve: impl FnOnce(String) -> L)
+    where
+        F: IntoIterator<Item = T>,
+        L: Future<Output = io::Result<(F, Option<Duration>)>> + Send + 'static,
+    {
+        self.start_lookup_if_due(&mut self.state(), name, now, resolve);
+    }
+
+    fn start_lookup_if_due<F, L>(
+        &self,
+        state: &mut State<T>,
+        name: &str,
+        now: Instant,
+        resolve: impl FnOnce(String) -> L,
+    ) where
+        F: IntoIterator<Item = T>,
+        L: Future<Output = io::Result<(F, Option<Duration>)>> + Send + 'static,
+    {
+        let cached = state.cached.as_ref().filter(|_| !state.is_invalid);
+        let is_fresh = cached.is_some_and(|cached| now < cached.expires_at);
+        if is_fresh || state.is_lookup_running() {
+            return;
+        }
+        let (sender, lookup) = watch::channel(None);
+        state.lookup = Some(lookup);
+        let (cache, name) = (self.clone(), name.to_owned());
+        let lookup = resolve(name.clone());
+        tokio::spawn(async move {
+            let found = lookup.await.and_then(|(found, ttl)| {
+                let items: Arc<[T]> = found.into_iter().collect();
+                match items.is_empty() {
+                    true => Err(io::Error::new(io::ErrorKind::NotFound, "the answer is empty")),
+                    false => Ok((items, ttl)),
+                }
+            });
+            sender.send_replace(Some(cache.store(&name, found, now)));
+        });
+    }
+
+    /// Stores the result of a lookup that was started at `now`. If it failed, the old answer stays in use
+    /// for a while, to avoid another lookup at once.
+    fn store(
+        &self,
+        name: &str,
+        found: io::Result<(Arc<[T]>, Option<Duration>)>,
+        now: Instant,
+    ) -> LookupResult<T> {
         let mut state = self.state();
-        let addresses = match (found, &state.cached) {
-            (Ok(found), _) => found,
-            (Err(_), Some(cached)) => cached.addresses.clone(),
+        state.is_invalid = false;
+        let (items, ttl) = match (found, &state.cached) {
+            (Ok((found, ttl)), former) => {
+                let former = former.as_ref().map(|former| former.items.clone());
+                if former.is_some_and(|former| !has_same_items(&former, &found)) {
+                    log::info!("the DNS has another answer about {name} than before");
+                    self.0.changes.fetch_add(1, Relaxed);
+                }
+                if std::mem::take(&mut state.has_failed) {
+                    log::info!("the name {name} is resolved again");
+                }
+                (found, self.0.bounds.apply(ttl))
+            }
+            (Err(error), Some(cached)) => {
+                let items = cached.items.clone();
+                if !std::mem::replace(&mut state.has_failed, true) {
+                    log::warn!("cannot resolve {name}, its last addresses stay in use: {error}");
+                }
+                (items, RETRY_AFTER)
+            }
             (Err(error), None) => return Err(Arc::new(error)),
         };
-        state.cached = Some(CachedAddresses { addresses: addresses.clone(), since: now });
-        Ok(addresses)
+        let expires_at = now + ttl;
+        self.0.due_at.store(self.0.millis(expires_at), Relaxed);
+        state.cached = Some(CachedAnswer { items: items.clone(), since: now, expires_at });
+        Ok(items)
     }
 
-    /// Drops the addresses after none of them accepted a connection: the host may have moved.
-    pub(super) fn invalidate(&self) {
-        self.state().cached = None;
+    /// Number of lookups with another answer than before. Connections that were established before a
+    /// change have to be compared with the [answer](AnswerCache::contains).
+    pub(super) fn changes(&self) -> u64 {
+        self.0.changes.load(Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns true for an item of the last answer.
+    pub(super) fn contains(&self, item: &T) -> bool {
+        let state = self.state();
+        state.cached.as_ref().is_none_or(|cached| cached.items.contains(item))
+    }
+
+    /// Lets the next caller wait for a lookup, after none of the addresses accepted a connection: the
+    /// host may have moved. An answer is used for the minimum time nevertheless: a host that is down must
+    /// not cause a lookup for each request.
+    pub(super) fn invalidate(&self, now: Instant) {
+        let mut state = self.state();
+        let age = state.cached.as_ref().map(|it| now.saturating_duration_since(it.since));
+        state.is_invalid = age.is_some_and(|age| age >= self.0.bounds.min);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+fn has_same_items<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().all(|item| b.contains(item))
+}
+
+impl<T> Shared<T> {
+    fn millis(&self, time: Instant) -> u64 {
+        let age = time.saturating_duration_since(self.created_at).as_millis();
+        u64::try_from(age).unwrap_or(u64::MAX - 1)
+    }
+}
+
+impl<T> State<T> {
     fn is_lookup_running(&self) -> bool {
         self.lookup.as_ref().is_some_and(|lookup| lookup.has_changed().is_ok())
     }
@@ -120,10 +296,14 @@ mod tests {
     use tokio::sync::oneshot;
     use tokio::time::timeout;
 
-    type LookupAnswer = io::Result<[SocketAddr; 1]>;
+    type LookupAnswer = io::Result<([SocketAddr; 1], Option<Duration>)>;
 
     fn address(last: u8) -> LookupAnswer {
-        Ok([SocketAddr::from(([192, 0, 2, last], 80))])
+        valid_for(last, 30)
+    }
+
+    fn valid_for(last: u8, seconds: u64) -> LookupAnswer {
+        Ok(([SocketAddr::from(([192, 0, 2, last], 80))], Some(Duration::from_secs(seconds))))
     }
 
     fn lookup_error() -> LookupAnswer {
@@ -138,7 +318,7 @@ mod tests {
         lookup: impl Future<Output = LookupAnswer> + Send + 'static,
     ) -> String {
         let now = start + Duration::from_secs(second);
-        let found = addresses.get((host, 80), now, |_| lookup).await;
+        let found = addresses.get(host, now, |_| lookup).await;
         let found = found.map_or("-".to_owned(), |found| found[0].to_string());
         found.trim_start_matches("192.0.2.").trim_end_matches(":80").to_owned()
     }
@@ -169,13 +349,12 @@ mod tests {
                     (61, Some(7), "6"),
                 ][..],
             ),
-            // From an age of 300 s on, addresses are not returned: the call waits for the lookup.
-            ("a", &[(0, Some(1), "1"), (299, Some(2), "1"), (599, Some(3), "3")]),
-            // A failed lookup keeps the old addresses for another 30 s.
-            ("a", &[(0, Some(1), "1"), (30, None, "1"), (31, Some(2), "1"), (60, Some(3), "1")]),
-            ("a", &[(0, Some(1), "1"), (600, None, "1"), (601, Some(2), "1")]),
+            // From 30 s beyond their validity on, the call waits for the lookup.
+            ("a", &[(0, Some(1), "1"), (59, Some(2), "1"), (119, Some(3), "3")]),
+            // A failed lookup keeps the old addresses for another 5 s.
+            ("a", &[(0, Some(1), "1"), (30, None, "1"), (34, Some(2), "1"), (35, Some(3), "1")]),
+            ("a", &[(0, Some(1), "1"), (600, None, "1"), (605, Some(2), "1"), (606, None, "2")]),
             ("a", &[(0, None, "-"), (0, Some(1), "1")]),
-            ("192.0.2.9", &[(0, None, "9"), (99, Some(1), "9")]),
         ] {
             let addresses = AddressCache::default();
             for &(second, answer, expected) in lookups {
@@ -188,12 +367,63 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn looks_up_invalidated_name_at_once() {
+    async fn looks_up_invalidated_name_after_the_minimum_time() {
+        let (addresses, start) = (AddressCache::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        addresses.invalidate(start);
+        for (last, second, expected) in [(1, 0, "1"), (2, 1, "2"), (3, 1, "2"), (4, 2, "4")] {
+            let lookup = async move { address(last) };
+            let found = lookup_at(&addresses, ("a", start, second), lookup).await;
+            assert_eq!(found, expected, "{last}");
+            // The former lookup is younger than a second in one case.
+            addresses.invalidate(at(if last == 2 { 1 } else { second + 1 }));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_lookup_keeps_addresses_that_were_invalidated() {
         let (addresses, now) = (AddressCache::default(), Instant::now());
-        for last in [1, 2] {
-            let found = lookup_at(&addresses, ("a", now, 0), async move { address(last) }).await;
-            assert_eq!(found, last.to_string());
-            addresses.invalidate();
+        lookup_at(&addresses, ("a", now, 0), async { address(1) }).await;
+        addresses.invalidate(now + Duration::from_secs(1));
+        assert_eq!(lookup_at(&addresses, ("a", now, 1), async { lookup_error() }).await, "1");
+    }
+
+    #[tokio::test]
+    async fn the_time_of_an_answer_is_bounded() {
+        let second = Duration::from_secs;
+        let bounds = TtlBounds { min: second(5), max: second(60) };
+        for (ttl, expected) in
+            [(Some(0), 5), (Some(5), 5), (Some(59), 59), (Some(86_400), 60), (None, 30)]
+        {
+            assert_eq!(bounds.apply(ttl.map(second)), second(expected), "{ttl:?}");
+        }
+        let (addresses, now) = (AddressCache::new(bounds), Instant::now());
+        let found = lookup_at(&addresses, ("a", now, 0), async { valid_for(1, 0) }).await;
+        assert_eq!(found, "1");
+        wait_for_lookup(&addresses).await;
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(!addresses.is_due(at(4)) && addresses.is_due(at(6)));
+        assert!(!AddressCache::default().is_due(at(9)), "no lookup was made");
+    }
+
+    #[tokio::test]
+    async fn counts_changes() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        let address_of = |last: u8| SocketAddr::from(([192, 0, 2, last], 80));
+        assert!(addresses.contains(&address_of(1)), "there was no lookup");
+        for (second, found, expected) in [
+            (0, &[1][..], (0, [true, false])),
+            (60, &[1, 2], (1, [true, true])),
+            (120, &[2, 1], (1, [true, true])),
+            (180, &[2], (2, [false, true])),
+        ] {
+            let found: Vec<_> = found.iter().map(|last| address_of(*last)).collect();
+            let resolve = async move { Ok((found, Some(Duration::ZERO))) };
+            let now = now + Duration::from_secs(second);
+            addresses.refresh("a", now, |_| resolve);
+            wait_for_lookup(&addresses).await;
+            let contains = [1, 2].map(|last| addresses.contains(&address_of(last)));
+            assert_eq!((addresses.changes(), contains), expected, "{second}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use weft::Response;
 
+use super::group::Members;
 use super::health::Availability;
 use super::pool::Pool;
 use super::upstream::Upstream;
@@ -15,6 +16,7 @@ impl Proxy {
     /// place; the upstream is tried then.
     pub(super) fn may_replace(
         &self,
+        members: &Members,
         response: &Response,
         is_retryable: bool,
         index: usize,
@@ -27,7 +29,7 @@ impl Proxy {
         }
         tried.push(index);
         let now = Instant::now();
-        let mut pools = self.pools.iter().enumerate();
+        let mut pools = members.pools.iter().enumerate();
         pools.any(|(other, pool)| {
             let upstream = &pool.upstream;
             !tried.contains(&other)
@@ -52,12 +54,14 @@ impl Proxy {
     /// Returns the upstream for a request, which is that of its session unless that is down.
     pub(super) fn choose_upstream(
         &self,
+        members: &Members,
         of_session: Option<usize>,
         key: Option<u64>,
         tried: &[usize],
     ) -> Option<usize> {
-        let count = self.pools.len();
-        if count == 1 && self.pools[0].upstream.may_get_requests() {
+        let Members { pools, balancer, .. } = members;
+        let count = pools.len();
+        if count == 1 && pools[0].upstream.may_get_requests() {
             return Some(0);
         }
         let now = Instant::now();
@@ -67,7 +71,7 @@ impl Proxy {
             _ => upstream.health.availability(now),
         };
         let candidate = |index: usize| {
-            let pool = &self.pools[index];
+            let pool = &pools[index];
             let is_available = availability(&pool.upstream) == Availability::Available;
             Candidate {
                 is_up: pool.upstream.may_get_requests() && is_available,
@@ -78,26 +82,25 @@ impl Proxy {
             }
         };
         let is_available = |index: &usize| {
-            let upstream = &self.pools[*index].upstream;
+            let upstream = &pools[*index].upstream;
             !tried.contains(index)
                 && upstream.may_get_requests_of_session()
                 && availability(upstream) == Availability::Available
         };
-        let chosen =
-            of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
+        let chosen = of_session.filter(is_available).or_else(|| balancer.choose(key, candidate));
         let chosen = chosen.or_else(|| {
             // If the responses of all are failures, what they send is better than nothing.
             let may_rest = self.shared.settings.has_failing_responses();
             let last_resort = |index: usize| {
-                let upstream = &self.pools[index].upstream;
+                let upstream = &pools[index].upstream;
                 let is_resting = availability(upstream) == Availability::Resting;
                 let is_up = upstream.may_get_requests() && (may_rest || !is_resting);
                 Candidate { is_up, ..candidate(index) }
             };
-            self.balancer.choose(key, last_resort)
+            balancer.choose(key, last_resort)
         });
         if let Some(index) = chosen {
-            self.pools[index].upstream.health.begin_trial(now);
+            pools[index].upstream.health.begin_trial(now);
         }
         chosen
     }

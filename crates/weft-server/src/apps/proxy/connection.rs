@@ -28,6 +28,8 @@ pub(crate) struct UpstreamConnection {
     stream: Box<dyn Stream>,
     /// Address of the upstream; a Unix socket has none.
     pub(super) address: Option<SocketAddr>,
+    /// Number of changes of the addresses of the upstream at which this one was compared with them.
+    pub(super) compared_at: u64,
     /// Time for which the upstream keeps the connection while it is idle, if it has told.
     pub(super) idle_limit: Option<Duration>,
     /// HTTP/2 was negotiated by ALPN.
@@ -49,6 +51,7 @@ impl UpstreamConnection {
         UpstreamConnection {
             stream,
             address,
+            compared_at: 0,
             idle_limit: None,
             has_negotiated_http2: false,
             input: BytesMut::new(),

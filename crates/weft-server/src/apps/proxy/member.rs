@@ -1,10 +1,12 @@
-//! A member of the upstreams of a proxy: its URL, and the options behind it. Pure.
+//! A member of the upstreams of a proxy or a stream: its URL, and the options behind it. Pure.
 
 use std::fmt;
 
+use super::balance::Share;
 use super::url::UpstreamUrl;
+use crate::base::rendezvous::hash;
 
-/// One of the upstreams of a proxy, as it is configured: `http://app:3000/ weight=3 backup`.
+/// One of the upstreams of a proxy or a stream, as it is configured: `http://app:3000/ weight=3 backup`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UpstreamMember {
     pub(crate) url: UpstreamUrl,
@@ -31,6 +33,34 @@ impl From<UpstreamUrl> for UpstreamMember {
 }
 
 impl UpstreamMember {
+    /// Properties that the selection of an upstream depends on.
+    pub(crate) fn share(&self) -> Share {
+        Share { is_backup: self.is_backup, seed: hash(self.url.to_string().as_bytes()) }
+    }
+
+    /// Checks the upstreams of a route or stream.
+    ///
+    /// # Errors
+    /// If one of them is given twice, or if all are backups.
+    pub(crate) fn check_list(members: &[UpstreamMember]) -> Result<(), String> {
+        let mut others = members.iter().map(|member| &member.url);
+        while let Some(url) = others.next() {
+            if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {
+                let problem = match url == same {
+                    true => format!("the upstream {url} is given twice"),
+                    false => format!("{url} and {same} are the same upstream"),
+                };
+                return Err(format!(
+                    "{problem}; for twice the requests of another, write `{url} weight=2`"
+                ));
+            }
+        }
+        match !members.is_empty() && members.iter().all(|member| member.is_backup) {
+            true => Err("all upstreams are backups; at least one has to be none".to_owned()),
+            false => Ok(()),
+        }
+    }
+
     /// Parses URLs separated by white space. The options of an upstream are the words behind its
     /// URL.
     ///

@@ -32,6 +32,7 @@ mod fetch;
 mod field_names;
 mod fields;
 mod forwarded;
+mod group;
 mod grpc;
 mod health;
 mod hops;
@@ -66,20 +67,20 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
 
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
-pub(crate) use self::balance::{Balancer, Candidate, Share};
+pub(crate) use self::balance::{Balancer, Candidate};
 pub(crate) use self::connection::UpstreamConnection;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::control::{ControlChange, UpstreamMode};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
+use self::group::{Groups, Members};
 pub(crate) use self::health::{Availability, FailurePolicy, Health};
 use self::hops::Via;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
@@ -93,8 +94,8 @@ use self::pool::Pool;
 use self::request::RequestOptions;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::settings::{
-    Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion,
-    Protocol, ProxySettings,
+    Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
+    HttpVersion, Protocol, ProxySettings,
 };
 use self::sticky::Sticky;
 pub(crate) use self::upstream::Upstream;
@@ -111,8 +112,9 @@ use crate::base::throttled_log::ThrottledWarning;
 /// clone per worker); the health of the upstreams is shared.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
-    pools: Vec<Arc<Pool>>,
-    balancer: Balancer,
+    members: WorkerMembers,
+    /// Metrics are collected.
+    has_metrics: AtomicBool,
     /// Returns the key by which a request is hashed; empty: it has none.
     hash_key: HashKey,
     /// Copies of requests for another server.
@@ -123,12 +125,19 @@ pub(crate) struct Proxy {
     response_limits: Arc<SpoolLimits>,
 }
 
+/// The upstreams of a worker.
+enum WorkerMembers {
+    Fixed(Members),
+    /// Some are servers of services. One worker uses the lock.
+    Changing(Mutex<Arc<Members>>),
+}
+
 /// Function that returns the key of a request; empty: it has none.
 pub(crate) type HashKey = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 
 struct Shared {
     settings: Arc<ProxySettings>,
-    upstreams: Vec<Arc<Upstream>>,
+    groups: Groups,
     /// Set by the first request, which starts the health checks: there is no event loop earlier.
     checks_started: AtomicBool,
     /// Logged if no upstream is available for a request.
@@ -146,7 +155,8 @@ struct Shared {
 
 impl Shared {
     fn has_http2_upstream(&self) -> bool {
-        self.upstreams.iter().any(|upstream| upstream.http_version != HttpVersion::Http1)
+        let mut urls = self.settings.urls();
+        urls.any(|url| self.settings.http_version_of(url) != HttpVersion::Http1)
     }
 }
 
@@ -174,22 +184,8 @@ impl Proxy {
             }
             false => None,
         };
-        let policy = FailurePolicy {
-            max_failures: settings.max_failures,
-            window: settings.failure_window,
-            down_time: settings.down_time,
-            slow_start: settings.slow_start,
-        };
-        let upstream = |member: &UpstreamMember| {
-            let url = &member.url;
-            let health = Health::new(policy, Instant::now());
-            let http_version = settings.http_version_of(url);
-            let name = settings.tls_name.as_deref();
-            let upstream = Upstream::new(url.clone(), health, &tls)?.with_server_name(name)?;
-            Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
-        };
-        let upstreams = settings.upstreams.iter().map(upstream);
-        let upstreams: Vec<_> = upstreams.collect::<Result<_, String>>()?;
+        let settings = Arc::new(settings);
+        let groups = Groups::new(settings.clone(), tls)?;
         let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
         let mirror = settings.mirror.proxy_settings(&settings);
         let mirror = mirror.map(|settings| Proxy::new(settings, buffer_space.clone()));
@@ -198,8 +194,8 @@ impl Proxy {
             mirror: mirror.transpose()?,
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
-            settings: Arc::new(settings),
-            upstreams,
+            settings,
+            groups,
             checks_started: AtomicBool::new(false),
             no_upstream_warning: ThrottledWarning::default(),
             buffer_space,
@@ -209,19 +205,13 @@ impl Proxy {
     }
 
     fn with_own_pools(shared: Arc<Shared>, hash_key: HashKey) -> Proxy {
-        let pool = |(upstream, member): (&Arc<Upstream>, &UpstreamMember)| {
-            Pool::new(upstream.clone(), member.max_connections, shared.settings.clone())
-        };
-        let members = &shared.settings.upstreams;
-        let pools = shared.upstreams.iter().zip(members).map(pool).collect();
-        let share = |member: &UpstreamMember| Share {
-            is_backup: member.is_backup,
-            seed: hash(member.url.to_string().as_bytes()),
-        };
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
-        let shares = members.iter().map(share).collect();
-        let balancer = Balancer::new(shared.settings.balance, shares, seed);
+        let members = Members::new(shared.groups.current(), &shared.settings, &[], seed);
+        let members = match shared.groups.has_services() {
+            true => WorkerMembers::Changing(Mutex::new(Arc::new(members))),
+            false => WorkerMembers::Fixed(members),
+        };
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -231,7 +221,8 @@ impl Proxy {
         let response_limits = limits(shared.settings.response_buffer_bytes);
         let mirror = shared.mirror.as_ref();
         let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), &shared.settings.mirror, seed));
-        Proxy { pools, balancer, hash_key, mirror, request_limits, response_limits, shared }
+        let has_metrics = AtomicBool::new(false);
+        Proxy { members, has_metrics, hash_key, mirror, request_limits, response_limits, shared }
     }
 
     /// Hashes requests by `key`.
@@ -248,15 +239,46 @@ impl Proxy {
     /// Collects metrics of the requests of this clone.
     pub(crate) fn with_metrics(mut self) -> Proxy {
         self.mirror = self.mirror.take().map(Mirror::with_metrics);
+        self.has_metrics.store(true, Relaxed);
+        match &self.members {
+            WorkerMembers::Fixed(members) => self.count_pools(&members.pools),
+            WorkerMembers::Changing(members) => {
+                self.count_pools(&members.lock().unwrap_or_else(PoisonError::into_inner).pools);
+            }
+        }
+        self
+    }
+
+    /// Collects metrics of the requests in these pools.
+    fn count_pools(&self, pools: &[Arc<Pool>]) {
         let mut counted_pools =
             self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
         counted_pools.retain(|pool| pool.strong_count() > 0);
-        for pool in &self.pools {
-            pool.metrics.get_or_init(UpstreamMetrics::default);
-            counted_pools.push(Arc::downgrade(pool));
+        for pool in pools {
+            let mut is_new = false;
+            pool.metrics.get_or_init(|| {
+                is_new = true;
+                UpstreamMetrics::default()
+            });
+            if is_new {
+                counted_pools.push(Arc::downgrade(pool));
+            }
         }
-        drop(counted_pools);
-        self
+    }
+
+    /// Returns the upstreams of this worker as the DNS has them now.
+    async fn resolve_members(&self, members: &Mutex<Arc<Members>>) -> Arc<Members> {
+        let group = self.shared.groups.resolve().await;
+        let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
+        if !members.is_of(&group) {
+            let seed = Arc::strong_count(&self.shared) as u64;
+            let current = Members::new(group, &self.shared.settings, &members.pools, seed);
+            if self.has_metrics.load(Relaxed) {
+                self.count_pools(&current.pools);
+            }
+            *members = Arc::new(current);
+        }
+        members.clone()
     }
 
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
@@ -320,11 +342,7 @@ impl Proxy {
         if self.shared.checks_started.swap(true, Relaxed) {
             return;
         }
-        let check = Arc::new(check.clone());
-        for upstream in &self.shared.upstreams {
-            let is_lenient = self.shared.settings.lenient_responses;
-            tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
-        }
+        self.shared.groups.start_checks(check);
     }
 }
 

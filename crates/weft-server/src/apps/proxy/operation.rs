@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, PoisonError, Weak};
 
-use super::Proxy;
 use super::control::ControlChange;
+use super::group::Members;
 use super::metrics::UpstreamReport;
 use super::pool::Pool;
 use super::upstream::Upstream;
+use super::{Proxy, WorkerMembers};
 
 impl Proxy {
     /// Reports the state of the upstreams and the metrics of all clones.
@@ -20,21 +21,25 @@ impl Proxy {
             own_pools.for_each(|pool| report.add(pool));
             report
         };
-        let reports = self.shared.upstreams.iter().map(report);
+        let group = self.shared.groups.current();
+        let reports = group.upstreams.iter().map(report);
         let of_mirror = self.shared.mirror.iter().flat_map(Proxy::report);
         let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
         reports.chain(of_mirror).collect()
     }
 
     /// The upstreams, and the server that gets copies of their requests.
-    fn all_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        let of_mirror = self.shared.mirror.iter().flat_map(|mirror| &mirror.shared.upstreams);
-        self.shared.upstreams.iter().chain(of_mirror)
+    fn all_upstreams(&self) -> Vec<Arc<Upstream>> {
+        let of_mirror = self.shared.mirror.iter().flat_map(Proxy::all_upstreams);
+        self.shared.groups.current().upstreams.iter().cloned().chain(of_mirror).collect()
     }
 
     /// Counts a request of which a copy was to be sent by this proxy.
     pub(super) fn count_dropped_copy(&self) {
-        if let Some(metrics) = self.pools[0].metrics.get() {
+        // A mirror has one fixed upstream.
+        if let WorkerMembers::Fixed(Members { pools, .. }) = &self.members
+            && let Some(metrics) = pools[0].metrics.get()
+        {
             metrics.count_dropped_copy();
         }
     }
@@ -42,16 +47,18 @@ impl Proxy {
     /// Changes the state of an upstream; returns false if there is none with this URL.
     pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
         let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
-        let upstream = self.all_upstreams().find(find);
+        let upstreams = self.all_upstreams();
+        let upstream = upstreams.iter().find(find);
         upstream.map(|upstream| upstream.change(change)).is_some()
     }
 
     /// Takes over the states of upstreams that operators have set, from a former proxy with the same
     /// upstreams.
     pub(crate) fn take_over(&self, former: &Proxy) {
+        let all_former = former.all_upstreams();
         for upstream in self.all_upstreams() {
             let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
-            if let Some(former) = former.all_upstreams().find(is_same) {
+            if let Some(former) = all_former.iter().find(is_same) {
                 upstream.take_over(former);
             }
         }

@@ -197,11 +197,12 @@ impl Pool {
     }
 
     fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
+        let now = Instant::now();
+        self.upstream.refresh_addresses(now);
         let mut idle = self.idle();
         loop {
             let (mut connection, since) = idle.connections.pop()?;
-            let limit = max_idle_time(&self.settings, &connection);
-            if since.elapsed() < limit && connection.is_reusable() {
+            if self.may_keep(&mut connection, now.saturating_duration_since(since)) {
                 if let Some(buffer) = idle.spare_outputs.pop() {
                     connection.output.set_storage(buffer);
                 }
@@ -210,9 +211,22 @@ impl Pool {
         }
     }
 
+    /// Returns true if an idle connection may be used again.
+    fn may_keep(&self, connection: &mut UpstreamConnection, idle_time: Duration) -> bool {
+        idle_time < max_idle_time(&self.settings, connection)
+            && self.leads_to_upstream(connection)
+            && connection.is_reusable()
+    }
+
+    /// Returns false for a connection to an address that the name of the upstream does not have any more.
+    fn leads_to_upstream(&self, connection: &mut UpstreamConnection) -> bool {
+        self.upstream.has_address(connection.address, &mut connection.compared_at)
+    }
+
     fn put_idle(self: &Arc<Pool>, mut connection: Box<UpstreamConnection>) {
         let mut idle = self.idle();
-        if idle.connections.len() >= self.settings.max_idle_connections {
+        let has_place = idle.connections.len() < self.settings.max_idle_connections;
+        if !has_place || !self.leads_to_upstream(&mut connection) {
             return;
         }
         idle.keep_buffers(&mut connection);
@@ -284,9 +298,8 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
         let mut idle = pool.idle();
-        idle.connections.retain_mut(|(connection, since)| {
-            since.elapsed() < max_idle_time(&pool.settings, connection) && connection.is_reusable()
-        });
+        idle.connections
+            .retain_mut(|(connection, since)| pool.may_keep(connection, since.elapsed()));
         if idle.connections.is_empty() {
             *idle = Idle::default();
             return;

@@ -1,16 +1,31 @@
 //! Attempts to send a request to one upstream after the other, until there is a response.
 
+use futures_util::future::Either;
 use weft::{Request, Response};
 
 use super::exchange::OutboundRequest;
+use super::group::Members;
 use super::metrics::RetryReason;
-use super::{GatewayError, Proxy, RequestNotes, grpc, hash};
+use super::{GatewayError, Proxy, RequestNotes, WorkerMembers, grpc, hash};
 
 impl Proxy {
     /// Sends a request, with retries, until there is a response.
-    pub(super) async fn send(&self, outbound: &mut OutboundRequest) -> Response {
+    ///
+    /// Without `async`, the future of a request to fixed upstreams contains no other.
+    pub(super) fn send(&self, outbound: &mut OutboundRequest) -> impl Future<Output = Response> {
+        match &self.members {
+            WorkerMembers::Fixed(members) => Either::Left(self.send_to(members, outbound)),
+            WorkerMembers::Changing(members) => Either::Right(Box::pin(async {
+                let members = self.resolve_members(members).await;
+                self.send_to(&members, outbound).await
+            })),
+        }
+    }
+
+    /// Sends a request to one of these upstreams.
+    async fn send_to(&self, members: &Members, outbound: &mut OutboundRequest) -> Response {
         let settings = &self.shared.settings;
-        let key = match self.balancer.needs_key() {
+        let key = match members.balancer.needs_key() {
             true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
             false => None,
         };
@@ -20,15 +35,17 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(known, key, &tried) else {
+            let Some(index) = self.choose_upstream(members, known, key, &tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
                 let error = GatewayError::NoneAvailable;
                 return error_response(error, &"the upstreams", &outbound.request);
             };
-            let pool = &self.pools[index];
+            let pool = &members.pools[index];
             let is_retryable = outbound.is_retryable();
             let failure = match self.attempt(pool, outbound, retry).await {
-                Ok(response) if self.may_replace(&response, is_retryable, index, &mut tried) => {
+                Ok(response)
+                    if self.may_replace(members, &response, is_retryable, index, &mut tried) =>
+                {
                     retry = Some(RetryReason::Status);
                     if let Some(notes) = RequestNotes::of(&outbound.request) {
                         notes.end_attempt();

@@ -1,6 +1,7 @@
 //! Settings of a proxy: every limit and timeout, in one plain struct.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use weft::{HeaderName, Network, StatusCode};
 
 use super::super::script::Variable;
+use super::addresses::TtlBounds;
 use super::member::UpstreamMember;
 use super::mirror::MirrorSettings;
 use super::pin::Pin;
@@ -200,6 +202,9 @@ pub(crate) struct ProxySettings {
     /// Copies of requests for another server. Default none.
     pub(crate) mirror: MirrorSettings,
 
+    /// Resolution of the names of the upstreams.
+    pub(crate) dns: DnsSettings,
+
     /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
 
@@ -214,6 +219,17 @@ pub(crate) struct ProxySettings {
 
     /// Keys of which the certificate of an upstream must have one. Default none: any key.
     pub(crate) tls_pin: Vec<Pin>,
+}
+
+/// Resolution of the names of upstreams.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct DnsSettings {
+    /// Servers of the DNS. Default none: names are resolved as the system does.
+    pub(crate) servers: Vec<SocketAddr>,
+
+    /// Bounds of the time for which addresses are used, which is that of their records. Default 1 s and
+    /// 1 h.
+    pub(crate) ttl: TtlBounds,
 }
 
 /// Protocol of an upstream.
@@ -418,7 +434,7 @@ impl ProxySettings {
 
     /// Parses URLs separated by white space, each with its options behind it.
     pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
-        let members = UpstreamMember::parse_list(text, str::parse)?;
+        let members = UpstreamMember::parse_list(text, UpstreamUrl::parse_member)?;
         if members.is_empty() {
             return Err("expected the URL of an upstream, such as http://127.0.0.1:3000/".into());
         }
@@ -442,6 +458,11 @@ impl ProxySettings {
             HttpVersion::Negotiated if !url.is_tls() => HttpVersion::Http1,
             version => version,
         }
+    }
+
+    /// Returns true if servers of the DNS are given, and no name of an upstream is resolved.
+    pub(crate) fn has_unused_resolver(&self) -> bool {
+        !self.dns.servers.is_empty() && !self.urls().any(UpstreamUrl::has_name)
     }
 
     /// Returns true if connections to an upstream use TLS.
@@ -469,21 +490,8 @@ impl ProxySettings {
         if self.upstreams.is_empty() {
             return Err("a proxy needs at least one upstream".to_owned());
         }
-        let mut others = self.urls();
-        while let Some(url) = others.next() {
-            if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {
-                let problem = match url == same {
-                    true => format!("the upstream {url} is given twice"),
-                    false => format!("{url} and {same} are the same upstream"),
-                };
-                return Err(format!(
-                    "{problem}; for twice the requests of another, write `{url} weight=2`"
-                ));
-            }
-        }
-        if self.upstreams.iter().all(|member| member.is_backup) {
-            return Err("all upstreams are backups; at least one has to be none".to_owned());
-        }
+        UpstreamMember::check_list(&self.upstreams)?;
+        self.validate_services()?;
         if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
             return Err(format!("max_response_head_bytes must be between {min} and {max}"));
@@ -493,6 +501,7 @@ impl ProxySettings {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
         self.sticky.validate()?;
+        self.dns.validate()?;
         self.mirror.validate()?;
         let mirror = self.mirror.url.as_ref();
         if let Some(url) = mirror.filter(|url| self.urls().any(|it| it.is_same_upstream(url))) {
@@ -523,6 +532,41 @@ impl ProxySettings {
                 Err("the interval of a check must be longer than zero".to_owned())
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl ProxySettings {
+    /// # Errors
+    /// If other settings cannot be combined with services in the DNS.
+    fn validate_services(&self) -> Result<(), String> {
+        let Some(member) = self.upstreams.iter().find(|member| member.url.is_service()) else {
+            return Ok(());
+        };
+        let url = &member.url;
+        if member.weight != 1 {
+            return Err(format!("{url}: the records of a service have its weights"));
+        }
+        if !self.sticky.cookie.is_empty() {
+            return Err(format!("sticky_cookie cannot be combined with {url}"));
+        }
+        // The DNS is not authenticated: the name of a server in a record proves nothing.
+        match url.is_tls() && self.tls_name.is_none() {
+            true => {
+                Err(format!("{url} needs tls_name, which the certificates of its servers have"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+impl DnsSettings {
+    /// # Errors
+    /// If the bounds are in the wrong order.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match self.ttl.min > self.ttl.max {
+            true => Err("dns_min_ttl must not be longer than dns_max_ttl".to_owned()),
+            false => Ok(()),
         }
     }
 }
@@ -590,6 +634,7 @@ impl Default for ProxySettings {
             cookie_path: Vec::new(),
             cookie_domain: Vec::new(),
             mirror: MirrorSettings::default(),
+            dns: DnsSettings::default(),
             ca: None,
             tls_cert: None,
             tls_key: None,

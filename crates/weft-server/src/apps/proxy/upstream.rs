@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, UdpSocket, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -21,8 +21,9 @@ use super::addresses::AddressCache;
 use super::connection::UpstreamConnection;
 use super::control::{Control, ControlChange, UpstreamMode};
 use super::health::{Health, HealthChange};
-use super::settings::HttpVersion;
+use super::settings::{DnsSettings, HttpVersion};
 use super::url::{UpstreamAddress, UpstreamUrl};
+use crate::base::dns::{Resolved, Resolver};
 use crate::base::throttled_log::ThrottledWarning;
 
 /// State of an upstream that all workers share.
@@ -33,10 +34,14 @@ pub(crate) struct Upstream {
     control: Control,
     failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    resolver: Resolver,
     addresses: AddressCache,
     /// Logged if requests are rejected because the upstream has no free connection.
     overload_warning: ThrottledWarning,
 }
+
+/// Addresses of a name, with their TTL.
+type LookupFuture = BoxFuture<'static, io::Result<(Vec<SocketAddr>, Option<Duration>)>>;
 
 /// Delay before another attempt to connect to a Unix socket whose backlog is full.
 const BACKLOG_RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -60,6 +65,7 @@ impl Upstream {
             _ => None,
         };
         let (failures, addresses, overload_warning) = Default::default();
+        let resolver = Resolver::new(&[]);
         let http_version = HttpVersion::default();
         let control = Control::new(1);
         Ok(Upstream {
@@ -69,6 +75,7 @@ impl Upstream {
             control,
             failures,
             tls,
+            resolver,
             addresses,
             overload_warning,
         })
@@ -92,8 +99,14 @@ impl Upstream {
         Upstream { http_version, ..self }
     }
 
+    /// Sets the servers that resolve its name, and bounds of the time for which addresses are used.
+    pub(crate) fn with_dns(self, dns: &DnsSettings) -> Upstream {
+        let addresses = AddressCache::new(dns.ttl);
+        Upstream { resolver: Resolver::new(&dns.servers), addresses, ..self }
+    }
+
     /// Sets the configured weight.
-    pub(super) fn with_weight(self, weight: u32) -> Upstream {
+    pub(crate) fn with_weight(self, weight: u32) -> Upstream {
         Upstream { control: Control::new(weight), ..self }
     }
 
@@ -117,7 +130,7 @@ impl Upstream {
     }
 
     /// Returns the current weight, in hundredths: less for a time after a recovery.
-    pub(super) fn weight(&self, now: Instant) -> u32 {
+    pub(crate) fn weight(&self, now: Instant) -> u32 {
         self.control.weight() * self.health.percent(now)
     }
 
@@ -189,11 +202,7 @@ impl Upstream {
         connect_timeout: Duration,
     ) -> impl Future<Output = io::Result<UpstreamConnection>> {
         let start = Instant::now();
-        // The system's resolver blocks a thread of the runtime's blocking pool.
-        let lookup = move |host: String| async move {
-            lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
-        };
-        let found = Box::pin(self.addresses.get((host, port), start, lookup));
+        let found = Box::pin(self.resolve(host, port, start));
         async move {
             let remaining = || connect_timeout.saturating_sub(start.elapsed());
             let addresses = timeout(connect_timeout, found).await.unwrap_or_else(timed_out)?;
@@ -221,9 +230,48 @@ impl Upstream {
                 let wrapped = timeout(remaining(), self.wrap_stream(stream, *address, preface));
                 return Box::pin(wrapped).await.unwrap_or_else(timed_out);
             }
-            self.addresses.invalidate();
+            self.addresses.invalidate(Instant::now());
             Err(failure)
         }
+    }
+
+    async fn resolve(&self, host: &str, port: u16, now: Instant) -> io::Result<Arc<[SocketAddr]>> {
+        match host.parse::<IpAddr>() {
+            Ok(address) => Ok([SocketAddr::new(address, port)].into()),
+            Err(_) => self.addresses.get(host, now, self.lookup(port)).await,
+        }
+    }
+
+    /// Returns the function that resolves its name.
+    fn lookup(&self, port: u16) -> impl FnOnce(String) -> LookupFuture + use<> {
+        let resolver = self.resolver.clone();
+        move |host| {
+            Box::pin(async move {
+                let Resolved { items, ttl } = resolver.addresses(&host).await?;
+                let address = |ip| SocketAddr::new(ip, port);
+                Ok((items.into_iter().map(address).collect(), ttl))
+            })
+        }
+    }
+
+    /// Starts a lookup if the addresses of its name have expired: idle connections do not need one.
+    pub(super) fn refresh_addresses(&self, now: Instant) {
+        if self.addresses.is_due(now)
+            && let UpstreamAddress::Tcp { host, port, .. } = &self.url.address
+        {
+            self.addresses.refresh(host, now, self.lookup(*port));
+        }
+    }
+
+    /// Returns true if a connection leads to one of the addresses of its name. `compared_at` is the number
+    /// of changes of these at which it was compared before.
+    pub(super) fn has_address(&self, address: Option<SocketAddr>, compared_at: &mut u64) -> bool {
+        let changes = self.addresses.changes();
+        if *compared_at == changes {
+            return true;
+        }
+        *compared_at = changes;
+        address.is_none_or(|address| self.addresses.contains(&address))
     }
 
     /// Opens a socket that exchanges datagrams with the upstream.
@@ -231,11 +279,7 @@ impl Upstream {
         let UpstreamAddress::Tcp { host, port, .. } = &self.url.address else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let port = *port;
-        let lookup = move |host: String| async move {
-            lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
-        };
-        let found = timeout(limit, self.addresses.get((host, port), Instant::now(), lookup)).await;
+        let found = timeout(limit, self.resolve(host, *port, Instant::now())).await;
         let addresses = found.unwrap_or_else(timed_out)?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses.iter() {
@@ -249,7 +293,7 @@ impl Upstream {
                 Err(error) => failure = error,
             }
         }
-        self.addresses.invalidate();
+        self.addresses.invalidate(Instant::now());
         Err(failure)
     }
 

@@ -1,6 +1,7 @@
 //! The URL of an upstream: its address, and the path prefix of its requests. Pure.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -13,6 +14,8 @@ pub(crate) struct UpstreamUrl {
     pub(super) address: UpstreamAddress,
     /// The scheme is `h2c`: HTTP/2 by prior knowledge, without TLS.
     pub(super) is_h2c: bool,
+    /// The host is the name of a service (SRV), whose servers are the upstreams.
+    is_service: bool,
     /// Host and port as in the URL; `localhost` for a Unix socket.
     pub(super) authority: String,
     /// Prefix for the paths of requests, without a slash at the end.
@@ -91,6 +94,54 @@ impl UpstreamUrl {
         }
     }
 
+    /// Parses the URL of an upstream of a route, which may be `srv+http://SERVICE/`, `srv+https://` or
+    /// `srv+h2c://` for the servers of a service in the DNS.
+    pub(crate) fn parse_member(text: &str) -> Result<UpstreamUrl, String> {
+        let Some(url) = text.strip_prefix("srv+") else { return text.parse() };
+        let url: UpstreamUrl = url.parse()?;
+        let invalid = |reason: &str| Err(format!("{text}: {reason}"));
+        match &url.address {
+            UpstreamAddress::Unix(_) => return invalid("a service has a name"),
+            UpstreamAddress::Tcp { host, .. } if host.parse::<IpAddr>().is_ok() => {
+                return invalid("expected the name of a service, such as _http._tcp.example.org");
+            }
+            UpstreamAddress::Tcp { host, .. } if *host != url.authority => {
+                return invalid("the records of a service have its ports");
+            }
+            UpstreamAddress::Tcp { .. } => {}
+        }
+        Ok(UpstreamUrl { text: text.to_owned(), is_service: true, ..url })
+    }
+
+    /// Returns true if the servers of a service are the upstreams.
+    pub(super) fn is_service(&self) -> bool {
+        self.is_service
+    }
+
+    /// Name of the host or of the service; empty for a Unix socket.
+    pub(super) fn host(&self) -> &str {
+        match &self.address {
+            UpstreamAddress::Tcp { host, .. } => host,
+            UpstreamAddress::Unix(_) => "",
+        }
+    }
+
+    /// Returns true if the host is a name, which is resolved.
+    pub(crate) fn has_name(&self) -> bool {
+        !self.is_unix() && self.host().parse::<IpAddr>().is_err()
+    }
+
+    /// Returns the URL of a server of this service.
+    pub(super) fn of_server(&self, host: &str, port: u16) -> Option<UpstreamUrl> {
+        let scheme = match self.is_tls() {
+            true => "https",
+            false if self.is_h2c => "h2c",
+            false => "http",
+        };
+        let slash = if self.has_final_slash { "/" } else { "" };
+        format!("{scheme}://{host}:{port}{}{slash}", self.path).parse().ok()
+    }
+
     /// Returns true for a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         matches!(self.address, UpstreamAddress::Unix(_))
@@ -116,7 +167,7 @@ impl UpstreamUrl {
     /// Returns true if both have the same address and path, however they are written:
     /// `http://app` and `http://app:80/`.
     pub(crate) fn is_same_upstream(&self, other: &UpstreamUrl) -> bool {
-        self.has_address_of(other) && self.path == other.path
+        self.is_service == other.is_service && self.has_address_of(other) && self.path == other.path
     }
 
     fn has_address_of(&self, other: &UpstreamUrl) -> bool {
@@ -199,7 +250,9 @@ impl FromStr for UpstreamUrl {
         }
         let has_final_slash = path.ends_with('/');
         let path = path.trim_end_matches('/').to_owned();
-        Ok(UpstreamUrl { text: text.to_owned(), address, is_h2c, authority, path, has_final_slash })
+        let text = text.to_owned();
+        let is_service = false;
+        Ok(UpstreamUrl { text, address, is_h2c, is_service, authority, path, has_final_slash })
     }
 }
 
@@ -240,12 +293,39 @@ mod tests {
             ("http://user@app/", None),
             ("http://app/?q", None),
             ("http://app/#f", None),
+            ("srv+http://app", None),
             ("unix:app.sock", None),
             ("unix:/run/app.sock:/a b", None),
         ] {
             let url = text.parse::<UpstreamUrl>().ok();
             let parts = url.as_ref().map(|url| (url.address.clone(), &*url.authority, &*url.path));
             assert_eq!(parts, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn parses_services() {
+        for (text, expected) in [
+            ("srv+http://_http._tcp.a.example", Ok("http://b:81/")),
+            ("srv+https://_http._tcp.a.example/x/", Ok("https://b:81/x/")),
+            ("srv+h2c://a.example/x", Ok("h2c://b:81/x")),
+            ("srv+http://a.example:80/", Err("the records of a service have its ports")),
+            ("srv+http://127.0.0.1/", Err("expected the name of a service")),
+            ("srv+http://[::1]/", Err("expected the name of a service")),
+            ("srv+unix:/run/a", Err("a service has a name")),
+            ("srv+tcp://a", Err("expected http://")),
+            ("srv://a", Err("expected http://")),
+        ] {
+            let url = UpstreamUrl::parse_member(text);
+            match (&url, expected) {
+                (Ok(url), Ok(expected)) => {
+                    assert!(url.is_service() && url.to_string() == text);
+                    let server = url.of_server("b", 81).unwrap();
+                    assert_eq!(server, expected.parse().unwrap(), "{text}");
+                }
+                (Err(error), Err(expected)) => assert!(error.contains(expected), "{text}: {error}"),
+                _ => panic!("{text}: {url:?}"),
+            }
         }
     }
 }

@@ -16,11 +16,11 @@ use weft::{
 use self::upstream::Attempt;
 use crate::base::trace_context::TraceContext;
 
-/// Returns true if the name is that of a group of a pattern: `re.GROUP` of the path, `host.GROUP` of the
-/// host.
+/// Returns true if the name is that of a part of the path or host that the route determines: a group of
+/// a pattern (`re.GROUP` of the path, `host.GROUP` of the host), or `rest` behind a prefix.
 pub(crate) fn is_group(name: &str) -> bool {
     let group = name.strip_prefix("re.").or_else(|| name.strip_prefix("host."));
-    group.is_some_and(|group| !group.is_empty())
+    name == "rest" || group.is_some_and(|group| !group.is_empty())
 }
 
 /// Names of the values that notes have, besides those of the library.
@@ -52,15 +52,15 @@ pub(crate) struct NotedRoute {
     pub(crate) name: Box<str>,
     /// Fields of the response that are noted.
     pub(crate) response_fields: Box<[HeaderName]>,
-    /// Groups of patterns are noted.
+    /// Groups of patterns, and the path behind the prefix, are noted.
     pub(crate) has_groups: bool,
     /// The logs of the route. `None`: the log of all routes.
     pub(crate) logs: Option<Box<dyn AccessLogs>>,
 }
 
-/// Groups of the patterns that matched a request.
+/// Groups of the patterns that matched a request, and the path behind the prefix of its route.
 pub(crate) trait MatchedGroups: fmt::Debug + Send {
-    /// Returns a group by its name in a log, such as `re.1`.
+    /// Returns a group by its name in a log, such as `re.1` or `rest`.
     fn group(&self, name: &str) -> Option<&str>;
 }
 

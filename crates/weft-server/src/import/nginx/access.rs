@@ -6,6 +6,7 @@ use std::path::Path;
 use weft::Network;
 
 use super::location::Location;
+use super::scope::Scope;
 use super::tree::Directive;
 use crate::base::password_file::PasswordFile;
 use crate::import::document::{Table, Value};
@@ -37,8 +38,8 @@ pub(super) fn refuses(directive: &Directive) -> bool {
 }
 
 pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
-    addresses(location, table);
     let scope = &location.scope;
+    addresses(scope, &|directive, reason| location.refuse(directive, reason), table);
     if let Some(satisfy) = scope.one("satisfy").filter(|satisfy| satisfy.arg(0) == "any") {
         scope.outcomes.carried(satisfy);
         table.set("satisfy", Value::text("any"));
@@ -155,21 +156,20 @@ struct Rule<'a> {
 }
 
 /// Translates rules of which the first that matches applies to `allow` and `deny`, of which `deny`
-/// has precedence.
-fn addresses(location: &Location<'_>, table: &mut Table) {
-    let scope = &location.scope;
+/// has precedence. `refuse` gets each rule that has no equivalent, and the reason.
+pub(super) fn addresses(scope: &Scope<'_>, refuse: &dyn Fn(&Directive, &str), table: &mut Table) {
     let mut rules = Vec::new();
     for directive in scope.all(&["allow", "deny"]) {
         let network = match directive.arg(0) {
             "all" => None,
             "unix:" => {
-                location.refuse(directive, "clients on Unix sockets have no address");
+                refuse(directive, "clients on Unix sockets have no address");
                 continue;
             }
             text => match parse_network(text) {
                 Some(network) => Some(network),
                 None => {
-                    location.refuse(directive, "this is no network");
+                    refuse(directive, "this is no network");
                     continue;
                 }
             },
@@ -197,7 +197,7 @@ fn addresses(location: &Location<'_>, table: &mut Table) {
             (false, false) => overlaps(&rules[index + 1..], true),
         };
         if !rule.is_allowed && is_needed && overlaps(&rules[..index], true) {
-            location.refuse(rule.directive, "`deny` has precedence over `allow` in Weft");
+            refuse(rule.directive, "`deny` has precedence over `allow` in Weft");
         }
         match rule.is_allowed {
             _ if !is_needed => {}

@@ -1,7 +1,9 @@
 //! `stream`: TCP and UDP → `[streams]`.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::access;
 use super::directives::{Treatment, treatment};
 use super::global::Global;
 use super::listen::address;
@@ -243,13 +245,22 @@ impl Server<'_, '_> {
             match &*directive.name {
                 "server" => {
                     outcomes.carried(directive);
-                    if self.gets_connections(directive) {
-                        found.push(address(directive.arg(0)));
+                    if let Some(member_options) = self.member_options(directive) {
+                        let words = [vec![address(directive.arg(0))], member_options].concat();
+                        found.push(words.join(" "));
                     }
                 }
                 "least_conn" => {
                     outcomes.carried(directive);
                     options.set("balance", Value::text("least-connections"));
+                }
+                "hash" if matches!(directive.arg(0), "$remote_addr" | "$binary_remote_addr") => {
+                    outcomes.carried(directive);
+                    options.set("balance", Value::text("hash"));
+                }
+                "random" if matches!(directive.arg(1), "" | "least_conn") => {
+                    outcomes.carried(directive);
+                    options.set("balance", Value::text("random-two"));
                 }
                 "hash" | "random" => {
                     outcomes.lost(directive, "connections are distributed by turns");
@@ -264,34 +275,39 @@ impl Server<'_, '_> {
         Some(found)
     }
 
-    /// Reports the parameters of a server of a group. Returns false for one without connections.
-    fn gets_connections(&self, server: &Directive) -> bool {
+    /// Returns the options of a server of a group; `None` for one without connections.
+    fn member_options(&self, server: &Directive) -> Option<Vec<String>> {
         let outcomes = self.scope.outcomes;
+        let mut options = Vec::new();
         for parameter in server.args.iter().skip(1) {
-            match parameter.split_once('=').unwrap_or((parameter, "")) {
-                ("down", _) => return false,
-                ("backup", _) => {
-                    outcomes.lost(server, "streams have no backups: it gets no connections");
-                    return false;
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match (name, value.parse::<u64>().ok()) {
+                ("down", _) => return None,
+                ("backup", _) => options.push("backup".to_owned()),
+                ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
+                ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
+                ("max_conns", Some(number @ 1..=65_535)) => {
+                    options.push(format!("max_connections={number}"));
                 }
-                ("weight", "1") | ("max_conns", "0") | ("resolve", _) => {}
                 ("max_fails" | "fail_timeout", _) => {
                     outcomes.adapted(server, "three failures in ten seconds count");
                 }
                 (name, _) => outcomes.lost(server, format!("streams have no `{name}`")),
             }
         }
-        true
+        Some(options)
     }
 
     /// Translates limits of connections. Returns false if one of them, or an access rule, has no
     /// equivalent.
     fn restrictions(&self, options: &mut Table) -> bool {
-        let rules = self.scope.all(&["allow", "deny"]);
-        let is_open = |rule: &&Directive| rule.name == "allow" && rule.arg(0) == "all";
-        if rules.first().is_some_and(|first| !is_open(first)) {
-            let reason = "streams have no access rules: the server is left out";
-            rules.iter().for_each(|rule| self.scope.outcomes.lost(rule, reason));
+        let is_refused = Cell::new(false);
+        let refuse = |rule: &Directive, reason: &str| {
+            self.scope.outcomes.lost(rule, reason);
+            is_refused.set(true);
+        };
+        access::addresses(&self.scope, &refuse, options);
+        if is_refused.get() {
             return false;
         }
         for limit in self.scope.all(&["limit_conn"]) {

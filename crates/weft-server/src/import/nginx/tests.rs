@@ -901,14 +901,26 @@ fn imports_streams() {
             "[streams.\"0.0.0.0:6379\"]\nto = \"tls://a.example:6380\"\nca = \"/ca.pem\"\n",
         ),
         (
-            "server { listen 1; proxy_pass 127.0.0.1:2; allow 10.0.0.0/8; deny all; }\n\
+            "deny 192.0.2.1;\n\
+             server { listen 1; proxy_pass 127.0.0.1:2; deny 10.1.0.0/16; allow 10.0.0.0/8; \
+             allow ::1; deny all; }\n\
+             server { listen 3; proxy_pass 127.0.0.1:4; }\n\
+             server { listen 5; proxy_pass 127.0.0.1:6; deny all; }\n\
+             server { listen 7; proxy_pass 127.0.0.1:8; allow all; }",
+            true,
+            "[streams.\"0.0.0.0:1\"]\nto = \"127.0.0.1:2\"\nallow = [\"10.0.0.0/8\", \"::1\"]\n\
+             deny = [\"10.1.0.0/16\"]\n\n\
+             [streams.\"0.0.0.0:3\"]\nto = \"127.0.0.1:4\"\ndeny = [\"192.0.2.1\"]\n\n\
+             [streams.\"0.0.0.0:5\"]\nto = \"127.0.0.1:6\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\n\n\
+             [streams.\"0.0.0.0:7\"]\nto = \"127.0.0.1:8\"\n",
+        ),
+        (
+            "server { listen 1; proxy_pass 127.0.0.1:2; allow 10.1.0.0/16; deny 10.0.0.0/8; }\n\
              server { listen 3; proxy_pass 127.0.0.1:4; }",
             false,
             "# nginx.conf:2: `server`: not carried over: see the notes of its directives\n\
-             # nginx.conf:2: `allow 10.0.0.0/8`: not carried over: streams have no access rules: the \
-             server is left out\n\
-             # nginx.conf:2: `deny all`: not carried over: streams have no access rules: the server \
-             is left out\n\n\
+             # nginx.conf:2: `deny 10.0.0.0/8`: not carried over: `deny` has precedence over `allow` \
+             in Weft\n\n\
              [streams.\"0.0.0.0:3\"]\nto = \"127.0.0.1:4\"\n",
         ),
         (
@@ -924,14 +936,18 @@ fn imports_streams() {
              [streams.\"0.0.0.0:3\"]\nto = \"127.0.0.1:4\"\n",
         ),
         (
-            "upstream a { server 10.0.0.1:1 weight=3; server 10.0.0.2:1 backup; }\n\
-             server { listen 3; proxy_pass a; root /srv; }",
+            "upstream a { random two; server 10.0.0.1:1 weight=3; server 10.0.0.2:1 backup; \
+             server 10.0.0.3:1 max_conns=9 weight=1; server 10.0.0.4:1 weight=0; }\n\
+             upstream b { hash $remote_addr consistent; server 10.0.0.1:1; }\n\
+             server { listen 3; proxy_pass a; root /srv; }\n\
+             server { listen 4; proxy_pass b; }",
             false,
-            "# nginx.conf:2: `server 10.0.0.1:1 weight=3`: not carried over: streams have no `weight`\n\
-             # nginx.conf:2: `server 10.0.0.2:1 backup`: not carried over: streams have no backups: \
-             it gets no connections\n\n\
-             # nginx.conf:3: `root /srv`: not carried over: streams have nothing like it\n\
-             [streams.\"0.0.0.0:3\"]\nto = \"10.0.0.1:1\"\n",
+            "# nginx.conf:2: `server 10.0.0.4:1 weight=0`: not carried over: streams have no \
+             `weight`\n\n\
+             # nginx.conf:4: `root /srv`: not carried over: streams have nothing like it\n\
+             [streams.\"0.0.0.0:3\"]\nbalance = \"random-two\"\nto = [\"10.0.0.1:1 weight=3\", \
+             \"10.0.0.2:1 backup\", \"10.0.0.3:1 max_connections=9\", \"10.0.0.4:1\"]\n\n\
+             [streams.\"0.0.0.0:4\"]\nbalance = \"hash\"\nto = \"10.0.0.1:1\"\n",
         ),
     ] {
         let found = streams(directives);

@@ -14,7 +14,7 @@ use weft::{HeaderValue, Network, Request, Response, StatusCode, header};
 
 use self::forward_auth::{DEFAULT_TIMEOUT, ForwardAuth};
 use self::jwt::Tokens;
-pub(crate) use self::networks::NetworkFilter;
+pub(crate) use self::networks::{NetworkFilter, NetworkRules};
 use self::passwords::Passwords;
 use crate::apps::spool::BufferSpace;
 use crate::base::request_notes::RequestNotes;
@@ -70,7 +70,7 @@ impl Authentication {
                 .to_owned());
         }
         let has_method = passwords.is_some() || tokens.is_some() || forward.is_some();
-        let any = (options.satisfy == Some(Satisfy::Any)).then(|| NetworkFilter::new(options));
+        let any = (options.satisfy == Some(Satisfy::Any)).then(|| NetworkFilter::of_route(options));
         let any = any.transpose()?;
         Ok(has_method.then_some(Authentication { passwords, tokens, forward, any }))
     }

@@ -1,4 +1,4 @@
-//! Networks of clients that a route serves or refuses, from the configuration and from files.
+//! Networks of clients that a route or a stream serves or refuses, from the configuration and from files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::base::network_set::NetworkSet;
 use crate::base::watched_file::WatchedFile;
 use crate::config::RouteOptions;
 
-/// Refuses requests by the address of the client, with 403. A denied network is refused even inside
+/// Refuses clients by their address; requests get 403. A denied network is refused even inside
 /// an allowed one. Without allowed networks, each address is allowed that is not denied.
 #[derive(Clone)]
 pub(crate) struct NetworkFilter {
@@ -25,6 +25,14 @@ struct Networks {
     file: Option<Arc<WatchedFile<NetworkSet>>>,
 }
 
+/// The networks of a configuration.
+pub(crate) struct NetworkRules<'a> {
+    pub(crate) allow: &'a [Network],
+    pub(crate) allow_file: Option<&'a Path>,
+    pub(crate) deny: &'a [Network],
+    pub(crate) deny_file: Option<&'a Path>,
+}
+
 /// Maximum size of a file: about 60,000 networks.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -33,9 +41,22 @@ impl NetworkFilter {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(crate) fn new(options: &RouteOptions) -> Result<Option<NetworkFilter>, String> {
-        let allowed = Networks::open(options.allow.as_deref(), options.allow_file.as_deref())?;
-        let denied = Networks::open(options.deny.as_deref(), options.deny_file.as_deref())?;
+    pub(crate) fn of_route(options: &RouteOptions) -> Result<Option<NetworkFilter>, String> {
+        NetworkFilter::new(NetworkRules {
+            allow: options.allow.as_deref().unwrap_or_default(),
+            allow_file: options.allow_file.as_deref(),
+            deny: options.deny.as_deref().unwrap_or_default(),
+            deny_file: options.deny_file.as_deref(),
+        })
+    }
+
+    /// Creates a filter; `None` if the rules have no networks.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(crate) fn new(rules: NetworkRules<'_>) -> Result<Option<NetworkFilter>, String> {
+        let allowed = Networks::open(rules.allow, rules.allow_file)?;
+        let denied = Networks::open(rules.deny, rules.deny_file)?;
         let has_any = !allowed.is_unset() || !denied.is_unset();
         Ok(has_any.then_some(NetworkFilter { allowed, denied }))
     }
@@ -48,10 +69,10 @@ impl NetworkFilter {
 }
 
 impl Networks {
-    fn open(listed: Option<&[Network]>, file: Option<&Path>) -> Result<Networks, String> {
+    fn open(listed: &[Network], file: Option<&Path>) -> Result<Networks, String> {
         let open = |path| WatchedFile::open(path, MAX_FILE_BYTES, NetworkSet::parse).map(Arc::new);
         let file = file.map(open).transpose()?;
-        Ok(Networks { listed: listed.unwrap_or_default().into(), file })
+        Ok(Networks { listed: listed.into(), file })
     }
 
     /// Returns true if nothing is configured. A file without networks is: as `allow_file` it

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, kill_process};
 use tokio::net::TcpSocket;
 
@@ -48,6 +49,18 @@ pub static MANY_DESCRIPTORS: Mutex<()> = Mutex::new(());
 /// Returns the path of a directory or file of the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Connects from this loopback address, so that connections count as from several clients.
+pub fn connect_from(address: impl Into<IpAddr>, to: SocketAddr) -> TcpStream {
+    // Child processes of concurrent tests must not inherit the socket.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let socket = socket.expect("a socket");
+    let from = SocketAddr::new(address.into(), 0);
+    rustix::net::bind(&socket, &from).expect("a loopback address");
+    rustix::net::connect(&socket, &to).expect("a connection");
+    TcpStream::from(socket)
 }
 
 /// Returns an address without a listener. The port stays bound for the rest of the test run,

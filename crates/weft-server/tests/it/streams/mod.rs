@@ -1,5 +1,7 @@
 //! Connections that are forwarded without HTTP (`[streams]`).
 
+mod access;
+mod balance;
 mod records;
 mod tls;
 mod udp;

@@ -30,6 +30,8 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 pub(super) struct Connection {
     send_request: SendRequest<Bytes>,
     pub(super) address: Option<SocketAddr>,
+    /// Number of changes of the addresses of the upstream at which this one was compared with them.
+    compared_at: AtomicU64,
     max_streams: usize,
     /// Number of leased streams.
     streams: AtomicUsize,
@@ -82,6 +84,7 @@ impl Connection {
         let connection = Arc::new(Connection {
             send_request,
             address,
+            compared_at: AtomicU64::new(0),
             max_streams: settings.max_streams,
             streams: AtomicUsize::new(0),
             activity: activity.clone(),
@@ -111,6 +114,17 @@ impl Connection {
             Poll::Ready(Err(error)) => Some(error),
             _ => None,
         }
+    }
+
+    /// Returns false if its address is no longer one of the upstream's name: streams that are leased
+    /// continue.
+    pub(super) fn leads_to(&self, upstream: &Upstream) -> bool {
+        let mut compared_at = self.compared_at.load(Relaxed);
+        let has_address = upstream.has_address(self.address, &mut compared_at);
+        if has_address {
+            self.compared_at.store(compared_at, Relaxed);
+        }
+        has_address
     }
 
     /// Number of leased streams.

@@ -151,8 +151,12 @@ impl Connections {
     }
 
     fn next_step(self: &Arc<Self>, may_open: bool) -> Next {
+        self.upstream.refresh_addresses(Instant::now().into_std());
         let mut state = self.state();
-        state.open.retain(|connection| !connection.is_closing());
+        let is_usable = |connection: &Arc<Connection>| {
+            !connection.is_closing() && connection.leads_to(&self.upstream)
+        };
+        state.open.retain(is_usable);
         // The first connection with a free stream: others become idle and are closed.
         let stream = state.open.iter().find_map(|connection| connection.try_lease(self));
         match stream {
