@@ -93,6 +93,7 @@ use self::request::{Destination, ForwardedRequest, RequestOptions};
 use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
+pub(crate) use self::scripts::ScriptCall;
 pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion,
     Protocol, ProxySettings,
@@ -103,7 +104,7 @@ pub(crate) use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
 use super::client_limit::Client;
 use super::gateway::GatewayError;
-use super::script::{Script, Variable};
+use super::script::Variable;
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
 use crate::base::rendezvous::hash;
@@ -315,7 +316,7 @@ impl Proxy {
     pub(super) fn forward(
         proxy: impl Deref<Target = Proxy>,
         request: Request,
-        script: Option<Box<Script>>,
+        script: Option<Box<ScriptCall>>,
     ) -> impl Future<Output = Response> {
         let mut outbound = OutboundRequest::new(request, script);
         async move {
@@ -586,10 +587,10 @@ impl Proxy {
         let OutboundRequest { request, options, body_length, script, .. } = outbound;
         let settings = &*self.shared.settings;
         match script {
-            Some(script) => {
+            Some(call) => {
                 let environment = &self.shared.environment;
                 let application = scripts::Application { settings, environment };
-                scripts::compose(out, request, script, *body_length, &application)
+                scripts::compose(out, request, &call.script, *body_length, &application)
             }
             None => {
                 let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
