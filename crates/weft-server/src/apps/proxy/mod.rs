@@ -65,6 +65,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{Either, FutureExt, LocalBoxFuture};
+use http_body::Body as _;
 use weft::middleware::GrpcWeb;
 use weft::{Application, Body, Error, Method, Middleware, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -407,8 +408,13 @@ impl Proxy {
                 Err(error.into_reported_response(&"a script", &outbound.request))
             }
             Ok(received) => {
+                // The end of a GET over HTTP/2 may come in a DATA frame without content. It needs no
+                // chunked coding, which many servers do not expect with this method.
+                let is_bodiless = received.length == Some(0)
+                    && received.body.is_end_stream()
+                    && !has_content(outbound.request.method());
                 *outbound.request.body() = received.body;
-                if needs_length {
+                if needs_length || is_bodiless {
                     outbound.body_length = received.length;
                 }
                 Ok(received.copy)
@@ -684,6 +690,12 @@ impl Proxy {
             tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
         }
     }
+}
+
+/// Returns true if requests with a method have content, so that they need a length even if it is 0
+/// (RFC 9110 §8.6).
+fn has_content(method: &Method) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH].contains(method)
 }
 
 /// Records the time for which a request has waited for a connection.
