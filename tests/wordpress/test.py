@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import sys
 import tempfile
@@ -103,6 +104,13 @@ class Visit:
         page.open(self.url + "/wp-admin/options-permalink.php")
         structure = page.evaluate("document.querySelector('#permalink_structure').value")
         equal(structure, "/%year%/%monthnum%/%day%/%postname%/", "permalinks of the installer")
+        # WordPress does not know that the server can do without `/index.php/`.
+        page.click("input[type=radio][value='/index.php/%year%/%monthnum%/%postname%/']")
+        page.load(lambda: page.click("#submit"))
+        check("Permalink structure updated" in page.text(), page.describe)
+        path = request(self.port, "/?p=1").fields["location"].removeprefix(self.url)
+        check(re.fullmatch(r"/index\.php/\d{4}/\d\d/hello-world/", path), path)
+        equal(request(self.port, path).status, 200, path)
         page.click("#custom_selection")
         page.enter("#permalink_structure", "/%year%/%monthnum%/%postname%/")
         page.load(lambda: page.click("#submit"))
@@ -435,4 +443,6 @@ def main(weft):
 
 
 if __name__ == "__main__":
+    # The processes end with the test also if that is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     main(*sys.argv[1:])
