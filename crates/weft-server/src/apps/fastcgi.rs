@@ -8,8 +8,9 @@ use weft::path::decode;
 use weft::{Application, Directory, Method, Request, Response, StatusCode};
 
 use super::gateway::GatewayError;
-use super::proxy::{FastCgiSettings, Proxy};
+use super::proxy::{FastCgiSettings, Proxy, ScriptCall};
 use super::script::{LookupError, Root, Script, ScriptRule};
+use super::task::MayDrop;
 
 /// Application that sends requests to an application server. The proxy has its connections.
 pub(crate) struct FastCgi {
@@ -44,16 +45,18 @@ impl FastCgi {
         FastCgi { proxy, scripts: self.scripts.clone() }
     }
 
-    /// Runs the script that the path of a request names.
-    pub(super) async fn respond(&self, request: Request) -> Response {
+    /// Runs the script that the path of a request names. `is_sent` is set when the application
+    /// server has got the request.
+    pub(super) async fn respond(&self, request: Request, is_sent: MayDrop) -> Response {
         match self.find(request.path()).await {
-            Ok(script) => self.run(request, script).await,
+            Ok(script) => self.run(request, script, is_sent).await,
             Err(error) => self.lookup_failed(error, &request),
         }
     }
 
-    async fn run(&self, request: Request, script: Script) -> Response {
-        Proxy::forward(&*self.proxy, request, Some(Box::new(script))).await
+    async fn run(&self, request: Request, script: Script, is_sent: MayDrop) -> Response {
+        let call = ScriptCall { script, is_sent };
+        Proxy::forward(&*self.proxy, request, Some(Box::new(call))).await
     }
 
     async fn find(&self, path: &str) -> Result<Script, LookupError> {
@@ -109,14 +112,16 @@ impl ScriptSite {
         }
     }
 
-    pub(super) async fn respond(&self, request: Request) -> Response {
+    /// Runs a script or serves a file. `is_sent` is set when the application server has got the
+    /// request.
+    pub(super) async fn respond(&self, request: Request, is_sent: MayDrop) -> Response {
         let path = request.path();
         let mut segments = path.rsplit('/').map(|segment| self.is_script_name(segment));
         // The text of a script is never sent, also if it cannot be run.
         let is_script = segments.next().unwrap_or(false);
         if is_script || path.ends_with('/') || segments.any(|is_script| is_script) {
             match self.scripts.find(path).await {
-                Ok(script) => return self.scripts.run(request, script).await,
+                Ok(script) => return self.scripts.run(request, script, is_sent).await,
                 Err(LookupError::NotFound) => {}
                 Err(error) => return self.scripts.lookup_failed(error, &request),
             }
@@ -130,7 +135,7 @@ impl ScriptSite {
         }
         match &self.front_controller {
             Some(path) => match self.scripts.find(path).await {
-                Ok(script) => self.scripts.run(request, script).await,
+                Ok(script) => self.scripts.run(request, script, is_sent).await,
                 Err(error) => self.scripts.lookup_failed(error, &request),
             },
             None => StatusCode::NOT_FOUND.into(),

@@ -19,7 +19,7 @@ mod timer; // timer for inactivity of an upstream or script
 use std::sync::Arc;
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
-use weft::{Application, Directory, DirectoryFuture, Request, Response};
+use weft::{Application, Directory, DirectoryFuture, Request, Response, Version};
 
 pub(crate) use cgi::Cgi;
 pub(crate) use fastcgi::{FastCgi, ScriptSite};
@@ -28,6 +28,7 @@ pub(crate) use proxy::Proxy;
 pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
 pub(crate) use respond_file::RespondFile;
+use task::{MayDrop, UntilMayDrop};
 
 /// The future of a response, which is boxed only if it waits. One type for the application, the router
 /// and what wraps them: a future in a future is moved once more.
@@ -42,6 +43,20 @@ pub(crate) fn respond_now(response: Response) -> ResponseFuture {
 /// Returns the future of a response that waits.
 pub(crate) fn respond_later(response: LocalBoxFuture<'static, Response>) -> ResponseFuture {
     Either::Right(Either::Right(response))
+}
+
+/// Returns the future of a response of an application server. It gets the request even if the client
+/// disconnects at once, as WordPress does when it runs its scheduled tasks by a request to itself.
+///
+/// Over HTTP/2 a client could send and reset any number of requests in one connection, which would
+/// all reach the application.
+fn until_sent<F: Future<Output = Response> + 'static>(
+    request: Request,
+    respond: impl FnOnce(Request, MayDrop) -> F,
+) -> LocalBoxFuture<'static, Response> {
+    let (is_http2, is_sent) = (request.version() == Version::HTTP_2, MayDrop::default());
+    let work = respond(request, is_sent.clone()).boxed_local();
+    if is_http2 { work } else { UntilMayDrop::new(work, is_sent).boxed_local() }
 }
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
@@ -104,12 +119,16 @@ impl App {
             }
             App::FastCgi(fastcgi) => {
                 let fastcgi = fastcgi.clone();
-                async move { fastcgi.respond(request).await }.boxed_local()
+                until_sent(request, async move |request, is_sent| {
+                    fastcgi.respond(request, is_sent).await
+                })
             }
             App::Proxy(proxy) => Proxy::respond(proxy.clone(), request),
             App::ScriptSite(site) => {
                 let site = site.clone();
-                async move { site.respond(request).await }.boxed_local()
+                until_sent(request, async move |request, is_sent| {
+                    site.respond(request, is_sent).await
+                })
             }
         };
         respond_later(later)

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use crate::common::external::PhpFpm;
 use crate::common::{PATIENCE, Weft, raw_upstream, until, weft};
@@ -287,19 +287,23 @@ fn application(
         while let Some(request) = read_request(&mut stream) {
             let is_kept = request.keeps_connection;
             requests.lock().unwrap().push((connection, request));
-            stream.write_all(&response()).unwrap();
-            if !is_kept {
+            let is_lost = stream.write_all(&response()).is_err();
+            if is_lost || !is_kept {
                 return;
             }
         }
     });
+    (serve(&format!("fastcgi = \"{address}\"{keys}")), received)
+}
+
+/// Starts a server whose route `/app/` has these keys.
+fn serve(keys: &str) -> Weft {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weft.toml");
-    let route = format!("[hosts.\"*\"]\n\"/app/\" = {{ fastcgi = \"{address}\"{keys} }}\n");
-    fs::write(&file, route).unwrap();
+    fs::write(&file, format!("[hosts.\"*\"]\n\"/app/\" = {{ {keys} }}\n")).unwrap();
     let mut command = weft([Path::new("--config"), &file]);
     command.args(["--listen", "127.0.0.1:0", "--workers", "1", "--no-log"]);
-    (Weft::start(&mut command), received)
+    Weft::start(&mut command)
 }
 
 const GET: &str = "GET /app/a%20b?q HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
@@ -369,6 +373,47 @@ fn connections_are_kept_only_if_configured() {
         assert_eq!(connections, expected, "{keys}");
     }
 }
+
+// -- clients that leave
+
+/// WordPress runs its scheduled tasks by a request to itself, whose response it does not await.
+#[test]
+fn applications_get_requests_whose_clients_leave_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.php"), "").unwrap();
+    for keys in [String::new(), format!(", root = \"{}\"", folder.path().display())] {
+        let (server, received) = application(&keys, Vec::new);
+        let get = "GET /app/a.php HTTP/1.1\r\nHost: h\r\n\r\n";
+        let post = "POST /app/a.php HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab";
+        for request in [get, post].repeat(20) {
+            TcpStream::connect(server.address()).unwrap().write_all(request.as_bytes()).unwrap();
+        }
+        until("all requests have arrived", || received.lock().unwrap().len() == 40);
+        let bytes: usize =
+            received.lock().unwrap().iter().map(|(_, request)| request.body.len()).sum();
+        assert_eq!(bytes, 20 * 2, "{keys}");
+    }
+}
+
+/// Once it has the request, an application is told that the client has left.
+#[test]
+fn connections_end_when_clients_leave() {
+    let (sender, receiver) = mpsc::channel();
+    let address = raw_upstream(move |_, mut stream| {
+        assert!(read_request(&mut stream).is_some());
+        sender.send("request").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        sender.send("end").unwrap();
+    });
+    let server = serve(&format!("fastcgi = \"{address}\""));
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    client.write_all(GET.as_bytes()).unwrap();
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok("request"));
+    drop(client);
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok("end"));
+}
+
+// -- responses
 
 /// Each row: the bytes of an application, the response of the server, and a part of the error log.
 #[test]

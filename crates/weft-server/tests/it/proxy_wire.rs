@@ -618,3 +618,45 @@ fn lenient_proxy_mends_heads_and_rejects_different_lengths() {
         }
     }
 }
+
+// -- requests of HTTP/2
+
+/// The end of a request over HTTP/2 may come in a DATA frame without content.
+#[tokio::test]
+async fn empty_data_frames_do_not_become_bodies() {
+    let (sender, heads) = channel();
+    let address = raw_upstream(move |_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+            let mut rest = [0; 5];
+            if is_chunked {
+                stream.read_exact(&mut rest).unwrap();
+            }
+            sender.send((head.split(' ').next().unwrap().to_owned(), is_chunked)).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let server = start_proxy(address);
+    let stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    for (method, is_chunked) in [("GET", false), ("DELETE", false), ("POST", true)] {
+        for waits in [false, true] {
+            let request = http::Request::builder().method(method).uri("http://h/");
+            client = client.ready().await.unwrap();
+            let (response, mut body) =
+                client.send_request(request.body(()).unwrap(), false).unwrap();
+            if waits {
+                // The server has the head when it has responded to a request behind it.
+                let mut other = client.clone().ready().await.unwrap();
+                let options = http::Request::options("http://h/").body(()).unwrap();
+                other.send_request(options, true).unwrap().0.await.unwrap();
+                assert_eq!(heads.recv_timeout(PATIENCE).unwrap(), ("OPTIONS".to_owned(), false));
+            }
+            body.send_data(bytes::Bytes::new(), true).unwrap();
+            assert_eq!(response.await.unwrap().status(), 200, "{method}");
+            let found = heads.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(found, (method.to_owned(), is_chunked), "{waits}");
+        }
+    }
+}

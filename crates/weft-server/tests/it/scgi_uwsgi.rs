@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{PATIENCE, Weft, raw_upstream, weft};
+use crate::common::{PATIENCE, Program, Weft, has_tool, raw_upstream, until, weft};
 
 /// Variables in the order of the head, and the body.
 type Received = (Vec<(String, String)>, Vec<u8>);
@@ -239,4 +240,98 @@ fn requests_beyond_the_size_of_uwsgi_are_refused() {
         assert!(found.starts_with(&format!("http/1.1 {status} ")), "{length}: {found}");
     }
     assert_eq!(received.lock().unwrap().len(), 1);
+}
+
+// -- uWSGI
+
+/// Application of WSGI, which responds with variables and the length of the body.
+const WSGI: &str = r#"
+def application(environ, start_response):
+    body = environ["wsgi.input"].read()
+    if environ["PATH_INFO"] == "/broken":
+        raise ValueError("on purpose")
+    if environ["PATH_INFO"] == "/large":
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return (b"%06d\n" % number for number in range(100000))
+    start_response("201 Made", [("Content-Type", "text/plain"), ("X-Own", "a")])
+    names = "REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "REMOTE_ADDR", "HTTP_X_A"
+    return [" ".join([environ.get(name, "-") for name in names] + [str(len(body))]).encode()]
+"#;
+
+/// uWSGI itself, with an application in Python, by both of its protocols.
+#[test]
+fn serves_an_application_in_uwsgi() {
+    if !has_tool("uwsgi") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("app.py"), WSGI).unwrap();
+    let mut uwsgi = Command::new("uwsgi");
+    uwsgi.args(["--plugin", "python3", "--need-app", "--wsgi-file"]).arg(path("app.py"));
+    uwsgi.arg("--uwsgi-socket").arg(path("uwsgi")).arg("--scgi-socket").arg(path("scgi"));
+    // The Python of the system, without the modules of another one.
+    let mut uwsgi = Program::start(uwsgi.env_remove("PYTHONPATH").env_remove("PYTHONHOME"));
+    until("uWSGI has the application", || {
+        assert!(uwsgi.is_running(), "{}", uwsgi.stderr());
+        uwsgi.stderr().contains("spawned uWSGI worker")
+    });
+    let route =
+        |form: &str| format!("\"/{form}/\" = {{ {form} = \"unix:{}\" }}\n", path(form).display());
+    let config = format!("[hosts.\"*\"]\n{}{}", route("uwsgi"), route("scgi"));
+    fs::write(path("weft.toml"), config).unwrap();
+    let mut command = weft([Path::new("--config"), &path("weft.toml")]);
+    let server = Weft::start(command.args(["--listen", "127.0.0.1:0", "--no-log"]));
+    let body = "0123456789".repeat(20_000);
+    let large: String = (0..100_000).map(|number| format!("{number:06}\n")).collect();
+    for form in ["uwsgi", "scgi"] {
+        for (method, name, fields, status, expected) in [
+            ("GET", "a%20b/c?q=1", "X-A: v\r\n\r\n", 201, " /a b/c q=1 127.0.0.1 v 0"),
+            (
+                "POST",
+                "x",
+                &format!("Content-Length: {}\r\n\r\n{body}", body.len()),
+                201,
+                " /x  127.0.0.1 - 200000",
+            ),
+            (
+                "PUT",
+                "x",
+                "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+                201,
+                " /x  127.0.0.1 - 3",
+            ),
+            ("GET", "large", "\r\n", 200, &*large),
+            ("GET", "broken", "\r\n", 502, "502 bad gateway\n"),
+        ] {
+            let head =
+                format!("{method} /{form}/{name} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+            let response = exchange(&server, &format!("{head}{fields}"));
+            let case = format!("{method} /{form}/{name}");
+            assert!(
+                response.starts_with(&format!("http/1.1 {status} ")),
+                "{case}: {response:.200}"
+            );
+            let (head, body) = response.split_once("\r\n\r\n").unwrap();
+            let body = match head.contains("transfer-encoding: chunked") {
+                true => dechunked(body),
+                false => body.to_owned(),
+            };
+            let expected = match status {
+                201 => format!("{} /{form}{expected}", method.to_lowercase()),
+                _ => expected.to_owned(),
+            };
+            assert!(body == expected, "{case}: {body:.200}");
+        }
+    }
+}
+
+fn dechunked(mut body: &str) -> String {
+    let mut data = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        data.push_str(&rest[..size]);
+        body = rest[size..].strip_prefix("\r\n").unwrap_or_default();
+    }
+    data
 }

@@ -10,7 +10,9 @@ use std::sync::mpsc;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Client, Response, Signal, Weft, raw_upstream, read_head, until, weft};
+use crate::common::{
+    Client, PATIENCE, Response, Signal, Weft, raw_upstream, read_head, until, weft,
+};
 
 struct Server {
     folder: TempDir,
@@ -282,4 +284,38 @@ fn refuses_other_methods_and_contents() {
     }
     assert_eq!(server.states(), "up*1");
     server.server.stop();
+}
+
+// -- mirrors
+
+#[test]
+fn mirror_that_is_taken_out_gets_no_copies() {
+    let (upstream, (sender, copies)) = (named("a"), mpsc::channel());
+    let mirror = raw_upstream(move |_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            sender.send(head.split(' ').nth(1).unwrap().to_owned()).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let keys = format!("proxy = \"http://{upstream}/\", mirror = \"http://{mirror}/\"");
+    let server = Server::start("unix", &format!("\"/\" = {{ {keys} }}"));
+    let get = |path: &str| assert_eq!(server.server.client().get(path).body, b"a", "{path}");
+    let set = |state: &str, expected: &str| {
+        let change = format!("{{\"upstream\": \"http://{mirror}/\", \"state\": \"{state}\"}}");
+        assert_eq!(server.set(&change), expected);
+    };
+    let copied = || copies.recv_timeout(PATIENCE).unwrap();
+    get("/1");
+    assert_eq!(copied(), "/1");
+    for state in ["disabled", "draining"] {
+        set(state, &format!("{state}*1"));
+        (0..5).for_each(|_| get("/without-a-copy"));
+        server.reload("workers = 1\n", "workers = 1\n\n");
+        assert_eq!(server.states(), format!("up*1 {state}*1"));
+        get("/without-a-copy");
+        set("up", "up*1");
+        get("/2");
+        assert_eq!(copied(), "/2", "{state}");
+    }
+    assert!(!server.server.stderr().contains("no upstream"), "{}", server.server.stderr());
 }

@@ -108,10 +108,10 @@ impl Proxy {
         let OutboundRequest { request, options, body_length, script, .. } = outbound;
         let settings = &*self.shared.settings;
         match script {
-            Some(script) => {
+            Some(call) => {
                 let environment = &self.shared.environment;
                 let application = scripts::Application { settings, environment };
-                scripts::compose(out, request, script, *body_length, &application)
+                scripts::compose(out, request, &call.script, *body_length, &application)
             }
             None => {
                 let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use weft::{Method, Request, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
-use super::super::script::Script;
 use super::super::spool::BufferSpace;
 use super::GatewayError;
 use super::connection::INPUT_BYTES;
@@ -16,6 +15,7 @@ use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
 use super::response_reader::{BodyReader, HeadReader};
+use super::scripts::ScriptCall;
 use super::settings::ProxySettings;
 use super::upload::{Upload, WaitingFor};
 
@@ -34,7 +34,7 @@ pub(super) struct OutboundRequest {
     /// Length of the body, if known.
     pub(super) body_length: Option<u64>,
     /// The script that handles the request, for FastCGI.
-    pub(super) script: Option<Box<Script>>,
+    pub(super) script: Option<Box<ScriptCall>>,
     /// `None` if there is no body.
     pub(super) upload: Option<Box<Upload>>,
     /// Time for which the current attempt has waited for the upstream.
@@ -42,7 +42,7 @@ pub(super) struct OutboundRequest {
 }
 
 impl OutboundRequest {
-    pub(super) fn new(mut request: Request, script: Option<Box<Script>>) -> OutboundRequest {
+    pub(super) fn new(mut request: Request, script: Option<Box<ScriptCall>>) -> OutboundRequest {
         let body_length = request.body().length();
         let options = RequestOptions::new(&request, body_length);
         let wait = UpstreamWait::default();
@@ -53,6 +53,13 @@ impl OutboundRequest {
     /// of the next attempt begins with what was sent in this one.
     pub(super) fn rewind(&mut self) -> bool {
         self.upload.as_mut().is_none_or(|upload| upload.rewind())
+    }
+
+    /// Notes that all of the request was sent.
+    fn set_sent(&self) {
+        if let Some(call) = &self.script {
+            call.is_sent.set();
+        }
     }
 
     /// Returns true if the request may be sent again although the upstream may have received it
@@ -96,14 +103,15 @@ impl Exchange<'_> {
     ) -> Poll<Result<(ResponseHead, BodyReader), GatewayError>> {
         loop {
             if self.send_failure.is_none()
-                && let Poll::Ready(Err(failure)) = self.poll_send(cx)
+                && let Poll::Ready(sent) = self.poll_send(cx)
             {
-                match failure {
-                    GatewayError::ConnectionLost(error) if is_closed_by_peer(&error) => {
+                match sent {
+                    Ok(()) => self.outbound.set_sent(),
+                    Err(GatewayError::ConnectionLost(error)) if is_closed_by_peer(&error) => {
                         self.send_failure = Some(Box::new(GatewayError::ConnectionLost(error)));
                     }
                     // The upstream waits for the rest of the request.
-                    failure => return Poll::Ready(Err(failure)),
+                    Err(failure) => return Poll::Ready(Err(failure)),
                 }
             }
             match self.poll_head(cx) {

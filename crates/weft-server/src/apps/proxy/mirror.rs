@@ -17,7 +17,7 @@ use weft::{HeaderName, HeaderValue, Request};
 use super::super::request_fields::RequestFields;
 use super::settings::ProxySettings;
 use super::url::UpstreamUrl;
-use super::{Balance, Proxy};
+use super::{Balance, Proxy, UpstreamMode};
 use crate::base::rendezvous::mix;
 
 /// Field that marks a copy.
@@ -121,6 +121,18 @@ impl Mirror {
 
     /// Decides about the next request. `None`: it is not copied.
     pub(super) fn permit(&self) -> Option<MirrorPermit> {
+        // An operator has taken it out: nothing is missing.
+        if self
+            .proxy
+            .shared
+            .groups
+            .current()
+            .upstreams
+            .iter()
+            .any(|it| it.mode() != UpstreamMode::Up)
+        {
+            return None;
+        }
         let number = self.requests.fetch_add(1, Relaxed);
         if mix(number) % u64::from(ALL) >= u64::from(self.share) {
             return None;

@@ -93,6 +93,7 @@ pub(crate) use self::mirror::MirrorSettings;
 use self::pool::Pool;
 use self::request::RequestOptions;
 pub(crate) use self::rewriting::Replacement;
+pub(crate) use self::scripts::ScriptCall;
 pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
     HttpVersion, Protocol, ProxySettings,
@@ -101,7 +102,7 @@ use self::sticky::Sticky;
 pub(crate) use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
 use super::gateway::GatewayError;
-use super::script::{Script, Variable};
+use super::script::Variable;
 use super::spool::{BufferSpace, SpoolLimits};
 use super::timer::InactivityTimer;
 use crate::base::rendezvous::hash;
@@ -308,7 +309,7 @@ impl Proxy {
     pub(super) fn forward<'a>(
         proxy: impl Deref<Target = Proxy> + 'a,
         request: Request,
-        script: Option<Box<Script>>,
+        script: Option<Box<ScriptCall>>,
     ) -> LocalBoxFuture<'a, Response> {
         if let Some(response) = hops::respond_locally(&request, proxy.shared.via.as_ref()) {
             return ready(response).boxed_local();

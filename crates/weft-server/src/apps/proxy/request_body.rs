@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use weft::Response;
+use http_body::Body as _;
+use weft::{Method, Response};
 
 use super::super::spool::{self, ReceivedBody};
 use super::exchange::OutboundRequest;
@@ -89,8 +90,13 @@ impl Proxy {
                 Err(error.into_reported_response(&"a script", &outbound.request))
             }
             Ok(received) => {
+                // The end of a GET over HTTP/2 may come in a DATA frame without content. It needs no
+                // chunked coding, which many servers do not expect with this method.
+                let is_bodiless = received.length == Some(0)
+                    && received.body.is_end_stream()
+                    && !has_content(outbound.request.method());
                 *outbound.request.body() = received.body;
-                if needs_length {
+                if needs_length || is_bodiless {
                     outbound.body_length = received.length;
                 }
                 Ok(received.copy)
@@ -98,4 +104,10 @@ impl Proxy {
             Err(error) => Err(GatewayError::Client(error).into_response()),
         }
     }
+}
+
+/// Returns true if requests with a method have content, so that they need a length even if it is 0
+/// (RFC 9110 §8.6).
+fn has_content(method: &Method) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH].contains(method)
 }

@@ -16,8 +16,16 @@ use super::super::script::{
     Credentials, HeadForm, Script, ScriptHead, VariableRules, head, meta_variables,
 };
 use super::super::stderr::{self, LineSplitter};
+use super::super::task::MayDrop;
 use super::GatewayError;
 use super::settings::{Protocol, ProxySettings};
+
+/// A script that handles a request.
+pub(crate) struct ScriptCall {
+    pub(crate) script: Script,
+    /// Set when all of the request was sent.
+    pub(crate) is_sent: MayDrop,
+}
 
 /// The application that a request is sent to.
 pub(super) struct Application<'a> {

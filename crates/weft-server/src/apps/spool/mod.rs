@@ -130,6 +130,9 @@ pub(crate) fn receive(
                         return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
                     };
                     let Ok(first) = frame.into_data() else { continue };
+                    if first.is_empty() {
+                        continue;
+                    }
                     if declared_length.is_some() && body.is_end_stream() {
                         let may_copy = copies && first.len() <= limits.memory_bytes;
                         let copy = may_copy.then(|| Bytes::copy_from_slice(&first));
