@@ -24,6 +24,7 @@ pub(crate) struct TopConfig {
     pub(crate) max_buffer_bytes: u64,
     pub(crate) max_buffer_bytes_per_client: u64,
     pub(crate) max_temp_bytes: u64,
+    pub(crate) max_unread_bytes_per_client: u64,
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) client_ip_header: HeaderName,
     pub(crate) user: Option<String>,
@@ -44,6 +45,7 @@ impl Default for TopConfig {
             max_buffer_bytes: space.memory_bytes,
             max_buffer_bytes_per_client: space.memory_bytes_per_client,
             max_temp_bytes: space.disk_bytes,
+            max_unread_bytes_per_client: space.unread_bytes_per_client,
             trusted_proxies: Vec::new(),
             client_ip_header: HeaderName::from_static("x-forwarded-for"),
             user: None,
@@ -54,7 +56,7 @@ impl Default for TopConfig {
     }
 }
 
-pub(crate) static TOP: [Key<TopConfig>; 15] = [
+pub(crate) static TOP: [Key<TopConfig>; 16] = [
     Key {
         name: "include",
         flag: "",
@@ -112,6 +114,9 @@ pub(crate) static TOP: [Key<TopConfig>; 15] = [
     limit!(max_temp_bytes, "max-temp-bytes", size 0..=u64::MAX,
         "maximum size of all temporary files of buffered bodies together, of which one client may \
          have half; more is streamed"),
+    limit!(max_unread_bytes_per_client, "max-unread-bytes-per-client", size 0..=u64::MAX,
+        "maximum number of bytes of responses that are written to temporary files and not read by one \
+         client address, or /64 of IPv6; each byte that it reads permits 8 more"),
     Key {
         name: "trusted_proxies",
         flag: "trusted-proxies",

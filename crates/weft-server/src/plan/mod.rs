@@ -220,6 +220,7 @@ impl Plan {
             memory_bytes: top.max_buffer_bytes,
             memory_bytes_per_client: top.max_buffer_bytes_per_client,
             disk_bytes: top.max_temp_bytes,
+            unread_bytes_per_client: top.max_unread_bytes_per_client,
         };
         let is_plain = tls.as_ref().is_none_or(|tls| tls.listen.list.is_empty());
         let default_listen = match is_automatic {

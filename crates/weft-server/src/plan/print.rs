@@ -30,6 +30,7 @@ pub(crate) fn print(plan: &Plan) -> String {
         max_buffer_bytes: plan.buffer_space.memory_bytes,
         max_buffer_bytes_per_client: plan.buffer_space.memory_bytes_per_client,
         max_temp_bytes: plan.buffer_space.disk_bytes,
+        max_unread_bytes_per_client: plan.buffer_space.unread_bytes_per_client,
         trusted_proxies: plan.trusted_proxies.clone(),
         client_ip_header: plan.client_ip_header.clone(),
         user: plan.run_as.user.clone(),

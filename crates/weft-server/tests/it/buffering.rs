@@ -279,7 +279,8 @@ async fn shut_http2_windows_occupy_no_upstream_connections() {
              max_queued = 300, queue_timeout = \"{}\"",
             if buffers { "60s" } else { "200ms" }
         );
-        let site = Site::proxy(large_upstream(1 << 20), &keys);
+        let route = format!("proxy = \"http://{}/\"{keys}", large_upstream(1 << 20));
+        let site = Site::serve("max_unread_bytes_per_client = \"1GiB\"", &route);
         let mut held = Vec::new();
         for _ in 0..connections {
             let stream = tokio::net::TcpStream::connect(site.server.address()).await.unwrap();

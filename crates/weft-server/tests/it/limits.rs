@@ -1,8 +1,8 @@
 //! The program at its limits: file descriptors, memory, disk access and slow clients.
 
 use std::fs::File;
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -80,8 +80,10 @@ fn descriptor_exhaustion_keeps_busy_connections_and_is_logged() {
 /// Occupies all descriptors with connections. Returns them in the order in which they were made;
 /// the last ones were rejected.
 fn exhaust_descriptors(server: &Weft) -> Vec<Client> {
-    // More connections than descriptors; the kernel completes their handshakes.
-    let mut clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    let mut clients = Vec::new();
+    fill_descriptors(server, &mut clients);
+    // The kernel completes their handshakes.
+    clients.extend((0..3).map(|_| server.client()));
     let last = clients.last_mut().expect("a client");
     assert_eq!(last.response().status, 503, "answered, not left in the accept queue");
     // The descriptor in reserve is closed for each rejection.
@@ -108,6 +110,48 @@ fn connect_last(server: &Weft, connections: &mut Vec<Client>) -> Client {
     let client = server.client();
     until("no descriptor is free", || open_descriptors(server.id()) >= 40);
     client
+}
+
+#[test]
+fn clients_that_are_rejected_for_lack_of_descriptors_get_their_response() {
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("large.bin"), vec![b'x'; 64 << 20]).unwrap();
+    let server = serve_with_descriptor_limit(40, site.path());
+    // Busy connections, which are not closed to make room.
+    let mut busy = Vec::new();
+    while open_descriptors(server.id()) < 40 {
+        let mut client = server.client();
+        client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.head()[0].contains("200"));
+        busy.push(client);
+    }
+    let rejected = || {
+        let mut client = TcpStream::connect(server.address())?;
+        client.set_read_timeout(Some(common::PATIENCE))?;
+        let mut status = [0; 12];
+        client.read_exact(&mut status)?;
+        assert_eq!(&status, b"HTTP/1.1 503");
+        std::io::Result::Ok(client)
+    };
+    // Clients that do not close their connections do not keep the reserve from others.
+    let silent = [(); 3].map(|()| rejected().unwrap());
+    // The request arrives after the response, and is no reason for a reset.
+    let exchange = || {
+        let (mut client, mut rest) = (rejected()?, String::new());
+        client.read_to_string(&mut rest)?;
+        for byte in format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(5_000)).bytes() {
+            client.write_all(&[byte])?;
+        }
+        std::io::Result::Ok(rest)
+    };
+    // This thread may wait for the CPU for longer than a connection lingers.
+    let response = exchange().or_else(|_| exchange()).or_else(|_| exchange());
+    let response = response.expect("the connection is not reset");
+    assert!(response.ends_with("Too many connections\n"), "{response}");
+    drop((silent, busy));
+    until("descriptors are free again", || open_descriptors(server.id()) < 30);
+    assert_eq!(server.client().get("/large.bin").status, 200);
+    server.stop();
 }
 
 #[test]

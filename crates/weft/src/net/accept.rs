@@ -1,11 +1,12 @@
 //! Accepting connections from a listening socket.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::future::{self, Either};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -17,9 +18,9 @@ use crate::net::accepted::{Accepted, accept_now};
 use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
 use crate::net::listen::Listener;
-use crate::net::reject::Rejection;
+use crate::net::reject::{LingeringConnections, Rejection};
 use crate::net::secure::SecureAcceptor;
-use crate::net::shortage::Shortage;
+use crate::net::shortage::{Shortage, Use};
 use crate::peer::Peer;
 
 /// Accepts from one socket until `stopped` is ready, then accepts the connections that the kernel
@@ -34,36 +35,28 @@ pub(crate) async fn accept(
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop accepts a listening socket");
-    let mut shortage = Shortage::new(socket.get_ref());
+    let (limiter, bound, workers) = (&limiter, &bound, &workers);
+    let shortage = Shortage::new(socket.get_ref().clone());
+    let rejected = LingeringConnections::default();
+    let mut acceptor = ListenerAcceptor { limiter, bound, tls, workers, shortage, rejected };
     let mut stopped = pin!(stopped);
     loop {
-        let next = accept_next(&socket, &limiter, &workers);
+        let next = pin!(accept_next(&socket, limiter, workers));
         // Polled first, so that a constant stream of connections does not delay it.
-        let accepted = match future::select(stopped.as_mut(), pin!(next)).await {
+        let next = future::select(stopped.as_mut(), next);
+        match acceptor.while_lingering(next).await {
             Either::Left(_) => break,
-            Either::Right((accepted, _)) => accepted,
-        };
-        match accepted {
-            Ok(accepted) => {
-                shortage.end();
-                admit(&limiter, accepted, &bound, &tls, &workers);
-            }
-            Err(error) if is_transient(&error) => {}
-            Err(error) => {
-                workers.report(cannot_accept(&bound, error));
-                if shortage.is_long() && shortage.reject_one(socket.get_ref(), &tls) {
-                    continue;
-                }
-                // A closed connection frees a descriptor. Only the sleep ends the pause: other
-                // users may take the freed resources.
-                workers.close_idle().await;
-                tokio::time::sleep(RETRY_DELAY).await;
+            Either::Right((Ok(accepted), _)) => acceptor.admit(accepted),
+            Either::Right((Err(error), _)) if is_transient(&error) => {}
+            Either::Right((Err(error), _)) => {
+                workers.report(cannot_accept(bound, error));
+                acceptor.relieve_shortage().await;
             }
         }
     }
     while limiter.has_capacity() {
         match accept_now(socket.get_ref()) {
-            Ok(accepted) => admit(&limiter, accepted, &bound, &tls, &workers),
+            Ok(accepted) => acceptor.admit(accepted),
             Err(error) if is_transient(&error) => {}
             Err(_) => break,
         }
@@ -140,18 +133,69 @@ pub(crate) fn admit_stream(
     permit.ok_or_else(|| rejected("the peer has the maximum number of connections"))
 }
 
-fn admit(
-    limiter: &Arc<ConnectionLimiter>,
-    (socket, address): (OwnedFd, Option<SocketAddr>),
-    bound: &LocalAddress,
-    tls: &Option<Arc<dyn SecureAcceptor>>,
-    workers: &impl Workers,
-) {
-    let peer = Peer { address, local_address: bound.address(), tls: None };
-    match limiter.try_acquire(address.map(|address| address.ip())) {
-        Some(permit) => workers.deliver(Accepted { socket, peer, permit, tls: tls.clone() }),
-        None if tls.is_none() => Rejection::TooManyOfPeer.send(&socket),
-        // A response would need a TLS handshake, which costs too much for a rejected connection.
-        None => {}
+/// The state of a listener: connections that were rejected, and the lack of resources for further
+/// ones.
+struct ListenerAcceptor<'a, W> {
+    limiter: &'a Arc<ConnectionLimiter>,
+    bound: &'a LocalAddress,
+    tls: Option<Arc<dyn SecureAcceptor>>,
+    workers: &'a W,
+    shortage: Shortage,
+    rejected: LingeringConnections,
+}
+
+impl<W: Workers> ListenerAcceptor<'_, W> {
+    /// Delivers a connection to a worker, or rejects it if its peer has too many.
+    fn admit(&mut self, (socket, address): (OwnedFd, Option<SocketAddr>)) {
+        self.shortage.end();
+        let peer = Peer { address, local_address: self.bound.address(), tls: None };
+        match self.limiter.try_acquire(address.map(|address| address.ip())) {
+            Some(permit) => {
+                self.workers.deliver(Accepted { socket, peer, permit, tls: self.tls.clone() });
+            }
+            None if self.tls.is_none() => {
+                self.rejected.extend(Rejection::TooManyOfPeer.send(socket));
+            }
+            // A response would need a TLS handshake, which costs too much for a rejected connection.
+            None => {}
+        }
+    }
+
+    /// Accepts one connection in spite of a long shortage, or waits before the next attempt.
+    async fn relieve_shortage(&mut self) {
+        if self.shortage.is_long() {
+            match self.shortage.use_reserve(self.tls.is_some()) {
+                Use::Accepted(accepted) => return self.admit(accepted),
+                Use::Rejected => return,
+                Use::Unavailable => {}
+            }
+        }
+        let workers = self.workers;
+        let mut pause = pin!(async {
+            // A closed connection frees a descriptor. Only the sleep ends the pause: other users
+            // may take the freed resources.
+            workers.close_idle().await;
+            tokio::time::sleep(RETRY_DELAY).await;
+        });
+        poll_fn(|cx| {
+            self.rejected.poll(cx);
+            // The next client gets the reserve as soon as it is free.
+            match self.shortage.poll_freed(cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => pause.as_mut().poll(cx),
+            }
+        })
+        .await;
+    }
+
+    /// Runs a future while rejected connections linger.
+    async fn while_lingering<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            self.rejected.poll(cx);
+            let _: Poll<()> = self.shortage.poll_freed(cx);
+            future.as_mut().poll(cx)
+        })
+        .await
     }
 }

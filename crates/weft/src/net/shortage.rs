@@ -1,29 +1,49 @@
 //! Shortages of file descriptors or memory.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use rustix::io::DupFlags;
 
 use crate::clock::deadline::Stopwatch;
 use crate::net::accepted::accept_now;
-use crate::net::reject::Rejection;
-use crate::net::secure::SecureAcceptor;
+use crate::net::reject::{Lingering, Rejection};
 
 /// Duration of a shortage of resources after which waiting clients are rejected.
 const MAX_SHORTAGE: Duration = Duration::from_secs(1);
 
+/// Time for which a rejected connection has the reserve while another client waits for it.
+const MIN_LINGER: Duration = Duration::from_millis(100);
+
 /// A lack of file descriptors or memory, by which `accept4(2)` fails, and a descriptor in reserve
 /// for it.
 pub(super) struct Shortage {
-    /// Closed to accept a connection that is rejected at once, instead of waiting in the accept
-    /// queue without an answer. A duplicate of the listening socket.
+    listener: Arc<OwnedFd>,
+    /// Closed to accept a connection that is rejected, instead of waiting in the accept queue
+    /// without an answer. A duplicate of the listening socket; `None` while it is used, and if
+    /// another user has taken the descriptor.
     reserve: Option<OwnedFd>,
+    /// The connection that uses the reserve, and the time at which it was rejected.
+    lingering: Option<(Lingering, Stopwatch)>,
     since: Option<Stopwatch>,
 }
 
+/// The result of a use of the reserve.
+pub(super) enum Use {
+    /// A connection was accepted and can be served: the reserve was restored beside it.
+    Accepted((OwnedFd, Option<SocketAddr>)),
+    Rejected,
+    /// No connection can be accepted now.
+    Unavailable,
+}
+
 impl Shortage {
-    pub(super) fn new(socket: &OwnedFd) -> Shortage {
-        Shortage { reserve: socket.try_clone().ok(), since: None }
+    pub(super) fn new(listener: Arc<OwnedFd>) -> Shortage {
+        let reserve = listener.try_clone().ok();
+        Shortage { listener, reserve, lingering: None, since: None }
     }
 
     /// Ends the shortage: a connection was accepted.
@@ -36,23 +56,72 @@ impl Shortage {
         self.since.get_or_insert_with(Stopwatch::start).elapsed() >= MAX_SHORTAGE
     }
 
-    /// Accepts a connection with the reserved descriptor, and rejects it. Returns `false` if that
-    /// failed.
-    pub(super) fn reject_one(
-        &mut self,
-        socket: &OwnedFd,
-        tls: &Option<Arc<dyn SecureAcceptor>>,
-    ) -> bool {
-        drop(self.reserve.take());
-        let accepted = accept_now(socket);
-        if let Ok((socket, _)) = &accepted
-            && tls.is_none()
+    /// Accepts a connection with the reserved descriptor, and rejects it if there is still no other
+    /// one. Over TLS it is only closed.
+    pub(super) fn use_reserve(&mut self, is_tls: bool) -> Use {
+        if let Some((_, since)) = &self.lingering
+            && since.elapsed() < MIN_LINGER
         {
-            Rejection::OutOfDescriptors.send(socket);
+            return Use::Unavailable;
         }
-        let is_rejected = accepted.is_ok();
-        drop(accepted);
-        self.reserve = socket.try_clone().ok();
-        is_rejected
+        drop((self.reserve.take(), self.lingering.take()));
+        let accepted = accept_now(&self.listener);
+        self.reserve = self.listener.try_clone().ok();
+        match accepted {
+            Err(_) => Use::Unavailable,
+            Ok(connection) if self.reserve.is_some() => Use::Accepted(connection),
+            Ok((socket, _)) if is_tls => {
+                self.reserve = self.replace(socket);
+                Use::Rejected
+            }
+            Ok((socket, _)) => {
+                match Rejection::OutOfDescriptors.send(socket) {
+                    Some(lingering) => self.lingering = Some((lingering, Stopwatch::start())),
+                    None => self.reserve = self.listener.try_clone().ok(),
+                }
+                Use::Rejected
+            }
+        }
+    }
+
+    /// Lets a rejected connection linger. Ready when it no longer uses the reserve.
+    pub(super) fn poll_freed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((mut lingering, since)) = self.lingering.take() else { return Poll::Pending };
+        if lingering.poll_closed(cx).is_pending() {
+            self.lingering = Some((lingering, since));
+            return Poll::Pending;
+        }
+        let socket = lingering.into_socket().ok();
+        self.reserve = socket.and_then(|socket| self.replace(socket));
+        Poll::Ready(())
+    }
+
+    /// Closes a connection whose descriptor becomes the reserve. No other user can take it in
+    /// between.
+    fn replace(&self, mut socket: OwnedFd) -> Option<OwnedFd> {
+        rustix::io::dup3(&self.listener, &mut socket, DupFlags::CLOEXEC).ok()?;
+        Some(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_served_if_the_shortage_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut shortage = Shortage::new(Arc::new(listener.into()));
+        assert!(matches!(shortage.use_reserve(false), Use::Unavailable), "no client waits");
+        let client = TcpStream::connect(address).unwrap();
+        let Use::Accepted((_, Some(peer))) = shortage.use_reserve(false) else {
+            panic!("not accepted")
+        };
+        assert_eq!(peer, client.local_addr().unwrap());
+        assert!(shortage.reserve.is_some());
     }
 }

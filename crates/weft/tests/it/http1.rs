@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -858,6 +859,43 @@ fn limits_connections_per_peer() {
         client.get("/");
         client.response().status == 200
     });
+    stop(server);
+}
+
+#[test]
+fn rejected_connections_linger() {
+    let settings = Settings { max_connections_per_peer: 1, ..Settings::default() };
+    let server = start_with(settings, echo);
+    let mut first = Client::connect(&server);
+    first.assert_open("/");
+    let rejected = || {
+        let mut client = TcpStream::connect(common::address(&server))?;
+        client.set_read_timeout(Some(common::TEST_TIMEOUT))?;
+        let mut status = [0; 12];
+        client.read_exact(&mut status)?;
+        assert_eq!(&status, b"HTTP/1.1 503");
+        std::io::Result::Ok(client)
+    };
+    // The request arrives after the response, and is no reason for a reset.
+    let exchange = || {
+        let (mut client, mut rest) = (rejected()?, String::new());
+        client.read_to_string(&mut rest)?;
+        for byte in format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(5_000)).bytes() {
+            client.write_all(&[byte])?;
+        }
+        std::io::Result::Ok(rest)
+    };
+    // This thread may wait for the CPU for longer than a connection lingers.
+    let response = exchange().or_else(|_| exchange()).or_else(|_| exchange());
+    let response = response.expect("the connection is not reset");
+    assert!(response.ends_with("Too many connections from one client\n"), "{response}");
+
+    // A client may neither send without an end nor keep the connection.
+    let mut endless = rejected().unwrap();
+    assert!((0..1024).any(|_| endless.write_all(&[b'x'; 64 << 10]).is_err()), "64 MiB");
+    let mut silent = rejected().unwrap();
+    until("the connection is closed", || silent.write_all(b"x").is_err());
+    first.assert_open("/");
     stop(server);
 }
 

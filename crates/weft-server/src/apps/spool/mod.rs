@@ -7,7 +7,8 @@
 //!
 //! All bodies share a [`BufferSpace`], of which each client has a part only. If its memory is used
 //! up, bodies are written to the file at once. If there is no space in the file either, the pump
-//! stops reading until the reader has taken data: a spool delays, but it never fails.
+//! stops reading until the reader has taken data: a spool delays, but it never fails. So it does if the
+//! client has left too many bytes of responses unread.
 
 mod body;
 mod pump;
@@ -32,7 +33,7 @@ use self::pump::{End, Shared};
 use self::queue::Queue;
 use self::space::Memory;
 pub(crate) use self::space::{BufferSpace, BufferSpaceLimits};
-use self::temp_file::TempFile;
+use self::temp_file::{Kind, TempFile};
 use super::client_limit::Client;
 
 /// Limits of the spools of a route.
@@ -54,16 +55,26 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Starts to receive `source`, after its `first` piece, within the share of `client`; `None` is
-    /// one that forwards the requests of many.
+    /// Starts to receive `source`, the body of a response, after its `first` piece, within the share of
+    /// `client`; `None` is one that forwards the requests of many.
     pub(crate) fn new<S: Source>(
         first: Bytes,
         source: S,
         limits: &Arc<SpoolLimits>,
         client: Option<Client>,
     ) -> Spool {
+        Spool::start(first, source, limits, client, Kind::Response)
+    }
+
+    fn start<S: Source>(
+        first: Bytes,
+        source: S,
+        limits: &Arc<SpoolLimits>,
+        client: Option<Client>,
+        kind: Kind,
+    ) -> Spool {
         let share = limits.space.share(client);
-        let file = TempFile::new(limits.clone(), share.clone());
+        let file = TempFile::new(limits.clone(), share.clone(), kind);
         let shared = Shared::new(Queue::new(limits.memory_bytes, file), Memory::new(share));
         let length = source.size_hint().exact().map(|rest| rest + first.len() as u64);
         let pump = Box::pin(pump::run(first, source, shared.clone()));
@@ -139,7 +150,8 @@ pub(crate) fn receive(
                         let (body, length) = (first.into(), declared_length);
                         return Poll::Ready(Ok(ReceivedBody { body, length, copy }));
                     }
-                    Stage::Rest(Spool::new(first, std::mem::take(body), limits, client))
+                    let body = std::mem::take(body);
+                    Stage::Rest(Spool::start(first, body, limits, client, Kind::Request))
                 }
                 Stage::Rest(spool) => {
                     ready!(spool.poll_receive(cx));

@@ -10,11 +10,13 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use tokio::task::yield_now;
+use tokio::time::timeout;
 use weft::{Body, Error, ErrorKind};
 
 use super::queue::Queue;
@@ -36,6 +38,9 @@ const SPILL_BYTES: usize = 16 << 10;
 /// within a turn, and several downloads of one client share its memory. Further turns would delay the
 /// bodies of a client whose readers do not keep up.
 const MAX_TURNS_WITHOUT_MEMORY: u32 = 8;
+
+/// Interval at which a body without space in its file tries again to write.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A body that can be received ahead of its reader.
 pub(crate) trait Source:
@@ -224,8 +229,12 @@ impl<S: Source> Pump<S> {
         while self.reader.shared.state().queue.is_full() {
             let write = self.reader.shared.state().queue.start_write();
             let Some(write) = write else {
-                permit = None;
-                poll_fn(|cx| self.reader.shared.poll_space(cx)).await;
+                drop(permit.take());
+                // Other readers and the time make space as well.
+                let has_space = poll_fn(|cx| self.reader.shared.poll_space(cx));
+                if timeout(RETRY_INTERVAL, has_space).await.is_err() {
+                    permit = share.permit_write().await;
+                }
                 continue;
             };
             let Some(written) = share.space.writers.run(write).await else {
@@ -367,10 +376,11 @@ mod tests {
             memory_bytes,
             memory_bytes_per_client: per_client,
             disk_bytes: 0,
+            unread_bytes_per_client: 0,
         });
         let limits = Arc::new(SpoolLimits { memory_bytes: BODY_BYTES, max_file_bytes: 0, space });
         let short_reads = Arc::new(AtomicUsize::new(0));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let bodies: Vec<Body> = (0..8)
                 .map(|_| {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::client_limit::Client;
+use super::temp_file::Kind;
 use super::unread::UnreadBytes;
 use super::writers::Writers;
 use crate::base::throttled_log::ThrottledWarning;
@@ -21,12 +22,21 @@ const MAX_WRITES_PER_CLIENT: usize = 2;
 /// same time: 4 MiB beyond the limit.
 const MAX_WRITES: usize = 256;
 
+/// Number of bytes of responses that may be written for each byte that a client reads from a file. A
+/// response that is larger than the limit on unread bytes is received after the client has read a small
+/// part of it.
+const WRITTEN_PER_READ: u64 = 8;
+
 /// The space for the buffered bodies of the process.
 pub(crate) struct BufferSpace {
     memory: Budget,
     disk: Budget,
     max_memory_per_client: AtomicU64,
-    unread: UnreadBytes,
+    max_unread_per_client: AtomicU64,
+    /// Bytes of requests that ended before their bodies were read.
+    unread_requests: UnreadBytes,
+    /// Bytes of responses that were written, without [`WRITTEN_PER_READ`] for each one that was read.
+    unread_responses: UnreadBytes,
     /// The clients with buffered bodies.
     clients: Mutex<HashMap<Client, Weak<Share>>>,
     writes: Semaphore,
@@ -44,8 +54,10 @@ pub(crate) struct BufferSpaceLimits {
     /// Maximum memory of the bodies of one client.
     pub(crate) memory_bytes_per_client: u64,
     /// Maximum size of all temporary files; those of one client may have half of it, including
-    /// the bytes that it left [unread](super::unread) a short time ago.
+    /// the bytes of requests that were left [unread](super::unread) a short time ago.
     pub(crate) disk_bytes: u64,
+    /// Maximum number of bytes of responses that are written for a client that does not read them.
+    pub(crate) unread_bytes_per_client: u64,
 }
 
 impl Default for BufferSpaceLimits {
@@ -57,6 +69,8 @@ impl Default for BufferSpaceLimits {
             memory_bytes_per_client: 256 << 10,
             // Four bodies of the largest size that is permitted by default.
             disk_bytes: 4 << 30,
+            // Enough for a page with its images and for most downloads.
+            unread_bytes_per_client: 32 << 20,
         }
     }
 }
@@ -66,6 +80,7 @@ impl BufferSpace {
         self.memory.max.store(limits.memory_bytes, Relaxed);
         self.max_memory_per_client.store(limits.memory_bytes_per_client, Relaxed);
         self.disk.max.store(limits.disk_bytes, Relaxed);
+        self.max_unread_per_client.store(limits.unread_bytes_per_client, Relaxed);
     }
 
     /// Returns true if there is a body that gets no memory. Others should begin with small reads, then.
@@ -98,7 +113,9 @@ impl Default for BufferSpace {
             memory: Budget::new(limits.memory_bytes),
             disk: Budget::new(limits.disk_bytes),
             max_memory_per_client: AtomicU64::new(limits.memory_bytes_per_client),
-            unread: UnreadBytes::default(),
+            max_unread_per_client: AtomicU64::new(limits.unread_bytes_per_client),
+            unread_requests: UnreadBytes::default(),
+            unread_responses: UnreadBytes::default(),
             clients: Mutex::default(),
             writes: Semaphore::new(MAX_WRITES),
             writers: Arc::default(),
@@ -146,34 +163,75 @@ impl Share {
         granted
     }
 
-    /// Reserves bytes of the disk, if there are as many.
-    pub(super) fn reserve_disk(&self, bytes: u64) -> bool {
-        let max = match self.client {
-            Some(client) => {
-                let max = self.max_disk_bytes();
-                max.saturating_sub(self.space.unread.of(client, max, Instant::now()))
-            }
-            None => u64::MAX,
-        };
-        if self.disk.reserve(bytes, bytes, max) < bytes {
+    /// Reserves bytes of the disk, if there are as many, to write `written` bytes.
+    pub(super) fn reserve_disk(&self, bytes: u64, written: u64, kind: Kind) -> bool {
+        if self.disk.reserve(bytes, bytes, self.available_disk_bytes()) < bytes {
             return false;
         }
-        let is_granted = self.space.disk.reserve(bytes, bytes) == bytes;
-        if !is_granted {
+        if self.space.disk.reserve(bytes, bytes) < bytes {
             self.disk.release(bytes);
+            return false;
         }
-        is_granted
+        let is_permitted = self.permit_unread(written, kind);
+        if !is_permitted {
+            self.release_disk(bytes);
+        }
+        is_permitted
     }
 
-    /// Releases bytes of the disk, of which the client has left some unread.
-    pub(super) fn release_disk(&self, bytes: u64, unread: u64) {
+    /// Returns true if the reservation seems to be possible.
+    pub(super) fn may_reserve_disk(&self, bytes: u64, written: u64, kind: Kind) -> bool {
+        let is_unread_permitted = || match (self.client, kind) {
+            (Some(client), Kind::Response) => {
+                let max = self.max_unread_bytes();
+                self.space.unread_responses.of(client, max, Instant::now()) + written <= max
+            }
+            _ => true,
+        };
+        self.disk.has_room(bytes, self.available_disk_bytes())
+            && self.space.disk.used.has_room(bytes, self.space.disk.max.load(Relaxed))
+            && is_unread_permitted()
+    }
+
+    pub(super) fn release_disk(&self, bytes: u64) {
         self.disk.release(bytes);
         self.space.disk.used.release(bytes);
-        if let Some(client) = self.client
-            && unread > 0
-        {
-            self.space.unread.add(client, unread, self.max_disk_bytes(), Instant::now());
+    }
+
+    /// Adds bytes that are written for a client; returns false if there are too many unread ones.
+    fn permit_unread(&self, bytes: u64, kind: Kind) -> bool {
+        match (self.client, kind) {
+            (Some(client), Kind::Response) => {
+                let max = self.max_unread_bytes();
+                self.space.unread_responses.try_add(client, bytes, max, Instant::now())
+            }
+            _ => true,
         }
+    }
+
+    /// Records bytes that were read from a file.
+    pub(super) fn record_read(&self, bytes: u64, kind: Kind) {
+        if let (Some(client), Kind::Response) = (self.client, kind) {
+            let (max, permitted) = (self.max_unread_bytes(), bytes * WRITTEN_PER_READ);
+            self.space.unread_responses.remove(client, permitted, max, Instant::now());
+        }
+    }
+
+    /// Records bytes that nobody will read. Those of responses are recorded already.
+    pub(super) fn record_unread(&self, bytes: u64, kind: Kind) {
+        if let (Some(client), Kind::Request, 1..) = (self.client, kind, bytes) {
+            self.space.unread_requests.add(client, bytes, self.max_disk_bytes(), Instant::now());
+        }
+    }
+
+    fn available_disk_bytes(&self) -> u64 {
+        let Some(client) = self.client else { return u64::MAX };
+        let max = self.max_disk_bytes();
+        max.saturating_sub(self.space.unread_requests.of(client, max, Instant::now()))
+    }
+
+    fn max_unread_bytes(&self) -> u64 {
+        self.space.max_unread_per_client.load(Relaxed).min(self.max_disk_bytes())
     }
 
     /// The disk space of a client.
@@ -303,6 +361,10 @@ impl Used {
         self.0.fetch_update(Relaxed, Relaxed, add).map_or(0, grant)
     }
 
+    fn has_room(&self, bytes: u64, max: u64) -> bool {
+        self.0.load(Relaxed).saturating_add(bytes) <= max
+    }
+
     fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Relaxed);
     }
@@ -324,7 +386,12 @@ mod tests {
 
     fn space(memory_bytes: u64, memory_bytes_per_client: u64, disk_bytes: u64) -> Arc<BufferSpace> {
         let space = Arc::<BufferSpace>::default();
-        space.set_limits(BufferSpaceLimits { memory_bytes, memory_bytes_per_client, disk_bytes });
+        space.set_limits(BufferSpaceLimits {
+            memory_bytes,
+            memory_bytes_per_client,
+            disk_bytes,
+            unread_bytes_per_client: 20,
+        });
         space
     }
 
@@ -354,17 +421,44 @@ mod tests {
         let space = space(0, 0, 100);
         let (one, other, many) =
             (space.share(client(1)), space.share(client(2)), space.share(None));
-        assert!(one.reserve_disk(30) && !one.reserve_disk(21) && one.reserve_disk(20));
-        assert!(other.reserve_disk(40) && !many.reserve_disk(11) && many.reserve_disk(10));
-        one.release_disk(50, 0);
-        assert!(!other.reserve_disk(11) && other.reserve_disk(10) && many.reserve_disk(40));
-        other.release_disk(50, 0);
+        let reserve = |share: &Share, bytes| {
+            let is_possible = share.may_reserve_disk(bytes, bytes, Kind::Request);
+            assert_eq!(share.reserve_disk(bytes, bytes, Kind::Request), is_possible);
+            is_possible
+        };
+        assert!(reserve(&one, 30) && !reserve(&one, 21) && reserve(&one, 20));
+        assert!(reserve(&other, 40) && !reserve(&many, 11) && reserve(&many, 10));
+        one.release_disk(50);
+        assert!(!reserve(&other, 11) && reserve(&other, 10) && reserve(&many, 40));
+        other.release_disk(50);
         // Bytes that were not read count for a while, also if the client has no body.
-        one.release_disk(0, 49);
+        one.record_unread(49, Kind::Request);
         drop(one);
         let one = space.share(client(1));
-        assert!(!one.reserve_disk(3) && one.reserve_disk(1));
+        assert!(!reserve(&one, 3) && reserve(&one, 1));
         // The process does not count them.
-        assert!(other.reserve_disk(49));
+        assert!(reserve(&other, 49));
+    }
+
+    #[test]
+    fn responses_that_are_not_read_are_bounded() {
+        let space = space(0, 0, 1_000);
+        let (one, other, many) =
+            (space.share(client(1)), space.share(client(2)), space.share(None));
+        let write = |share: &Share, bytes| {
+            let is_possible = share.may_reserve_disk(bytes, bytes, Kind::Response);
+            assert_eq!(share.reserve_disk(bytes, bytes, Kind::Response), is_possible);
+            is_possible
+        };
+        assert!(write(&one, 20) && !write(&one, 1) && write(&other, 20) && write(&many, 100));
+        assert_eq!(space.disk.used.0.load(Relaxed), 140);
+        one.record_read(1, Kind::Response);
+        assert!(!write(&one, 9) && write(&one, 8));
+        // The bytes count after the end of the file, and read bytes are no credit.
+        one.release_disk(28);
+        one.record_read(28, Kind::Response);
+        assert!(write(&one, 20) && !write(&one, 1));
+        // Requests have a limit of their own.
+        assert!(one.reserve_disk(100, 100, Kind::Request));
     }
 }

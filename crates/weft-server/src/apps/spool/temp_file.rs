@@ -15,6 +15,15 @@ use super::space::Share;
 /// Maximum size of one read from a file, in bytes. A slow client keeps that much in memory.
 pub(super) const READ_BYTES: usize = 32 << 10;
 
+/// The kind of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Written as its client sends it.
+    Request,
+    /// Written without a cost for its client, which has a limit on unread bytes therefore.
+    Response,
+}
+
 /// A temporary file that is written at its end and read from its start. It has no name, so that it
 /// ends with the process; after all of it was read, it is written from the start again.
 pub(super) struct TempFile {
@@ -23,6 +32,7 @@ pub(super) struct TempFile {
     unread: Range<u64>,
     limits: Arc<SpoolLimits>,
     share: Arc<Share>,
+    kind: Kind,
     /// Part of the disk space: the largest offset ever written.
     reserved: u64,
     /// A write has failed, for example because the disk is full. No more is written.
@@ -47,8 +57,9 @@ pub(super) struct Read {
 }
 
 impl TempFile {
-    pub(super) fn new(limits: Arc<SpoolLimits>, share: Arc<Share>) -> TempFile {
-        TempFile { file: None, unread: 0..0, limits, share, reserved: 0, has_failed: false }
+    pub(super) fn new(limits: Arc<SpoolLimits>, share: Arc<Share>, kind: Kind) -> TempFile {
+        let (file, unread) = (None, 0..0);
+        TempFile { file, unread, limits, share, kind, reserved: 0, has_failed: false }
     }
 
     /// Starts to append pieces with this number of bytes; `None` if there is no space for them.
@@ -60,20 +71,24 @@ impl TempFile {
         if self.unread.is_empty() {
             self.unread = 0..0;
         }
-        let (at, end) = (self.unread.end, self.unread.end + bytes as u64);
+        let (at, bytes) = (self.unread.end, bytes as u64);
+        let end = at + bytes;
         let missing = end.saturating_sub(self.reserved);
         let is_permitted = !self.has_failed && end <= self.limits.max_file_bytes;
-        if !is_permitted || (missing > 0 && !self.share.reserve_disk(missing)) {
+        if !is_permitted || !self.share.reserve_disk(missing, bytes, self.kind) {
             return None;
         }
         self.reserved += missing;
         Some(Write { file: self.file.clone(), at, pieces: take() })
     }
 
-    /// Returns true if this number of bytes is within the limit of the file.
+    /// Returns true if there seems to be space for this number of bytes.
     pub(super) fn may_write(&self, bytes: usize) -> bool {
-        let at = if self.unread.is_empty() { 0 } else { self.unread.end };
-        !self.has_failed && at + bytes as u64 <= self.limits.max_file_bytes
+        let (at, bytes) = (if self.unread.is_empty() { 0 } else { self.unread.end }, bytes as u64);
+        let missing = (at + bytes).saturating_sub(self.reserved);
+        !self.has_failed
+            && at + bytes <= self.limits.max_file_bytes
+            && self.share.may_reserve_disk(missing, bytes, self.kind)
     }
 
     /// Ends a write of this number of bytes. Returns the pieces that were not written.
@@ -105,6 +120,7 @@ impl TempFile {
 
     pub(super) fn finish_read(&mut self, bytes: usize) {
         self.unread.start += bytes as u64;
+        self.share.record_read(bytes as u64, self.kind);
     }
 
     pub(super) fn has_unread(&self) -> bool {
@@ -116,7 +132,8 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         // Most bodies use no file, and the counter is shared by all workers.
         if self.reserved > 0 {
-            self.share.release_disk(self.reserved, self.unread.end - self.unread.start);
+            self.share.release_disk(self.reserved);
+            self.share.record_unread(self.unread.end - self.unread.start, self.kind);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Bytes that were written to temporary files for clients that have not read them.
 //!
 //! A client that requests large bodies and leaves them unread makes the server write to the disk, at
-//! no cost of its own. Therefore these bytes count against the disk space of the client for some time
-//! after their files are gone. What a client makes the server write is bounded by what it reads, its
-//! disk space, and as much again in each [`FORGET_TIME`].
+//! no cost of its own. Therefore these bytes count against a limit of the client for some time after
+//! their files are gone. What a client makes the server write is bounded by what it reads, its limit, and
+//! as much again in each [`FORGET_TIME`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::super::client_limit::Client;
 
-/// Time after which the whole disk space of a client is available again. It becomes available little
-/// by little.
+/// Time after which all bytes that a client may leave unread are available again. They become available
+/// little by little.
 const FORGET_TIME: Duration = Duration::from_secs(600);
 
 /// Maximum number of clients with unread bytes. If there are more, that with the fewest is forgotten.
@@ -43,11 +43,39 @@ impl Unread {
 }
 
 impl UnreadBytes {
-    /// Adds bytes that a client has not read. `max` is the disk space of a client.
+    /// Adds bytes that a client has not read. `max` is the limit of a client.
     pub(super) fn add(&self, client: Client, bytes: u64, max: u64, now: Instant) {
+        self.change(client, max, now, |former| former.saturating_add(bytes));
+    }
+
+    /// Adds bytes, unless that exceeds the limit.
+    pub(super) fn try_add(&self, client: Client, bytes: u64, max: u64, now: Instant) -> bool {
+        let mut is_added = false;
+        self.change(client, max, now, |former| match former.saturating_add(bytes) {
+            sum if sum <= max => {
+                is_added = true;
+                sum
+            }
+            _ => former,
+        });
+        is_added
+    }
+
+    /// Removes bytes.
+    pub(super) fn remove(&self, client: Client, bytes: u64, max: u64, now: Instant) {
+        if self.count.load(Relaxed) > 0 {
+            self.change(client, max, now, |former| former.saturating_sub(bytes));
+        }
+    }
+
+    /// Replaces the bytes that still count.
+    fn change(&self, client: Client, max: u64, now: Instant, change: impl FnOnce(u64) -> u64) {
         let mut clients = self.clients();
         let former = clients.get(&client).map_or(0, |unread| unread.remaining(max, now));
-        clients.insert(client, Unread { bytes: former.saturating_add(bytes), since: now });
+        match change(former) {
+            0 => drop(clients.remove(&client)),
+            bytes => drop(clients.insert(client, Unread { bytes, since: now })),
+        }
         if clients.len() > MAX_CLIENTS {
             clients.retain(|_, unread| unread.remaining(max, now) > 0);
         }
@@ -60,7 +88,7 @@ impl UnreadBytes {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Returns the number of bytes that count against the disk space of a client, which is `max`.
+    /// Returns the number of bytes that count against the limit of a client, which is `max`.
     pub(super) fn of(&self, client: Client, max: u64, now: Instant) -> u64 {
         if self.count.load(Relaxed) == 0 {
             return 0;
@@ -97,6 +125,17 @@ mod tests {
         unread.add(client(1), 30, 100, after(0.5));
         assert_eq!((of(1, 0.5), of(1, 1.0), of(1, 1.2)), (60, 10, 0));
         assert_eq!(unread.count.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn read_bytes_make_room_for_others() {
+        let (unread, now) = (UnreadBytes::default(), Instant::now());
+        let try_add = |bytes| unread.try_add(client(1), bytes, 100, now);
+        assert!(try_add(60) && !try_add(41) && try_add(40));
+        unread.remove(client(1), 30, 100, now);
+        assert!(!try_add(31) && try_add(30));
+        unread.remove(client(1), 1_000, 100, now);
+        assert_eq!((unread.of(client(1), 100, now), unread.count.load(Relaxed)), (0, 0));
     }
 
     #[test]

@@ -209,8 +209,8 @@ fn windows() -> Vec<Attack> {
             // wait for theirs. The content is within the share of the client.
             .memory_kib(672.0)
             .shared_kib(256.0)
-            // Half of the space for temporary files, by both connections of the client.
-            .disk_kib(1_048_576.0)
+            // What one client may leave unread, by both of its connections, and lines of the log.
+            .disk_kib(16_448.0)
             .cpu(80.0)
             .requests(20_000.0),
         bare("windows opened byte by byte", "CVE-2019-9511 (data dribble)")

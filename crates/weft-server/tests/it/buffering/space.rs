@@ -32,7 +32,7 @@ impl ShutClient {
     #[track_caller]
     fn read(&mut self, numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
         for number in numbers.clone() {
-            self.socket.write_all(&window_update(stream(number), MAX_WINDOW)).unwrap();
+            self.socket.write_all(&window_update(stream(number), MAX_WINDOW / 2)).unwrap();
         }
         let is_complete = |client: &ShutClient, number| {
             client.bodies.get(&stream(number)).is_some_and(|(_, is_complete)| *is_complete)
@@ -184,4 +184,38 @@ fn a_client_that_reads_nothing_causes_few_writes() {
     // The rest of the share of the first client, and the share of the other one.
     assert!(stored(&site) <= MAX / 2 + (128 << 10), "{}", stored(&site));
     assert!(again.read(0..2).iter().all(|body| *body == pattern(1 << 20)));
+}
+
+/// A response is received ahead of a client only as far as that reads it, at a multiple of its pace.
+#[test]
+fn a_response_is_stored_only_for_a_client_that_reads_it() {
+    const BYTES: usize = 2 << 20;
+    const MAX: u64 = 256 << 10;
+    let route = format!(
+        "proxy = \"http://{}/\", max_connections = 1, max_connections_per_client = 1, max_queued = 0",
+        large_upstream(BYTES)
+    );
+    let site = Site::serve("max_unread_bytes_per_client = \"256KiB\"", &route);
+    let mut client = ShutClient::connect(&site, 1, 1);
+    until("the limit is used up", || stored(&site) + (64 << 10) >= MAX);
+    // Longer than a spool waits before it tries to write again.
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(stored(&site) <= MAX, "{}", stored(&site));
+    assert_eq!(site.get("/").0, 503, "the upstream sends at the pace of the client");
+
+    const STEP: usize = 32 << 10;
+    let mut read = 0;
+    while site.get("/").0 == 503 {
+        let before = stored(&site);
+        client.socket.write_all(&window_update(stream(0), STEP as u32)).unwrap();
+        read += STEP;
+        while client.bodies.get(&stream(0)).is_none_or(|(body, _)| body.len() < read) {
+            client.read_frame();
+        }
+        until("more is stored", || stored(&site) > before || site.get("/").0 == 200);
+    }
+    assert!(read < BYTES / 2, "the upstream is free after {read} bytes");
+    let bodies = client.read(0..1);
+    assert!(bodies[0] == pattern(BYTES));
+    until("all temporary files are closed", || site.temp_files().is_empty());
 }
