@@ -5,6 +5,8 @@ use crate::site::FileSet;
 use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
 
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "caddy"];
+/// Servers that are configured as proxies of gRPC and FastCGI.
+const GATEWAYS: &[&str] = &["weft", "nginx"];
 const AXUM: &[&str] = &["axum-weft", "axum"];
 const CLOSE: &[(&str, &str)] = &[("Connection", "close")];
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
@@ -159,6 +161,32 @@ pub const WORKLOADS: &[Workload] = &[
         &["grpc-weft", "grpc-tonic"],
         RequestSpec { scheme: Scheme::H2c, ..http("/bench.Echo/Unary") },
         Load::Grpc(H2load { requests: None, connections: 16, streams: 16 }),
+    ),
+    workload(
+        "proxy-grpc",
+        "A unary gRPC method through the proxy",
+        "A message of 57 bytes in both directions; 8 connections with 4 streams each. The upstream speaks \
+         HTTP/2 without TLS.",
+        GATEWAYS,
+        RequestSpec { scheme: Scheme::H2c, ..http("/proxy/grpc/Unary") },
+        Load::Grpc(H2load { requests: None, connections: 8, streams: 4 }),
+    ),
+    workload(
+        "proxy-grpc-stream",
+        "A gRPC stream of 1,000 messages through the proxy",
+        "Messages of 57 bytes in a DATA frame each, which the upstream has ready; 8 connections with 4 \
+         streams each. The CPU time is that of a stream.",
+        GATEWAYS,
+        RequestSpec { scheme: Scheme::H2c, ..http("/proxy/grpc/Stream") },
+        Load::Grpc(H2load { requests: None, connections: 8, streams: 4 }),
+    ),
+    workload(
+        "proxy-fastcgi",
+        "FastCGI: a canned response of 151 bytes",
+        "64 connections; those of the application server are kept.",
+        GATEWAYS,
+        http("/proxy/fastcgi"),
+        wrk(64),
     ),
     workload(
         "axum-hello",
