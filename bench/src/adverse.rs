@@ -5,6 +5,7 @@ use crate::site::FileSet;
 use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
 
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "caddy"];
+const PROXIES: &[&str] = &["weft", "nginx", "haproxy", "h2o", "caddy"];
 /// Servers that are configured as proxies of gRPC and FastCGI.
 const GATEWAYS: &[&str] = &["weft", "nginx"];
 const AXUM: &[&str] = &["axum-weft", "axum"];
@@ -123,10 +124,26 @@ pub const WORKLOADS: &[Workload] = &[
         Load::Uploads(Uploads { bytes: 1 << 30 }),
     ),
     workload(
+        "proxy-small",
+        "151 bytes through the proxy",
+        "64 connections; the upstream is the lower bound `epoll`.",
+        PROXIES,
+        http("/proxy/memory"),
+        wrk(64),
+    ),
+    workload(
+        "proxy-16k",
+        "16 KiB through the proxy",
+        "64 connections. The upstream is `weft-lib`.",
+        PROXIES,
+        http("/proxy/16k.bin"),
+        wrk(64),
+    ),
+    workload(
         "proxy-1m",
         "1 MiB through the proxy",
         "16 connections. The upstream is `weft-lib`.",
-        PROGRAMS,
+        PROXIES,
         http("/proxy/1m.bin"),
         wrk(16),
     ),

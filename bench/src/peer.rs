@@ -141,6 +141,13 @@ const ALL: &[Peer] = &[
         note: "no log",
     },
     Peer {
+        name: "haproxy",
+        origin: Origin::Debian("haproxy", "haproxy", "-v"),
+        command: &["haproxy", "-f", "@config@"],
+        config: Some("haproxy.cfg"),
+        note: "no log, shared connections to the upstream",
+    },
+    Peer {
         name: "lighttpd",
         origin: Origin::Debian("lighttpd", "lighttpd", "-v"),
         command: &["lighttpd", "-D", "-f", "@config@"],

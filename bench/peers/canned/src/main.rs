@@ -1,8 +1,7 @@
-//! Upstream servers with canned responses: `peer-canned ADDRESS WORKERS grpc MESSAGES|fastcgi`. Each
-//! connection has a thread, because proxies keep few of them.
+//! Upstream servers with canned responses: `peer-canned ADDRESS WORKERS grpc MESSAGES|fastcgi`.
 //!
 //! The server of gRPC sends the messages of a response as grpc-go does if a method has them ready: in
-//! a DATA frame each, and in writes of 32 KiB.
+//! a DATA frame each, and in writes of 32 KiB. Each connection has a thread.
 
 mod fastcgi;
 mod grpc;
@@ -22,7 +21,7 @@ fn main() -> io::Result<()> {
             let response = Arc::new(response);
             serve(address, move |socket| grpc::serve(socket, &response))
         }
-        [address, _, "fastcgi"] => serve(address, fastcgi::serve),
+        [address, _, "fastcgi"] => fastcgi::serve(address),
         _ => panic!("{usage}"),
     }
 }

@@ -124,6 +124,8 @@ mod tests {
 
     const STREAM: u32 = 1;
 
+    type Frames<'a> = &'a [&'a [u8]];
+
     fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
         let header = FrameHeader { length: content.len(), kind, flags, stream };
         [&header.bytes(), content].concat()
@@ -165,7 +167,7 @@ mod tests {
         let other = frame(kind::DATA, 0, 3, b"other");
         let padded = frame(kind::DATA, flag::PADDED, STREAM, b"\x01c\0");
         let reserved = frame(kind::DATA, 0, STREAM | 1 << 31, b"b");
-        let cases: &[(&[&[u8]], &[&[u8]])] = &[
+        let cases: &[(Frames, Frames)] = &[
             (&[&data(b"a"), &data(b"bc"), &data(b"d")], &[&data(b"abcd")]),
             (&[&data(b"a"), &reserved], &[&data(b"ab")]),
             (&[&head, &data(b"a"), &data(b"b"), &trailers], &[&head, &data(b"ab"), &trailers]),
