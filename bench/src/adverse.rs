@@ -5,6 +5,9 @@ use crate::site::FileSet;
 use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
 
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "caddy"];
+const PROXIES: &[&str] = &["weft", "nginx", "haproxy", "h2o", "caddy"];
+/// Servers that are configured as proxies of gRPC and FastCGI.
+const GATEWAYS: &[&str] = &["weft", "nginx"];
 const AXUM: &[&str] = &["axum-weft", "axum"];
 const CLOSE: &[(&str, &str)] = &[("Connection", "close")];
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
@@ -121,10 +124,26 @@ pub const WORKLOADS: &[Workload] = &[
         Load::Uploads(Uploads { bytes: 1 << 30 }),
     ),
     workload(
+        "proxy-small",
+        "151 bytes through the proxy",
+        "64 connections; the upstream is the lower bound `epoll`.",
+        PROXIES,
+        http("/proxy/memory"),
+        wrk(64),
+    ),
+    workload(
+        "proxy-16k",
+        "16 KiB through the proxy",
+        "64 connections. The upstream is `weft-lib`.",
+        PROXIES,
+        http("/proxy/16k.bin"),
+        wrk(64),
+    ),
+    workload(
         "proxy-1m",
         "1 MiB through the proxy",
         "16 connections. The upstream is `weft-lib`.",
-        PROGRAMS,
+        PROXIES,
         http("/proxy/1m.bin"),
         wrk(16),
     ),
@@ -159,6 +178,32 @@ pub const WORKLOADS: &[Workload] = &[
         &["grpc-weft", "grpc-tonic"],
         RequestSpec { scheme: Scheme::H2c, ..http("/bench.Echo/Unary") },
         Load::Grpc(H2load { requests: None, connections: 16, streams: 16 }),
+    ),
+    workload(
+        "proxy-grpc",
+        "A unary gRPC method through the proxy",
+        "A message of 57 bytes in both directions; 8 connections with 4 streams each. The upstream speaks \
+         HTTP/2 without TLS.",
+        GATEWAYS,
+        RequestSpec { scheme: Scheme::H2c, ..http("/proxy/grpc/Unary") },
+        Load::Grpc(H2load { requests: None, connections: 8, streams: 4 }),
+    ),
+    workload(
+        "proxy-grpc-stream",
+        "A gRPC stream of 1,000 messages through the proxy",
+        "Messages of 57 bytes in a DATA frame each, which the upstream has ready; 8 connections with 4 \
+         streams each. The CPU time is that of a stream.",
+        GATEWAYS,
+        RequestSpec { scheme: Scheme::H2c, ..http("/proxy/grpc/Stream") },
+        Load::Grpc(H2load { requests: None, connections: 8, streams: 4 }),
+    ),
+    workload(
+        "proxy-fastcgi",
+        "FastCGI: a canned response of 151 bytes",
+        "64 connections; those of the application server are kept.",
+        GATEWAYS,
+        http("/proxy/fastcgi"),
+        wrk(64),
     ),
     workload(
         "axum-hello",

@@ -24,6 +24,7 @@ pub struct Programs {
 const PACKAGES: &[&str] = &[
     "nginx",
     "h2o",
+    "haproxy",
     "caddy",
     "lighttpd",
     "lighttpd-mod-openssl",

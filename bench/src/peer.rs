@@ -141,6 +141,13 @@ const ALL: &[Peer] = &[
         note: "no log",
     },
     Peer {
+        name: "haproxy",
+        origin: Origin::Debian("haproxy", "haproxy", "-v"),
+        command: &["haproxy", "-f", "@config@"],
+        config: Some("haproxy.cfg"),
+        note: "no log, shared connections to the upstream",
+    },
+    Peer {
         name: "lighttpd",
         origin: Origin::Debian("lighttpd", "lighttpd", "-v"),
         command: &["lighttpd", "-D", "-f", "@config@"],
@@ -167,6 +174,18 @@ const ALL: &[Peer] = &[
     },
 ];
 
+/// Upstream servers with canned responses.
+const CANNED: &[Peer] = &[
+    canned("canned-unary", &["@bin@/peer-canned", "127.0.0.1:@port@", "1", "grpc", "1"]),
+    canned("canned-stream", &["@bin@/peer-canned", "127.0.0.1:@port@", "1", "grpc", "1000"]),
+    canned("canned-fastcgi", &["@bin@/peer-canned", "127.0.0.1:@port@", "1", "fastcgi"]),
+];
+
+const fn canned(name: &'static str, command: &'static [&'static str]) -> Peer {
+    let origin = Origin::Crate("peer-canned", "peer-canned");
+    Peer { name, origin, command, config: None, note: "an upstream server, not measured" }
+}
+
 /// The upstream server of the reverse proxy workload.
 pub const UPSTREAM: &str = "epoll";
 
@@ -180,5 +199,5 @@ pub fn named(name: &str) -> &'static Peer {
 
 /// Returns all peers, including those of the experiments.
 pub fn all() -> impl Iterator<Item = &'static Peer> {
-    ALL.iter().chain(experiments::PEERS)
+    ALL.iter().chain(CANNED).chain(experiments::PEERS)
 }

@@ -74,7 +74,7 @@ impl Site {
     pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
         let path = path.strip_prefix("/proxy").unwrap_or(path);
         let name = match path {
-            "/" | "/memory" | "/slow" => "index.html",
+            "/" | "/memory" | "/slow" | "/fastcgi" => "index.html",
             file => file.trim_start_matches('/'),
         };
         fs::read(self.folder.join(name)).map_err(|error| format!("{name}: {error}"))

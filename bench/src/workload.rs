@@ -390,7 +390,13 @@ impl Workload {
 
     /// Returns the upstream server of a reverse proxy. The lower bound has only one response.
     pub fn upstream(&self) -> &'static str {
-        if self.request.path == "/proxy/memory" { peer::UPSTREAM } else { peer::LARGE_UPSTREAM }
+        match self.request.path {
+            "/proxy/memory" => peer::UPSTREAM,
+            "/proxy/grpc/Unary" => "canned-unary",
+            "/proxy/grpc/Stream" => "canned-stream",
+            "/proxy/fastcgi" => "canned-fastcgi",
+            _ => peer::LARGE_UPSTREAM,
+        }
     }
 
     /// Returns the numbers of workers to measure.

@@ -36,6 +36,9 @@ const HEADER_BYTES: usize = 8;
 /// padding to end at a multiple of 8.
 const MAX_CONTENT_BYTES: usize = 65_528;
 
+/// Space for the parameters of most requests, in bytes.
+const USUAL_PARAMS_BYTES: usize = 1 << 10;
+
 // Types of records.
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
@@ -60,16 +63,30 @@ pub fn begin_request(out: &mut Vec<u8>, keep_connection: bool) {
 
 /// Appends all parameters of a request, pairs of name and value, and the end of their stream.
 pub fn params<'a>(out: &mut Vec<u8>, pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
-    let mut content = Vec::new();
+    let start = out.len();
+    out.reserve(USUAL_PARAMS_BYTES);
+    header(out, PARAMS, 0);
     for (name, value) in pairs {
-        pair_length(&mut content, name.len());
-        pair_length(&mut content, value.len());
-        content.extend_from_slice(name);
-        content.extend_from_slice(value);
+        pair_length(out, name.len());
+        pair_length(out, value.len());
+        out.extend_from_slice(name);
+        out.extend_from_slice(value);
     }
-    for piece in content.chunks(MAX_CONTENT_BYTES) {
-        header(out, PARAMS, piece.len());
-        out.extend_from_slice(piece);
+    match out.len() - start - HEADER_BYTES {
+        // An empty record would be the end.
+        0 => out.truncate(start),
+        length @ 1..=MAX_CONTENT_BYTES => {
+            let [.., high, low] = length.to_be_bytes();
+            out[start + 4..start + 6].copy_from_slice(&[high, low]);
+        }
+        _ => {
+            let content = out.split_off(start + HEADER_BYTES);
+            out.truncate(start);
+            for piece in content.chunks(MAX_CONTENT_BYTES) {
+                header(out, PARAMS, piece.len());
+                out.extend_from_slice(piece);
+            }
+        }
     }
     header(out, PARAMS, 0);
 }

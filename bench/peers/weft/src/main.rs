@@ -9,6 +9,7 @@ use weft::{Request, Response, Server, header, websocket};
 #[derive(Clone)]
 struct Files {
     text: Bytes,
+    medium: Bytes,
     large: Bytes,
 }
 
@@ -22,6 +23,7 @@ async fn respond(request: Request, files: Files) -> weft::Result<Response> {
         "/echo" => echo(&request),
         "/upload" => return upload(request).await,
         "/text.txt" => Response::text(files.text),
+        "/16k.bin" => Response::body(files.medium),
         "/1m.bin" => Response::body(files.large),
         _ => Response::html(peer::PAGE),
     })
@@ -56,7 +58,7 @@ fn main() -> weft::Result<()> {
         Some(folder) => std::fs::read(Path::new(folder).join(name)).expect("a file").into(),
         None => Bytes::new(),
     };
-    let files = Files { text: read("text.txt"), large: read("1m.bin") };
+    let files = Files { text: read("text.txt"), medium: read("16k.bin"), large: read("1m.bin") };
     let app = move |request| respond(request, files.clone());
     Server::new(app).workers(workers).listen(address)?.run()
 }

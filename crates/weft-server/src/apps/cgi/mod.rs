@@ -22,8 +22,9 @@ mod settings;
 mod timeout;
 mod upload;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -167,7 +168,12 @@ impl Cgi {
             credentials: Credentials::Withheld,
             trusted_proxies: &self.0.settings.trusted,
         };
-        command.envs(script::meta_variables(request, script, length, &rules));
+        let variables = script::meta_variables(request, script, length, &rules);
+        command.envs(
+            variables
+                .iter()
+                .map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))),
+        );
         command.envs(self.0.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = script.file.parent() {
             command.current_dir(directory);

@@ -13,8 +13,9 @@ use weft_proto::write_buffer::WriteBuffer;
 
 use super::InactivityTimer;
 
-/// Buffer space for a read of a response head, in bytes. Many responses fit with their bodies.
-pub(super) const INPUT_BYTES: usize = 8 << 10;
+/// Buffer space for a read of a response head, in bytes: that of a body of 16 KiB and its head. Many
+/// responses fit with their bodies.
+pub(super) const INPUT_BYTES: usize = 20 << 10;
 
 /// Size from which a part of a body is written from its own buffer instead of being copied, in
 /// bytes.

@@ -22,6 +22,10 @@ use crate::base::request_notes::RequestNotes;
 const MIN_READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
 
+/// Maximum size of a body that is taken with its head, in bytes. The memory of a larger one is
+/// limited, as that of all bodies that are received ahead of the client.
+const MAX_TAKEN_BYTES: usize = 8 << 10;
+
 /// A response body that owns its connection: at its end the connection returns to the pool; if the
 /// body is dropped earlier, the connection closes.
 pub(super) struct Download {
@@ -53,13 +57,16 @@ impl Download {
         notes: Option<Arc<RequestNotes>>,
     ) -> Download {
         lease.connection.idle_limit = response::idle_limit(head);
+        // The read of a head that filled its buffer left more in the socket.
+        let input = &lease.connection.input;
+        let is_filled = !input.is_empty() && input.len() == input.capacity();
         Download {
             body,
             lease: Some(lease),
             keep_alive: head.keep_alive,
             upload,
             idle_timeout,
-            read_bytes: MIN_READ_BYTES,
+            read_bytes: if is_filled { MAX_READ_BYTES } else { MIN_READ_BYTES },
             max_read_bytes: MAX_READ_BYTES,
             failure: None,
             notes,
@@ -72,12 +79,24 @@ impl Download {
     }
 
     /// Takes the whole body if it has already been received. Nothing remains in `self`, and the
-    /// connection returns to the pool.
+    /// connection returns to the pool. The body is copied: a client that takes it slowly holds no more
+    /// than its size, and not the buffer of the read.
     pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
+        if self.body.remaining() != Some(0) && self.buffered_bytes() > MAX_TAKEN_BYTES {
+            return None;
+        }
         let input = &mut self.lease.as_mut()?.connection.input;
-        let bytes = self.body.take_received_body(input)?;
+        let bytes = Bytes::copy_from_slice(&self.body.take_received_body(input)?);
         self.finish();
         Some(bytes)
+    }
+
+    /// Returns the size of the next read. One more byte than the rest of the body is read, because a
+    /// read that does not fill its buffer shows that the socket is empty.
+    fn next_read_bytes(&self) -> usize {
+        let rest = self.body.remaining().map_or(u64::MAX, |rest| rest.saturating_add(1));
+        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+        rest.max(MIN_READ_BYTES).min(self.read_bytes).min(self.max_read_bytes)
     }
 
     /// Reads the next frame of the body; `None` at the end.
@@ -85,6 +104,7 @@ impl Download {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Frame<Bytes>>, String>> {
+        let max_bytes = self.next_read_bytes();
         let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
         let connection = &mut lease.connection;
         if let Some(upload) = &mut self.upload
@@ -94,7 +114,6 @@ impl Download {
             upload.stop();
         }
         loop {
-            let max_bytes = self.read_bytes.min(self.max_read_bytes);
             let frame = match self.body.read(&mut connection.input) {
                 Ok(BodyPiece::Data(data)) => Some(Frame::data(data)),
                 Ok(BodyPiece::Trailers(fields)) => {

@@ -20,7 +20,7 @@ use super::settings::ProxySettings;
 use super::upload::{Upload, WaitingFor};
 
 /// Minimum free buffer space for a read of a response head, in bytes.
-const MIN_READ_BYTES: usize = 1 << 10;
+const MIN_READ_BYTES: usize = 18 << 10;
 
 /// Buffer space for such a read while there is no memory for bodies, of which the read receives the
 /// beginning.

@@ -58,11 +58,11 @@ pub(super) fn compose(
     let mut variables = meta_variables(request, script, length, &rules);
     if settings.protocol == Protocol::FastCgi {
         // PHP requires it as a protection against direct execution of its interpreter.
-        variables.push(("REDIRECT_STATUS".to_owned(), "200".into()));
+        variables.set("REDIRECT_STATUS", b"200");
     }
-    variables.retain(|(name, _)| !environment.iter().any(|(known, _)| known == name));
-    let all = variables.iter().chain(*environment);
-    let all = all.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let is_overridden = |name: &[u8]| environment.iter().any(|(known, _)| known.as_bytes() == name);
+    let own = environment.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let all = variables.iter().filter(|(name, _)| !is_overridden(name)).chain(own);
     match settings.protocol {
         Protocol::Scgi => return Ok(scgi::head(out, body_length.unwrap_or(0), all)?),
         Protocol::Uwsgi => return Ok(uwsgi::head(out, all)?),

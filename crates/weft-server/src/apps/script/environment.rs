@@ -1,7 +1,8 @@
 //! Request → meta-variables of RFC 3875 §4.1. Pure.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::fmt::Display;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use weft::middleware::User;
@@ -46,8 +47,58 @@ pub(crate) struct VariableRules<'a> {
     pub(crate) trusted_proxies: &'a [Network],
 }
 
-/// Name and value of a meta-variable.
-pub(crate) type MetaVariable = (String, OsString);
+/// Meta-variables, in one buffer: most requests have twenty, and an allocation for each of them would
+/// cost more than their text.
+pub(crate) struct MetaVariables {
+    text: Vec<u8>,
+    /// The ends of the name and of the value of each variable in `text`.
+    ends: Vec<(usize, usize)>,
+}
+
+impl MetaVariables {
+    fn new() -> MetaVariables {
+        MetaVariables { text: Vec::with_capacity(1 << 10), ends: Vec::with_capacity(32) }
+    }
+
+    /// Adds a variable.
+    pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
+        self.set_with(name, |text| text.extend_from_slice(value));
+    }
+
+    fn set_display(&mut self, name: &str, value: impl Display) {
+        // Writing to a vector cannot fail.
+        self.set_with(name, |text| drop(write!(text, "{value}")));
+    }
+
+    /// Adds a variable with the value that `write` appends.
+    fn set_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        self.text.extend_from_slice(name.as_bytes());
+        self.end_name(write);
+    }
+
+    /// Adds the variable of a field (RFC 3875 §4.1.18).
+    fn set_field(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        let byte = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
+        self.text.extend_from_slice(b"HTTP_");
+        self.text.extend(name.bytes().map(byte));
+        self.end_name(write);
+    }
+
+    fn end_name(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let name_end = self.text.len();
+        write(&mut self.text);
+        self.ends.push((name_end, self.text.len()));
+    }
+
+    /// Returns names and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(name_end, end)| {
+            let start = std::mem::replace(&mut start, end);
+            (&self.text[start..name_end], &self.text[name_end..end])
+        })
+    }
+}
 
 /// Returns the variables for a request to `script`. `length` is the length of the request's body,
 /// if it has one.
@@ -56,76 +107,86 @@ pub(crate) fn meta_variables(
     script: &Script,
     length: Option<u64>,
     rules: &VariableRules<'_>,
-) -> Vec<MetaVariable> {
-    let mut variables = Vec::with_capacity(32);
-    let mut set = |name: &str, value: &[u8]| {
-        variables.push((name.to_owned(), OsStr::from_bytes(value).to_owned()));
-    };
+) -> MetaVariables {
+    let mut variables = MetaVariables::new();
+    let set = &mut variables;
     let (host, port) = server(request);
-    let mount = decode(request.mount().as_bytes());
-    let (file, root) = (path_bytes(&script.file), path_bytes(&script.root));
-    set("GATEWAY_INTERFACE", b"CGI/1.1");
-    set("SERVER_SOFTWARE", concat!("weft/", env!("CARGO_PKG_VERSION")).as_bytes());
-    set("SERVER_PROTOCOL", format!("{:?}", request.version()).as_bytes());
-    set("SERVER_NAME", host.as_bytes());
-    set("SERVER_PORT", port.as_bytes());
-    set("REQUEST_METHOD", request.method().as_str().as_bytes());
-    set("REQUEST_SCHEME", request.scheme().as_bytes());
-    set("REQUEST_URI", origin_form(request.target()).as_bytes());
-    set("QUERY_STRING", request.query().unwrap_or_default().as_bytes());
-    set("SCRIPT_NAME", &[&*mount, &script.name].concat());
-    if !file.is_empty() {
-        set("SCRIPT_FILENAME", file);
-        set("DOCUMENT_ROOT", root);
-    }
-    if !script.path_info.is_empty() {
-        set("PATH_INFO", &script.path_info);
-        if !root.is_empty() {
-            set("PATH_TRANSLATED", &[root, &script.path_info].concat());
-        }
-    }
+    set.set("GATEWAY_INTERFACE", b"CGI/1.1");
+    set.set("SERVER_SOFTWARE", concat!("weft/", env!("CARGO_PKG_VERSION")).as_bytes());
+    set.set_display("SERVER_PROTOCOL", format_args!("{:?}", request.version()));
+    set.set("SERVER_NAME", host.as_bytes());
+    set.set("SERVER_PORT", port.as_bytes());
+    set.set("REQUEST_METHOD", request.method().as_str().as_bytes());
+    set.set("REQUEST_SCHEME", request.scheme().as_bytes());
+    set.set("REQUEST_URI", origin_form(request.target()).as_bytes());
+    set.set("QUERY_STRING", request.query().unwrap_or_default().as_bytes());
+    set_paths(set, request, script);
     match request.peer().address() {
         Some(address) => {
-            set("REMOTE_ADDR", address.ip().to_canonical().to_string().as_bytes());
-            set("REMOTE_PORT", address.port().to_string().as_bytes());
+            set.set_display("REMOTE_ADDR", address.ip().to_canonical());
+            set.set_display("REMOTE_PORT", address.port());
         }
         // §4.1.8 requires a value. A client on a Unix socket has no address, and must not be taken
         // for a client on the loopback interface.
-        None => set("REMOTE_ADDR", b"unix:"),
+        None => set.set("REMOTE_ADDR", b"unix:"),
     }
     if request.is_secure() {
-        set("HTTPS", b"on");
+        set.set("HTTPS", b"on");
     }
     let is_from_proxy = is_from_trusted_proxy(request, rules.trusted_proxies);
-    if let Some(session) = request.peer().tls().filter(|_| !is_from_proxy) {
-        // As mod_ssl of Apache sets them.
-        let certificate = session.peer_certificates().first();
-        set("SSL_CLIENT_VERIFY", if certificate.is_some() { b"SUCCESS" } else { b"NONE" });
-        if let Some(certificate) = certificate {
-            set("SSL_CLIENT_CERT", pem(certificate).as_bytes());
-            for (name, read) in CERTIFICATE_VARIABLES {
-                if let Some(value) = read(certificate) {
-                    set(name, value.as_bytes());
-                }
-            }
-        }
+    if !is_from_proxy {
+        set_certificate(set, request);
     }
     if let Some(user) = request.extensions().get::<User>() {
-        set("REMOTE_USER", user.as_str().as_bytes());
-        set("AUTH_TYPE", auth_type(request));
+        set.set("REMOTE_USER", user.as_str().as_bytes());
+        set.set("AUTH_TYPE", auth_type(request));
     }
     if let Some(length) = length {
-        set("CONTENT_LENGTH", length.to_string().as_bytes());
+        set.set_display("CONTENT_LENGTH", length);
     }
     if let Some(content_type) = request.headers().get_bytes("content-type") {
-        set("CONTENT_TYPE", content_type);
+        set.set("CONTENT_TYPE", content_type);
     }
     // The target's authority takes precedence over `Host` (RFC 9112 §3.2.2).
     if let Some(authority) = request.authority() {
-        set("HTTP_HOST", authority.as_bytes());
+        set.set("HTTP_HOST", authority.as_bytes());
     }
-    variables.extend(fields(request, is_from_proxy, rules.credentials));
+    set_fields(set, request, is_from_proxy, rules.credentials);
     variables
+}
+
+/// Adds the variables with the path of the request and that of the script.
+fn set_paths(variables: &mut MetaVariables, request: &Request, script: &Script) {
+    let mount = decode(request.mount().as_bytes());
+    let (file, root) = (path_bytes(&script.file), path_bytes(&script.root));
+    let mut set = |name: &str, parts: [&[u8]; 2]| {
+        variables.set_with(name, |text| parts.iter().for_each(|part| text.extend_from_slice(part)));
+    };
+    set("SCRIPT_NAME", [&mount, &script.name]);
+    if !file.is_empty() {
+        set("SCRIPT_FILENAME", [file, b""]);
+        set("DOCUMENT_ROOT", [root, b""]);
+    }
+    if !script.path_info.is_empty() {
+        set("PATH_INFO", [&script.path_info, b""]);
+        if !root.is_empty() {
+            set("PATH_TRANSLATED", [root, &script.path_info]);
+        }
+    }
+}
+
+/// Adds the variables of the certificate of the client, as mod_ssl of Apache sets them.
+fn set_certificate(variables: &mut MetaVariables, request: &Request) {
+    let Some(session) = request.peer().tls() else { return };
+    let certificate = session.peer_certificates().first();
+    variables.set("SSL_CLIENT_VERIFY", if certificate.is_some() { b"SUCCESS" } else { b"NONE" });
+    let Some(certificate) = certificate else { return };
+    variables.set("SSL_CLIENT_CERT", pem(certificate).as_bytes());
+    for (name, read) in CERTIFICATE_VARIABLES {
+        if let Some(value) = read(certificate) {
+            variables.set(name, value.as_bytes());
+        }
+    }
 }
 
 /// Returns the scheme of the credentials by which a user was authenticated (§4.1.1).
@@ -159,14 +220,17 @@ fn origin_form(target: &str) -> &str {
     rest.find(['/', '?']).map_or("/", |at| &rest[at..])
 }
 
-/// Returns the request's fields as `HTTP_…` variables (§4.1.18).
-fn fields(request: &Request, is_from_proxy: bool, credentials: Credentials) -> Vec<MetaVariable> {
+/// Adds the request's fields as `HTTP_…` variables (§4.1.18).
+fn set_fields(
+    variables: &mut MetaVariables,
+    request: &Request,
+    is_from_proxy: bool,
+    credentials: Credentials,
+) {
     let headers = request.headers();
     let changes = RequestFields::of(request);
-    let connection_options: Vec<&[u8]> = headers.list("connection").collect();
-    let mut found: Vec<(String, Vec<u8>)> = Vec::new();
-    for (name, value) in headers.iter() {
-        let is_name = |option: &&[u8]| option.eq_ignore_ascii_case(name.as_bytes());
+    let has_options = headers.get_bytes("connection").is_some();
+    let is_passed = |name: &str| {
         // `X_Y` would map to the same variable as `X-Y`, which a proxy in front of this server may
         // have validated.
         let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -178,28 +242,27 @@ fn fields(request: &Request, is_from_proxy: bool, credentials: Credentials) -> V
             || excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
             || !is_from_proxy && is_certificate_field(name.as_bytes())
             || changes.is_some_and(|changes| changes.replaces(name.as_bytes()));
-        if !is_unambiguous || is_excluded || connection_options.iter().any(is_name) {
+        let is_name = |option: &[u8]| option.eq_ignore_ascii_case(name.as_bytes());
+        is_unambiguous && !is_excluded && !(has_options && headers.list("connection").any(is_name))
+    };
+    for (index, (name, value)) in headers.iter().enumerate() {
+        let is_same = |other: &(&str, &[u8])| other.0.eq_ignore_ascii_case(name);
+        if !is_passed(name) || headers.iter().take(index).any(|field| is_same(&field)) {
             continue;
         }
-        let variable = variable_name(name);
-        match found.iter_mut().find(|(known, _)| *known == variable) {
-            Some((_, all)) => {
-                // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
-                let separator = if variable == "HTTP_COOKIE" { b"; " } else { b", " };
-                all.extend_from_slice(separator);
-                all.extend_from_slice(value);
+        // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
+        let separator = if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
+        variables.set_field(name, |text| {
+            text.extend_from_slice(value);
+            for (_, value) in headers.iter().skip(index + 1).filter(is_same) {
+                text.extend_from_slice(separator);
+                text.extend_from_slice(value);
             }
-            None => found.push((variable, value.to_vec())),
-        }
+        });
     }
-    let set = changes.into_iter().flat_map(RequestFields::iter);
-    found
-        .extend(set.map(|(name, value)| (variable_name(name.as_str()), value.as_bytes().to_vec())));
-    found.into_iter().map(|(name, value)| (name, OsString::from_vec(value))).collect()
-}
-
-fn variable_name(field: &str) -> String {
-    format!("HTTP_{}", field.to_ascii_uppercase().replace('-', "_"))
+    for (name, value) in changes.into_iter().flat_map(RequestFields::iter) {
+        variables.set_field(name.as_str(), |text| text.extend_from_slice(value.as_bytes()));
+    }
 }
 
 #[cfg(test)]
@@ -220,9 +283,10 @@ mod tests {
             name: b"/in/a.cgi".to_vec(),
             path_info: b"/x y".to_vec(),
         };
+        let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().to_owned();
         let mut variables: Vec<String> = meta_variables(&request, &script, length, &RULES)
-            .into_iter()
-            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .iter()
+            .map(|(name, value)| format!("{}={}", text(name), text(value)))
             .collect();
         for always in [
             "GATEWAY_INTERFACE=CGI/1.1",
@@ -318,8 +382,8 @@ mod tests {
             request.set_peer(address.parse().unwrap());
             let variables = meta_variables(&request, &script, None, &RULES);
             let get = |name: &str| {
-                let found = variables.iter().find(|(known, _)| known == name);
-                found.map(|(_, value)| value.to_str().unwrap())
+                let found = variables.iter().find(|(known, _)| *known == name.as_bytes());
+                found.map(|(_, value)| str::from_utf8(value).unwrap())
             };
             assert_eq!(["REMOTE_ADDR", "REMOTE_PORT"].map(get), expected.map(Some));
             // An empty `PATH_INFO` has no translation (RFC 3875 §4.1.6).
@@ -347,8 +411,8 @@ mod tests {
             }
             let variables = meta_variables(&request, &script, None, &RULES);
             let get = |name: &str| {
-                let found = variables.iter().find(|(known, _)| known == name);
-                found.map(|(_, value)| value.to_str().unwrap())
+                let found = variables.iter().find(|(known, _)| *known == name.as_bytes());
+                found.map(|(_, value)| str::from_utf8(value).unwrap())
             };
             assert_eq!(["REMOTE_USER", "AUTH_TYPE"].map(get), expected, "{credentials}");
             assert_eq!(get("HTTP_AUTHORIZATION"), None);

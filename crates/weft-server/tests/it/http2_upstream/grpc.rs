@@ -191,6 +191,37 @@ async fn messages_pass_in_both_directions_at_any_pace() {
     assert_eq!(next().await, (RST_STREAM, vec![0, 0, 0, 8]), "the client has left");
 }
 
+/// The messages of a stream that stays open are not kept until there are more of them.
+#[tokio::test]
+async fn each_message_of_an_upstream_arrives_at_once() {
+    let upstream = http2_upstream(|_, peer| {
+        let stream = peer.request().unwrap();
+        peer.send(&head(0, stream, &[(":status", "200"), ("content-type", "application/grpc")]));
+        // A message of the client asks for the next ones: one, two that are joined, and one in parts.
+        let message = |text: &str| frame(DATA, 0, stream, text.as_bytes());
+        for messages in [message("1"), [message("2"), message("3")].concat(), message("45")] {
+            peer.read_one_of(&[DATA]).unwrap();
+            let (first, second) = messages.split_at(10);
+            peer.send(first);
+            peer.send(second);
+        }
+        while peer.read().is_some() {}
+    });
+    let proxy = start_proxy(upstream, |_| {});
+    let mut client = connect(proxy.address()).await;
+    let (response, mut stream) = client.send_request(call(&[]), false).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    let mut received = Vec::new();
+    for expected in ["1", "123", "12345"] {
+        stream.send_data("next".into(), false).unwrap();
+        while received.len() < expected.len() {
+            let piece = tokio::time::timeout(PATIENCE, body.data()).await.expect("data in time");
+            received.extend_from_slice(&piece.unwrap().unwrap());
+        }
+        assert_eq!(received, expected.as_bytes());
+    }
+}
+
 #[tokio::test]
 async fn small_messages_are_joined() {
     const COUNT: usize = 2_000;

@@ -1,8 +1,9 @@
 //! An HTTP/2 connection to an upstream, and the task that sends and receives its frames.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use ::h2::client::{Builder, SendRequest};
 use ::h2::{Ping, PingPong};
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -20,6 +21,7 @@ use super::super::pool::PoolSlot;
 use super::super::settings::ProxySettings;
 use super::super::upstream::Upstream;
 use super::connections::Connections;
+use super::input::JoinedInput;
 use super::{SMALL_FRAMES_BUDGET, STREAM_WINDOW};
 
 /// Maximum amount of data that waits in a stream for a write to the socket, in bytes.
@@ -76,7 +78,8 @@ impl Connection {
             last_read: 0.into(),
             last_lease: 0.into(),
         });
-        let stream = Monitored { stream, activity: activity.clone() };
+        let input = JoinedInput::default();
+        let stream = Monitored { stream, input, activity: activity.clone() };
         let handshake = builder(&settings).handshake(stream);
         let done = timeout(settings.connect_timeout, handshake).await;
         let done = done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
@@ -310,10 +313,23 @@ impl Liveness {
     }
 }
 
-/// A stream that records the time of the last read.
+/// A stream that joins received frames and records the time of the last read.
 struct Monitored {
     stream: Box<dyn weft::Stream>,
+    input: JoinedInput,
     activity: Arc<Activity>,
+}
+
+impl Monitored {
+    /// Reads once. Returns 0 at the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let read = pin!(self.stream.read_buf(&mut self.input.space())).poll(cx);
+        if read.is_ready() && self.activity.last_read.swap(self.activity.now().max(1), Relaxed) == 0
+        {
+            self.activity.has_read.notify_one();
+        }
+        read
+    }
 }
 
 impl AsyncRead for Monitored {
@@ -322,12 +338,22 @@ impl AsyncRead for Monitored {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_ready() && self.activity.last_read.swap(self.activity.now().max(1), Relaxed) == 0
-        {
-            self.activity.has_read.notify_one();
+        while self.input.is_taken() {
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => {
+                    self.input.on_end();
+                    break;
+                }
+                Poll::Ready(Ok(_)) => self.input.on_received(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.input.free_memory();
+                    return Poll::Pending;
+                }
+            }
         }
-        read
+        self.input.take(buf);
+        Poll::Ready(Ok(()))
     }
 }
 

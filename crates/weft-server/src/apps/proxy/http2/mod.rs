@@ -2,7 +2,8 @@
 //!
 //! - `connections` has the connections of a worker to an upstream. A request gets a stream of one of
 //!   them, or waits for one.
-//! - `connection` defines a connection, whose frames a task of its own sends and receives.
+//! - `connection` defines a connection, whose frames a task of its own sends and receives, and `input`
+//!   joins received frames with small messages.
 //! - `request` composes the head of a request, with the same fields as over HTTP/1.
 //! - `upload` sends the body, as far as the windows of the upstream permit.
 //! - `exchange` waits for the head of the response, and `body` reads what follows it.
@@ -30,6 +31,7 @@ mod check;
 mod connection;
 mod connections;
 mod exchange;
+mod input;
 mod request;
 mod upload;
 
