@@ -30,6 +30,7 @@ mod http2_upstream;
 mod idioms;
 mod import;
 mod jwt;
+mod kept_clients;
 mod layers;
 mod include;
 mod lifecycle;
