@@ -60,6 +60,7 @@ mod substitution;
 mod templates;
 mod tls;
 mod tools;
+mod toxics;
 mod tracing;
 mod try_files;
 mod upstream_changes;
