@@ -126,6 +126,12 @@ impl ClientLimit {
         state.queue.iter().filter(|waiter| !waiter.admission.is_closed()).count()
     }
 
+    /// Returns the number of uses, with those that are queued and maybe abandoned, in constant time.
+    pub(crate) fn load(&self) -> usize {
+        let state = self.0.state();
+        state.in_use.len() + state.queue.len()
+    }
+
     /// Returns true if all permits are in use.
     pub(crate) fn is_full(&self) -> bool {
         self.in_use() >= self.0.settings.max
@@ -159,11 +165,17 @@ impl Shared {
         client: Option<Client>,
     ) -> Option<oneshot::Receiver<ClientPermit>> {
         let ClientLimitSettings { max, max_per_client, max_queued, .. } = self.settings;
-        state.queue.retain(|waiter| !waiter.admission.is_closed());
         let share = (max_queued * max_per_client).div_ceil(max.max(1));
-        let own = state.queue.iter().filter(|waiter| waiter.client == client).count();
-        if state.queue.len() >= max_queued || client.is_some() && own >= share {
-            return None;
+        // A long queue is searched only if its client may have used up its share.
+        let has_place = |queue: &VecDeque<Waiter>| {
+            let own = || queue.iter().filter(|waiter| waiter.client == client).count();
+            queue.len() < max_queued && (client.is_none() || queue.len() < share || own() < share)
+        };
+        if !has_place(&state.queue) {
+            state.queue.retain(|waiter| !waiter.admission.is_closed());
+            if !has_place(&state.queue) {
+                return None;
+            }
         }
         let (admission, admitted) = oneshot::channel();
         state.queue.push_back(Waiter { client, admission });
@@ -175,13 +187,19 @@ impl Shared {
         self: &Arc<Shared>,
         state: &mut State,
     ) -> Option<(oneshot::Sender<ClientPermit>, ClientPermit)> {
-        state.queue.retain(|waiter| !waiter.admission.is_closed());
-        let mut waiters = 0..state.queue.len();
-        let (place, permit) = waiters.find_map(|place| {
-            let client = state.queue[place].client;
-            self.try_admit(state, client).map(|permit| (place, permit))
-        })?;
-        state.queue.remove(place).map(|waiter| (waiter.admission, permit))
+        let mut place = 0;
+        loop {
+            let waiter = state.queue.get(place)?;
+            let client = waiter.client;
+            if waiter.admission.is_closed() {
+                // In most cases at the front, where this takes no time.
+                state.queue.remove(place);
+            } else if let Some(permit) = self.try_admit(state, client) {
+                return state.queue.remove(place).map(|waiter| (waiter.admission, permit));
+            } else {
+                place += 1;
+            }
+        }
     }
 }
 

@@ -104,7 +104,7 @@ impl Pool {
 
     /// Requests in progress or queued.
     pub(super) fn load(&self) -> usize {
-        self.in_use() + self.queued()
+        self.limit.load() + self.http2.waiting()
     }
 
     /// Requests in progress.

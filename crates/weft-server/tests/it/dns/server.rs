@@ -24,10 +24,13 @@ struct State {
     zone: Mutex<Zone>,
 }
 
+/// TTL and data of records.
+type Records = (u32, Vec<Vec<u8>>);
+
 #[derive(Default)]
 struct Zone {
-    /// TTL and data of records, by name and type.
-    records: HashMap<(String, u16), (u32, Vec<Vec<u8>>)>,
+    /// By name and type.
+    records: HashMap<(String, u16), Records>,
     failure: Option<u8>,
 }
 
