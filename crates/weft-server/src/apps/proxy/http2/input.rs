@@ -3,8 +3,8 @@
 //! A call of gRPC has a frame for each of its small messages. The crate `h2` takes several times as long
 //! for a frame as for its content: it locks the connection, finds the stream, keeps an entry for the
 //! frame and grants its window. Of the frames that one read returns, those of a stream are joined in
-//! place before they get there. No frame waits for another one: the last one of a read is passed on as far as it
-//! was received.
+//! place before they get there. No frame waits for another one: the last one of a read is passed on
+//! as far as it was received.
 
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, BytesMut};

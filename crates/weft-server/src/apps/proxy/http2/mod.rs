@@ -16,7 +16,8 @@
 //!
 //! The window of a stream is [`STREAM_WINDOW`], and more is granted only for data that the client
 //! has taken, so that a slow client holds no more than that. The window of a connection is the sum
-//! of those of its streams: data that is not taken never stops another stream.
+//! of those of its streams: data that is not taken never stops another stream. A connection reads into
+//! a buffer of 64 KiB, which it owns only while it has frames that were not taken.
 //!
 //! # Hostile upstreams
 //!
