@@ -303,7 +303,9 @@ fn check(protocol: Protocol) {
         assert!(expected.contains(&outcome), "{protocol:?}, {toxic:?}: {outcome:?}");
         until("each place is returned", || site.in_use() == 0);
         site.faults.set(Toxic::None);
-        until("requests succeed again", || site.request() == Outcome::Whole);
+        // A connection of HTTP/2 on which a body was late is left after one more request.
+        let outcomes = [site.request(), site.request()];
+        assert_eq!(outcomes[1], Outcome::Whole, "{protocol:?} after {toxic:?}: {outcomes:?}");
     }
 }
 

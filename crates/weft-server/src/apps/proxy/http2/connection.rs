@@ -59,6 +59,8 @@ pub(in super::super) struct StreamLease {
     /// The connection has served a request before: the upstream may have closed it since, which
     /// does not count as a failure.
     pub(super) is_reused: bool,
+    /// Milliseconds since the connection was opened.
+    leased_at: u64,
     slot: Option<PoolSlot>,
 }
 
@@ -157,6 +159,7 @@ impl Connection {
             connection: self.clone(),
             connections: connections.clone(),
             is_reused,
+            leased_at: now,
             slot: None,
         })
     }
@@ -171,6 +174,14 @@ impl StreamLease {
 
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.connection.address
+    }
+
+    /// Called when a response is late. If nothing was received on the connection since the stream was leased,
+    /// further requests use another one: the upstream may be unreachable, which no reset has reported.
+    pub(super) fn leave_silent_connection(&self) {
+        if self.connection.activity.last_read.load(Relaxed) <= self.leased_at {
+            self.connections.remove(&self.connection);
+        }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {

@@ -114,7 +114,10 @@ impl Exchange<'_> {
             return Poll::Pending;
         }
         let elapsed = self.timer.poll_elapsed(self.settings.response_timeout, cx);
-        elapsed.map(|()| Err(GatewayError::Timeout("timed out waiting for the response")))
+        elapsed.map(|()| {
+            self.lease.leave_silent_connection();
+            Err(GatewayError::Timeout("timed out waiting for the response"))
+        })
     }
 
     /// Sends the body as far as possible. After an error of the stream, its response has the reason.
