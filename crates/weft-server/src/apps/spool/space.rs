@@ -209,9 +209,9 @@ impl Share {
         }
     }
 
-    /// Records bytes that were read from a file.
+    /// Records bytes that were read from a file and taken by the client.
     pub(super) fn record_read(&self, bytes: u64, kind: Kind) {
-        if let (Some(client), Kind::Response) = (self.client, kind) {
+        if let (Some(client), Kind::Response, 1..) = (self.client, kind, bytes) {
             let (max, permitted) = (self.max_unread_bytes(), bytes * WRITTEN_PER_READ);
             self.space.unread_responses.remove(client, permitted, max, Instant::now());
         }

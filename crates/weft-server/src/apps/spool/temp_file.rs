@@ -33,6 +33,8 @@ pub(super) struct TempFile {
     limits: Arc<SpoolLimits>,
     share: Arc<Share>,
     kind: Kind,
+    /// Size of the last read. Its bytes may still wait for the client.
+    last_read: u64,
     /// Part of the disk space: the largest offset ever written.
     reserved: u64,
     /// A write has failed, for example because the disk is full. No more is written.
@@ -58,8 +60,16 @@ pub(super) struct Read {
 
 impl TempFile {
     pub(super) fn new(limits: Arc<SpoolLimits>, share: Arc<Share>, kind: Kind) -> TempFile {
-        let (file, unread) = (None, 0..0);
-        TempFile { file, unread, limits, share, kind, reserved: 0, has_failed: false }
+        TempFile {
+            file: None,
+            unread: 0..0,
+            limits,
+            share,
+            kind,
+            last_read: 0,
+            reserved: 0,
+            has_failed: false,
+        }
     }
 
     /// Starts to append pieces with this number of bytes; `None` if there is no space for them.
@@ -120,7 +130,9 @@ impl TempFile {
 
     pub(super) fn finish_read(&mut self, bytes: usize) {
         self.unread.start += bytes as u64;
-        self.share.record_read(bytes as u64, self.kind);
+        // The reader comes back when the client has taken what was read before.
+        let taken = std::mem::replace(&mut self.last_read, bytes as u64);
+        self.share.record_read(taken, self.kind);
     }
 
     pub(super) fn has_unread(&self) -> bool {

@@ -203,7 +203,7 @@ fn a_response_is_stored_only_for_a_client_that_reads_it() {
     assert!(stored(&site) <= MAX, "{}", stored(&site));
     assert_eq!(site.get("/").0, 503, "the upstream sends at the pace of the client");
 
-    const STEP: usize = 32 << 10;
+    const STEP: usize = 64 << 10;
     let mut read = 0;
     while site.get("/").0 == 503 {
         let before = stored(&site);
