@@ -397,7 +397,7 @@ mod tests {
             }
             size(spool::receive)
         };
-        assert!(without_body <= 536, "{without_body}");
+        assert!(without_body <= 552, "{without_body}");
         assert!(with_body <= 400, "{with_body}");
         assert!(connecting <= 456, "{connecting}");
         assert!(received <= 128, "{received}");
