@@ -150,7 +150,7 @@ enum Protocol {
     FastCgi,
 }
 
-/// What a client receives.
+/// The outcome of a request for its client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Whole,

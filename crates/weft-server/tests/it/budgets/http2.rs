@@ -209,7 +209,7 @@ fn windows() -> Vec<Attack> {
             // wait for theirs. The content is within the share of the client.
             .memory_kib(672.0)
             .shared_kib(256.0)
-            // What one client may leave unread, by both of its connections, and lines of the log.
+            // The bytes that one client may leave unread on both of its connections, and lines of the log.
             .disk_kib(17_408.0)
             .cpu(80.0)
             .requests(20_000.0),

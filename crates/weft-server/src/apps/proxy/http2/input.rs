@@ -173,7 +173,7 @@ mod tests {
             (&[&head, &data(b"a"), &data(b"b"), &trailers], &[&head, &data(b"ab"), &trailers]),
             (&[&data(b"a"), &frame(0, end, STREAM, b"b")], &[&frame(0, end, STREAM, b"ab")]),
             (&[&data(b"a"), &frame(0, end, STREAM, b"")], &[&frame(0, end, STREAM, b"a")]),
-            // What follows the end of a stream is an error, which remains.
+            // Content behind the end of a stream is an error, which remains.
             (
                 &[&data(b"a"), &frame(0, end, STREAM, b"b"), &data(b"c")],
                 &[&frame(0, end, STREAM, b"ab"), &data(b"c")],
