@@ -395,6 +395,34 @@ fn applications_get_requests_whose_clients_leave_at_once() {
     }
 }
 
+/// A request waits for an application without its connection, but within the limit of the queue.
+#[test]
+fn requests_whose_clients_have_left_wait_within_the_queue() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let keys = ", max_connections = 1, max_queued = 4, queue_timeout = \"1m\"";
+    let (server, received) = application(keys, move || {
+        // Waits until the sender is dropped.
+        let _ = released.lock().unwrap().recv();
+        [&record(6, b"Status: 200\r\n\r\nok")[..], &END].concat()
+    });
+    let mut first = TcpStream::connect(server.address()).unwrap();
+    first.write_all(GET.as_bytes()).unwrap();
+    until("the application is busy", || received.lock().unwrap().len() == 1);
+    for _ in 0..40 {
+        TcpStream::connect(server.address()).unwrap().write_all(GET.as_bytes()).unwrap();
+    }
+    let refused = exchange(&server, GET);
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    drop(release);
+    let mut response = String::new();
+    first.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    until("the queue is empty", || exchange(&server, GET).starts_with("HTTP/1.1 200"));
+    let count = received.lock().unwrap().len();
+    assert!(count <= 1 + 4 + 1, "{count} requests");
+}
+
 /// Once it has the request, an application is told that the client has left.
 #[test]
 fn connections_end_when_clients_leave() {
