@@ -167,7 +167,7 @@ pub const WORKLOADS: &[Workload] = &[
         "websocket",
         "WebSocket messages",
         "64 connections. Each returns messages of 100 bytes.",
-        &["weft-lib", "websocket"],
+        &["weft-lib", "websocket", "actix"],
         http("/echo"),
         Load::Echo { connections: 64 },
     ),

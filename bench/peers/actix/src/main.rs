@@ -1,7 +1,9 @@
 //! actix-web.
 
 use actix_web::http::header::{ContentType, SERVER};
-use actix_web::{App, HttpResponse, HttpServer, web};
+use actix_web::{App, Error, HttpRequest, HttpResponse, HttpServer, rt, web};
+use actix_ws::{Message, MessageStream, Session};
+use futures_util::StreamExt;
 
 async fn page() -> HttpResponse {
     HttpResponse::Ok()
@@ -19,6 +21,27 @@ async fn slow() -> HttpResponse {
     page().await
 }
 
+async fn websocket(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, Error> {
+    let (response, session, messages) = actix_ws::handle(&request, body)?;
+    rt::spawn(echo(session, messages));
+    Ok(response)
+}
+
+async fn echo(mut session: Session, mut messages: MessageStream) {
+    while let Some(Ok(message)) = messages.next().await {
+        let sent = match message {
+            Message::Text(text) => session.text(text).await,
+            Message::Binary(bytes) => session.binary(bytes).await,
+            Message::Ping(bytes) => session.pong(&bytes).await,
+            Message::Close(reason) => return drop(session.close(reason).await),
+            _ => Ok(()),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
 #[actix_web::main]
 async fn main() -> std::io::Result<()> {
     let (address, workers) = peer::arguments();
@@ -27,6 +50,7 @@ async fn main() -> std::io::Result<()> {
             .route("/memory", web::get().to(page))
             .route("/slow", web::get().to(slow))
             .route("/json", web::get().to(json))
+            .route("/echo", web::get().to(websocket))
     };
     HttpServer::new(app)
         .backlog(4096)
