@@ -46,7 +46,7 @@ fn time(function: &dyn Fn()) -> f64 {
 }
 
 /// Returns the CPU time of this thread, which excludes other work of the machine.
-fn cpu_nanoseconds() -> i64 {
+pub fn cpu_nanoseconds() -> i64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
