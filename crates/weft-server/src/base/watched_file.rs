@@ -84,6 +84,45 @@ impl<T> WatchedFile<T> {
     }
 }
 
+/// A value made of a file that may be absent. It is made anew when the file changes, appears or is
+/// removed.
+pub(crate) struct OptionalFile<T> {
+    path: PathBuf,
+    state: Mutex<OptionalState<T>>,
+}
+
+struct OptionalState<T> {
+    value: T,
+    /// `None` while there is no file.
+    version: Option<FileVersion>,
+    checked: Instant,
+}
+
+impl<T: Clone> OptionalFile<T> {
+    /// Makes the first value. `make` gets the path, and true if the file exists.
+    pub(crate) fn new(path: &Path, make: impl FnOnce(&Path, bool) -> T) -> OptionalFile<T> {
+        let version = FileVersion::of(path).ok();
+        let value = make(path, version.is_some());
+        let state = OptionalState { value, version, checked: Instant::now() };
+        OptionalFile { path: path.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// Returns the value, at most [`REVALIDATE_AFTER`] old. `make` is called if the file is another
+    /// one than before.
+    pub(crate) fn current(&self, make: impl FnOnce(&Path, bool) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.checked.elapsed() >= REVALIDATE_AFTER {
+            state.checked = Instant::now();
+            let version = FileVersion::of(&self.path).ok();
+            if version != state.version {
+                state.value = make(&self.path, version.is_some());
+                state.version = version;
+            }
+        }
+        state.value.clone()
+    }
+}
+
 fn read<T>(
     path: &Path,
     max_bytes: u64,

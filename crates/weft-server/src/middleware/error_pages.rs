@@ -1,16 +1,14 @@
 //! The error pages of a route, from files that may change.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::path::Path;
 
 use bytes::Bytes;
 use weft::middleware::ErrorPages;
 use weft::{HeaderValue, Response, StatusCode, header};
 use weft_proto::semantics::mime;
 
-use crate::base::watched_file::{FileVersion, REVALIDATE_AFTER};
+use crate::base::watched_file::OptionalFile;
 use crate::config::{ErrorPage, PageSource, RouteOptions};
 
 /// Maximum size of a page, which stays in memory.
@@ -56,55 +54,34 @@ pub(crate) fn pages(list: &[ErrorPage]) -> Option<ErrorPages> {
 
 /// A page in a file, which is read again when it changes.
 struct PageFile {
-    path: PathBuf,
     media_type: HeaderValue,
-    state: Mutex<State>,
-}
-
-struct State {
-    checked: Instant,
-    version: Option<FileVersion>,
     /// `None` if the file cannot be read.
-    content: Option<Bytes>,
+    content: OptionalFile<Option<Bytes>>,
 }
 
 impl PageFile {
     fn new(path: &Path) -> PageFile {
-        let name = path.file_name().unwrap_or_default();
-        let media_type = mime::from_file_name(name.as_encoded_bytes());
         // A warning of the plan reports a file that cannot be read.
-        let (version, content) = (FileVersion::of(path).ok(), read(path).ok());
-        let state = State { checked: Instant::now(), version, content };
-        PageFile {
-            path: path.to_owned(),
-            media_type: HeaderValue::from_static(media_type),
-            state: Mutex::new(state),
-        }
+        let content = OptionalFile::new(path, |path, _| read(path).ok());
+        PageFile { media_type: media_type(path), content }
     }
 
     /// Returns the page for an error, or the built-in one if the file cannot be read.
     fn response(&self, status: StatusCode, changed: Option<StatusCode>) -> Response {
-        match self.content() {
+        let warn = |reason| log::warn!("{reason}; the built-in page is sent");
+        match self.content.current(|path, _| read(path).map_err(warn).ok()) {
             Some(content) => Response::body(content)
                 .with_header_value(header::CONTENT_TYPE, self.media_type.clone())
                 .with_status(changed.unwrap_or(status)),
             None => status.into(),
         }
     }
+}
 
-    fn content(&self) -> Option<Bytes> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.checked.elapsed() >= REVALIDATE_AFTER {
-            state.checked = Instant::now();
-            let version = FileVersion::of(&self.path).ok();
-            if version != state.version {
-                let warn = |reason| log::warn!("{reason}; the built-in page is sent");
-                state.content = read(&self.path).map_err(warn).ok();
-                state.version = version;
-            }
-        }
-        state.content.clone()
-    }
+/// Returns the media type of a page, by the name of its file.
+pub(super) fn media_type(path: &Path) -> HeaderValue {
+    let name = path.file_name().unwrap_or_default();
+    HeaderValue::from_static(mime::from_file_name(name.as_encoded_bytes()))
 }
 
 /// Reads a page.

@@ -66,39 +66,3 @@ mod try_files;
 mod upstream_changes;
 mod upstream_tls;
 mod warnings;
-
-// The program has no library target. These modules of it are included, so that the tests of the
-// proxy can use settings for which the program has no option.
-#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
-#[path = "../../src/apps/proxy/mod.rs"]
-mod proxy_app;
-// Imported by `proxy_app`.
-#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
-#[path = "../../src/base/mod.rs"]
-mod base;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/client_certificate.rs"]
-mod client_certificate;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/gateway.rs"]
-mod gateway;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/client_limit.rs"]
-mod client_limit;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/request_fields.rs"]
-mod request_fields;
-#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
-#[path = "../../src/apps/script/mod.rs"]
-mod script;
-#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
-#[path = "../../src/apps/spool/mod.rs"]
-mod spool;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/stderr.rs"]
-mod stderr;
-#[allow(dead_code, reason = "CGI uses more of it")]
-#[path = "../../src/apps/task.rs"]
-mod task;
-#[path = "../../src/apps/timer.rs"]
-mod timer;

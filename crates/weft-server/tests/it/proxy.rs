@@ -9,24 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::proxy::Proxy;
 use crate::common::{
     Client, PATIENCE, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until,
     unused_address, weft,
 };
-use crate::proxy_app::{Balance, Check, CheckTarget, ForwardedNames, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
-use weft::{Body, HeaderName, LocalAddress, Request, Response, StatusCode, header};
+use weft::{Body, Request, Response, StatusCode, header};
 
 // -- proxies and upstreams
-
-/// Starts a proxy to these upstreams.
-fn start_proxy(urls: &str, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
-    let upstreams = ProxySettings::parse_upstreams(urls).unwrap();
-    let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
-    change(&mut settings);
-    TestServer::start(Proxy::new(settings, Arc::default()).unwrap())
-}
 
 fn http_url(address: SocketAddr) -> String {
     format!("http://{address}/")
@@ -185,9 +177,8 @@ fn forwards_requests_with_forwarding_fields() {
             "GET /\nhost: h\ntransfer-encoding: chunked\n\nhe",
         ),
     ] {
-        let proxy = start_proxy(&format!("http://{at}{path}"), |settings| {
-            settings.request_trailers = [HeaderName::from_static("x-t")].into();
-        });
+        let options = "request_trailers = [\"x-t\"]";
+        let proxy = Proxy::start(&format!("http://{at}{path}"), options);
         let response = send_request(proxy.address(), request);
         // Added fields; only the host depends on the request.
         let host = if request.contains("h:1") { "h:1" } else { "h" };
@@ -215,59 +206,60 @@ fn forwards_requests_with_forwarding_fields() {
 /// `evil`; then the names that reach the upstream with that value.
 #[test]
 fn drops_fields_that_upstreams_would_trust() {
-    use ForwardedNames::{Any, Plain, Underscores};
     let upstream = TestServer::start(echo);
     for (is_trusted, field_names, names, expected) in [
-        (false, Plain, "X-Other Accept sec-x cookie2 c s x", "x-other accept sec-x cookie2 c s x"),
-        // Names that upstreams fold to others.
-        (false, Plain, "X_Forwarded_For X_Other X-A_B _ a.b !#$%&'*+.^`|~ Content_Length", ""),
-        (true, Plain, "X_Forwarded_For X_Other", ""),
-        (false, Underscores, "X_Other X-A_B a.b_c", "x_other x-a_b"),
-        (false, Any, "X_Other a.b ~", "x_other a.b ~"),
         (
             false,
-            Any,
+            "plain",
+            "X-Other Accept sec-x cookie2 c s x",
+            "x-other accept sec-x cookie2 c s x",
+        ),
+        // Names that upstreams fold to others.
+        (false, "plain", "X_Forwarded_For X_Other X-A_B _ a.b !#$%&'*+.^`|~ Content_Length", ""),
+        (true, "plain", "X_Forwarded_For X_Other", ""),
+        (false, "underscores", "X_Other X-A_B a.b_c", "x_other x-a_b"),
+        (false, "any", "X_Other a.b ~", "x_other a.b ~"),
+        (
+            false,
+            "any",
             "X_Forwarded_For x.forwarded-proto X_forwarded.host forwarded Host_ ",
             "host_",
         ),
         (
             false,
-            Any,
+            "any",
             "Content_Length Transfer_Encoding Proxy_Authorization te_ Connection.",
             "te_ connection.",
         ),
-        (false, Any, "Client_Cert X_SSL_Client_Verify ssl.client_cert", ""),
+        (false, "any", "Client_Cert X_SSL_Client_Verify ssl.client_cert", ""),
         // Fields about the client and its certificate.
-        (false, Plain, "X-Forwarded-For X-Forwarded-Port X-Forwarded-Ssl X-Forwarded-User", ""),
-        (false, Plain, "X-Real-IP True-Client-IP CF-Connecting-IP Client-IP X-Client-IP", ""),
-        (false, Plain, "X-Scheme Front-End-Https X-Original-URL X-Rewrite-URL X-Host", ""),
+        (false, "plain", "X-Forwarded-For X-Forwarded-Port X-Forwarded-Ssl X-Forwarded-User", ""),
+        (false, "plain", "X-Real-IP True-Client-IP CF-Connecting-IP Client-IP X-Client-IP", ""),
+        (false, "plain", "X-Scheme Front-End-Https X-Original-URL X-Rewrite-URL X-Host", ""),
         (
             false,
-            Any,
+            "any",
             "X_Real_IP x.real.ip true_client_ip x-real-ip_ X-Realip",
             "x-real-ip_ x-realip",
         ),
         (
             true,
-            Plain,
+            "plain",
             "X-Real-IP True-Client-IP X-Scheme X-Original-URL",
             "x-real-ip true-client-ip x-scheme x-original-url",
         ),
-        (false, Plain, "Client-Cert client-cert-chain X-SSL-Client-Verify SSL-CLIENT-S-DN", ""),
-        (false, Plain, "X-Client-Cert X-Forwarded-Client-Cert X-Amzn-Mtls-Clientcert-Leaf", ""),
+        (false, "plain", "Client-Cert client-cert-chain X-SSL-Client-Verify SSL-CLIENT-S-DN", ""),
+        (false, "plain", "X-Client-Cert X-Forwarded-Client-Cert X-Amzn-Mtls-Clientcert-Leaf", ""),
         (
             true,
-            Plain,
+            "plain",
             "Client-Cert X-SSL-Verified X-Forwarded-Port",
             "client-cert x-ssl-verified x-forwarded-port",
         ),
     ] {
-        let proxy = start_proxy(&upstream.url("/"), |settings| {
-            settings.field_names = field_names;
-            if is_trusted {
-                settings.trusted = Some(vec!["127.0.0.0/8".parse().unwrap()]);
-            }
-        });
+        let trusted = if is_trusted { ", trusted = [\"127.0.0.0/8\"]" } else { "" };
+        let options = format!("field_names = \"{field_names}\"{trusted}");
+        let proxy = Proxy::start(&upstream.url("/"), &options);
         let fields: String =
             names.split_whitespace().map(|name| format!("{name}: evil\r\n")).collect();
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
@@ -290,10 +282,8 @@ fn forwards_only_listed_request_trailers() {
         (&["x-other"], ""),
         (&["x-checksum", "x-other"], "\ntrailer x-checksum: 1\ntrailer x-checksum: 9"),
     ] {
-        let proxy = start_proxy(&upstream.url("/"), |settings| {
-            settings.request_trailers =
-                listed.iter().map(|name| HeaderName::from_static(name)).collect();
-        });
+        let options = format!("request_trailers = {listed:?}");
+        let proxy = Proxy::start(&upstream.url("/"), &options);
         let request = format!(
             "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
              2\r\nhe\r\n0\r\n{SENT}\r\n"
@@ -343,7 +333,7 @@ fn the_path_of_a_route_ends_as_the_url() {
 #[test]
 fn trace_is_not_forwarded() {
     let upstream = TestServer::start(echo);
-    let proxy = start_proxy(&upstream.url("/"), |_| {});
+    let proxy = Proxy::start(&upstream.url("/"), "");
     let request = "TRACE / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let response = send_request(proxy.address(), request);
     assert_eq!(response.status, 405);
@@ -392,7 +382,7 @@ fn paths_do_not_pass_a_restricted_route() {
 #[test]
 fn host_can_be_that_of_the_upstream() {
     let upstream = TestServer::start(echo);
-    let proxy = start_proxy(&upstream.url("/"), |settings| settings.host = Host::Upstream);
+    let proxy = Proxy::start(&upstream.url("/"), "host = \"upstream\"");
     let response = get(proxy.address(), "/");
     assert!(
         response.body.contains(&format!("\nhost: {}\n", upstream.address())),
@@ -455,7 +445,7 @@ fn forwards_responses_and_reuses_the_connection() {
             count.fetch_add(1, SeqCst);
             respond_with(sent.as_bytes())(number, stream);
         });
-        let proxy = start_proxy(&http_url(upstream), |settings| settings.via = String::new());
+        let proxy = Proxy::start(&http_url(upstream), "via = \"\"");
         // Twice: the second request shows data left on the connection by the first.
         for _ in 0..2 {
             let text = format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -497,21 +487,19 @@ fn invalid_responses_are_a_bad_gateway() {
             // The proxy may close the connection before all bytes are sent.
             let _ = stream.write_all(sent);
         });
-        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let proxy = Proxy::start(&http_url(upstream), "");
         let response = get(proxy.address(), "/");
         assert_eq!((response.status, response.is_complete), (502, true), "{case}");
         assert_eq!(response.body, "502 Bad Gateway\n", "{case}");
     }
-    let response = get(start_proxy(&http_url(unused_address()), |_| {}).address(), "/");
+    let response = get(Proxy::start(&http_url(unused_address()), "").address(), "/");
     assert_eq!((response.status, &*response.body), (502, "502 Bad Gateway\n"));
 }
 
 #[test]
 fn silent_upstreams_are_a_gateway_timeout() {
-    let short_timeout = Duration::from_millis(50);
     let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
-    let slow =
-        start_proxy(&http_url(upstream), |settings| settings.response_timeout = short_timeout);
+    let slow = Proxy::start(&http_url(upstream), "response_timeout = \"50ms\"");
     assert_eq!(get(slow.address(), "/").status, 504);
     // With a full accept queue, connection attempts are not completed.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -519,7 +507,7 @@ fn silent_upstreams_are_a_gateway_timeout() {
     let full = listener.local_addr().unwrap();
     let connect_soon = || TcpStream::connect_timeout(&full, Duration::from_millis(100)).ok();
     let _taken: Vec<TcpStream> = std::iter::from_fn(connect_soon).collect();
-    let slow = start_proxy(&http_url(full), |settings| settings.connect_timeout = short_timeout);
+    let slow = Proxy::start(&http_url(full), "connect_timeout = \"50ms\"");
     assert_eq!(get(slow.address(), "/").status, 504);
 }
 
@@ -539,8 +527,7 @@ fn truncated_bodies_are_not_complete() {
                 read_head(&mut stream);
             }
         });
-        let patience = Duration::from_millis(50);
-        let proxy = start_proxy(&http_url(upstream), |settings| settings.body_timeout = patience);
+        let proxy = Proxy::start(&http_url(upstream), "body_timeout = \"50ms\"");
         let response = get(proxy.address(), "/");
         assert_eq!((response.status, response.is_complete), (200, false), "{case}");
         assert!("ab".starts_with(&response.body), "{case}: {}", response.body);
@@ -559,7 +546,7 @@ fn forwards_server_sent_events_without_delay() {
             stream.write_all(event.as_bytes()).unwrap();
         }
     });
-    let proxy = start_proxy(&http_url(upstream), |_| {});
+    let proxy = Proxy::start(&http_url(upstream), "");
     let mut client = Client::tcp(proxy.address());
     client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(client.head().contains(&"transfer-encoding: chunked".to_owned()));
@@ -587,8 +574,7 @@ fn event_streams_are_exempt_from_body_timeout() {
         }
         read_head(&mut stream);
     });
-    let short_timeout = Duration::from_millis(50);
-    let proxy = start_proxy(&http_url(upstream), |settings| settings.body_timeout = short_timeout);
+    let proxy = Proxy::start(&http_url(upstream), "body_timeout = \"50ms\"");
     let mut client = Client::tcp(proxy.address());
     client.send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n");
     client.head();
@@ -609,7 +595,7 @@ fn client_disconnect_closes_the_upstream_connection() {
             assert_eq!(read_head(&mut stream), None);
             send.send(()).unwrap();
         });
-        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let proxy = Proxy::start(&http_url(upstream), "");
         let mut client = Client::tcp(proxy.address());
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         if !head.is_empty() {
@@ -638,10 +624,8 @@ fn forwards_a_response_sent_before_the_request_body() {
         let _ = stream.read_to_end(&mut rest);
         tell_count.send(rest.len()).unwrap();
     });
-    let proxy = start_proxy(&http_url(upstream), |settings| {
-        settings.buffer_requests = false;
-        settings.max_body_bytes = 1 << 30;
-    });
+    let proxy =
+        Proxy::start(&http_url(upstream), "buffer_requests = false, max_body_bytes = \"1 GiB\"");
     let mut client = Client::tcp(proxy.address());
     client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\nbegin");
     assert!(client.head()[0].starts_with("HTTP/1.1 403 "));
@@ -658,9 +642,9 @@ fn slow_clients_do_not_cause_upstream_timeouts() {
     let (head, body) = ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "yes");
     let complete = || format!("{head}{body}");
     // Longer than the usual delay of a responsive upstream on a loaded machine.
-    let short_timeout = Duration::from_millis(500);
+    let short_timeout = "500ms";
     // An upstream without support for `Expect` has one second to send a 100.
-    let longer = Duration::from_millis(1_500);
+    let longer = "1500ms";
     for (at_once, then, short_timeout, expect, early) in [
         ("", complete(), short_timeout, "", "bo"),
         (head, body.to_owned(), short_timeout, "", "bo"),
@@ -676,10 +660,10 @@ fn slow_clients_do_not_cause_upstream_timeouts() {
                 }
             }
         });
-        let proxy = start_proxy(&http_url(upstream), |settings| {
-            (settings.response_timeout, settings.body_timeout) = (short_timeout, short_timeout);
-            settings.buffer_requests = false;
-        });
+        let timeouts = ["response_timeout", "body_timeout"]
+            .map(|name| format!("{name} = \"{short_timeout}\""));
+        let options = format!("{}, buffer_requests = false", timeouts.join(", "));
+        let proxy = Proxy::start(&http_url(upstream), &options);
         let mut client = Client::tcp(proxy.address());
         let fields = format!("Host: h\r\nContent-Length: 4\r\n{expect}");
         client.send(format!("POST / HTTP/1.1\r\n{fields}\r\n{early}"));
@@ -718,7 +702,7 @@ fn forwards_expect_100_continue() {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
             }
         });
-        let proxy = start_proxy(&http_url(upstream), |settings| settings.buffer_requests = false);
+        let proxy = Proxy::start(&http_url(upstream), "buffer_requests = false");
         let mut client = Client::tcp(proxy.address());
         client.send(request);
         if rejects {
@@ -737,7 +721,7 @@ fn rejects_oversized_and_invalid_request_bodies() {
         while let Ok(Some(_)) = request.body().chunk().await {}
         Response::text("ok")
     });
-    let proxy = start_proxy(&upstream.url("/"), |settings| settings.max_body_bytes = 9);
+    let proxy = Proxy::start(&upstream.url("/"), "max_body_bytes = 9");
     for (body, status) in [
         ("Content-Length: 10\r\n\r\n0123456789", 413),
         ("Content-Length: 9\r\n\r\n012345678", 200),
@@ -773,7 +757,7 @@ fn retries_only_requests_that_are_safe_to_repeat() {
             drop(stream);
             closed.store(true, SeqCst);
         });
-        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let proxy = Proxy::start(&http_url(upstream), "");
         assert_eq!(send_request(proxy.address(), get).status, 200);
         if at_once {
             until("the upstream has closed the connection", || is_closed.load(SeqCst));
@@ -800,7 +784,7 @@ fn idle_connections_are_used_only_as_long_as_the_upstream_keeps_them() {
                 stream.write_all(head.as_bytes()).unwrap();
             }
         });
-        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let proxy = Proxy::start(&http_url(upstream), "");
         let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         let first = send_request(proxy.address(), post);
         assert_eq!(first.body, "0");
@@ -820,9 +804,7 @@ fn closes_idle_connections_after_keep_alive_timeout() {
         respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(number, stream);
         count.fetch_sub(1, SeqCst);
     });
-    let short_timeout = Duration::from_millis(50);
-    let proxy =
-        start_proxy(&http_url(upstream), |settings| settings.keep_alive_timeout = short_timeout);
+    let proxy = Proxy::start(&http_url(upstream), "keep_alive_timeout = \"50ms\"");
     assert_eq!(get(proxy.address(), "/").status, 200);
     until("the connection is closed", || open.load(SeqCst) == 0);
 }
@@ -840,10 +822,10 @@ fn requests_queue_up_to_max_queued() {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         }
     });
-    let proxy = start_proxy(&http_url(upstream), |settings| {
-        (settings.max_connections, settings.max_queued) = (1, 1);
-        settings.queue_timeout = PATIENCE;
-    });
+    let proxy = Proxy::start(
+        &http_url(upstream),
+        "max_connections = 1, max_queued = 1, queue_timeout = \"30s\"",
+    );
     let address = proxy.address();
     let get_in_thread = || std::thread::spawn(move || get(address, "/").status);
     let first = get_in_thread();
@@ -863,10 +845,7 @@ fn requests_queue_up_to_max_queued() {
 #[test]
 fn queue_timeout_is_a_503() {
     let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
-    let proxy = start_proxy(&http_url(upstream), |settings| {
-        settings.max_connections = 1;
-        settings.queue_timeout = Duration::from_millis(50);
-    });
+    let proxy = Proxy::start(&http_url(upstream), "max_connections = 1, queue_timeout = \"50ms\"");
     let mut holder = Client::tcp(proxy.address());
     holder.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     until("a queued request is rejected", || {
@@ -910,7 +889,7 @@ async fn shout(request: Request) -> Response {
 #[test]
 fn forwards_upgrades_and_half_closes() {
     let upstream = TestServer::start(shout);
-    let proxy = start_proxy(&upstream.url("/"), |_| {});
+    let proxy = Proxy::start(&upstream.url("/"), "");
     let fields = "Host: h\r\nConnection: Upgrade\r\nUpgrade: shout";
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -944,7 +923,7 @@ fn forwards_upgrades_and_half_closes() {
 #[tokio::test]
 async fn forwards_http2_extended_connect_as_an_upgrade() {
     let upstream = TestServer::start(shout);
-    let proxy = start_proxy(&upstream.url("/"), |_| {});
+    let proxy = Proxy::start(&upstream.url("/"), "");
     let stream = tokio::net::TcpStream::connect(proxy.address()).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(async move { connection.await.unwrap_or_default() });
@@ -972,28 +951,33 @@ async fn forwards_http2_extended_connect_as_an_upgrade() {
 #[test]
 fn shutdown_closes_tunnels_after_the_grace_period() {
     let upstream = TestServer::start(shout);
-    let upstreams = ProxySettings::parse_upstreams(&upstream.url("/")).unwrap();
-    let settings = ProxySettings { upstreams, ..ProxySettings::default() };
-    let proxy = Proxy::new(settings, Arc::default()).unwrap();
-    let server = weft::Server::new(proxy).workers(1).listen("127.0.0.1:0").unwrap();
-    let handle = server.start().unwrap();
-    let LocalAddress::Tcp(address) = handle.addresses()[0] else { unreachable!("a TCP listener") };
-    let mut client = Client::tcp(address);
+    let route = proxy_route(&upstream.url("/"));
+    let server = Weft::start(&mut weft([
+        "--route",
+        &route,
+        "--listen",
+        "127.0.0.1:0",
+        "--drain-timeout",
+        "1s",
+    ]));
+    let mut client = server.client();
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
-    let stopped = std::thread::spawn(move || handle.shutdown(Duration::from_secs(1)));
+    server.signal(Signal::TERM);
+    until("the server stops to accept connections", || {
+        TcpStream::connect(server.address()).is_err()
+    });
     // During the grace period the tunnel still works.
     client.send("still");
     assert_eq!(client.body(5), b"STILL");
     client.assert_closed();
-    stopped.join().unwrap();
+    assert_eq!(server.wait_with_output().status, Ok(0));
 }
 
 #[test]
 fn tunnel_timeout_closes_silent_tunnels() {
     let upstream = TestServer::start(shout);
-    let short_timeout = Duration::from_millis(50);
-    let proxy = start_proxy(&upstream.url("/"), |settings| settings.tunnel_timeout = short_timeout);
+    let proxy = Proxy::start(&upstream.url("/"), "tunnel_timeout = \"50ms\"");
     let mut client = Client::tcp(proxy.address());
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
@@ -1012,16 +996,16 @@ fn balances_requests_between_upstreams() {
     let (a, b, dead) = (named("a"), named("b"), http_url(unused_address()));
     let both = format!("{} {}", a.url("/"), b.url("/"));
     for (urls, balance, expected) in [
-        (both.clone(), Balance::RoundRobin, [2, 2]),
-        (both.clone(), Balance::LeastConnections, [2, 2]),
-        (format!("{both} {dead}"), Balance::RoundRobin, [2, 2]),
-        (format!("{both} weight=3"), Balance::RoundRobin, [1, 3]),
-        (format!("{both} weight=3"), Balance::LeastConnections, [1, 3]),
-        (format!("{both} backup"), Balance::RoundRobin, [4, 0]),
-        (format!("{both} backup"), Balance::RandomTwo, [4, 0]),
-        (format!("{dead} {} backup", b.url("/")), Balance::RoundRobin, [0, 4]),
+        (both.clone(), "round-robin", [2, 2]),
+        (both.clone(), "least-connections", [2, 2]),
+        (format!("{both} {dead}"), "round-robin", [2, 2]),
+        (format!("{both} weight=3"), "round-robin", [1, 3]),
+        (format!("{both} weight=3"), "least-connections", [1, 3]),
+        (format!("{both} backup"), "round-robin", [4, 0]),
+        (format!("{both} backup"), "random-two", [4, 0]),
+        (format!("{dead} {} backup", b.url("/")), "round-robin", [0, 4]),
     ] {
-        let proxy = start_proxy(&urls, |settings| settings.balance = balance);
+        let proxy = Proxy::start(&urls, &format!("balance = \"{balance}\""));
         let responses: Vec<ReceivedResponse> = (0..4).map(|_| get(proxy.address(), "/")).collect();
         assert!(responses.iter().all(|response| response.status == 200), "{responses:?}");
         let count = |name| responses.iter().filter(|response| response.body == name).count();
@@ -1043,18 +1027,14 @@ fn failed_upstreams_are_skipped_and_retried_after_down_time() {
         }
     });
     let other = named("other");
-    let change = |down_time| {
-        move |settings: &mut ProxySettings| {
-            (settings.max_failures, settings.down_time) = (3, down_time);
-        }
-    };
+    let change = |down_time| format!("max_failures = 3, down_time = \"{down_time}\"");
     let urls = format!("{} {}", http_url(upstream), other.url("/"));
-    let long_down_time = start_proxy(&urls, change(PATIENCE * 10));
+    let long_down_time = Proxy::start(&urls, &change("5m"));
     for _ in 0..20 {
         assert_eq!(get(long_down_time.address(), "/").body, "other");
     }
     assert_eq!(visits.load(SeqCst), 3);
-    let short_down_time = start_proxy(&urls, change(Duration::from_millis(20)));
+    let short_down_time = Proxy::start(&urls, &change("20ms"));
     for _ in 0..6 {
         assert_eq!(get(short_down_time.address(), "/").body, "other");
     }
@@ -1065,7 +1045,7 @@ fn failed_upstreams_are_skipped_and_retried_after_down_time() {
         (format!("{} {}", http_url(unused_address()), http_url(unused_address())), 503),
         (http_url(unused_address()), 502),
     ] {
-        let proxy = start_proxy(&urls, change(PATIENCE * 10));
+        let proxy = Proxy::start(&urls, &change("5m"));
         (0..6).for_each(|_| drop(get(proxy.address(), "/")));
         assert_eq!(get(proxy.address(), "/").status, status, "{urls}");
     }
@@ -1081,11 +1061,8 @@ fn health_checks_disable_and_enable_upstreams() {
             _ => Response::text("ok"),
         }
     });
-    let proxy = start_proxy(&upstream.url("/p/"), |settings| {
-        let interval = Duration::from_millis(10);
-        let (target, timeout) = (CheckTarget::Path("/health".to_owned()), PATIENCE);
-        settings.check = Some(Check { target, interval, timeout, ..Check::default() });
-    });
+    let options = r#"check = "/health", check_interval = "10ms", check_timeout = "30s""#;
+    let proxy = Proxy::start(&upstream.url("/p/"), options);
     until("the upstream gets no requests", || get(proxy.address(), "/").status == 503);
     is_healthy.store(true, SeqCst);
     until("the upstream gets requests again", || get(proxy.address(), "/").status == 200);
@@ -1101,9 +1078,7 @@ fn waits_for_a_full_accept_queue_of_a_unix_socket() {
     rustix::net::listen(&listener, 0).unwrap();
     // The accept queue has room for one connection.
     let _silent = UnixStream::connect(&path).unwrap();
-    let proxy = start_proxy(&format!("unix:{}", path.display()), |settings| {
-        settings.connect_timeout = Duration::from_millis(100);
-    });
+    let proxy = Proxy::start(&format!("unix:{}", path.display()), "connect_timeout = \"100ms\"");
     assert_eq!(get(proxy.address(), "/").status, 504);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -1145,7 +1120,7 @@ fn connects_over_unix_sockets_and_tls() {
         let ca = if is_trusted { file("crt") } else { file("other") };
         let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         fs::write(file("other"), other.cert.pem()).unwrap();
-        let proxy = start_proxy(&url, |settings| settings.ca = Some(ca.into()));
+        let proxy = Proxy::start(&url, &format!("ca = \"{ca}\""));
         let response = get(proxy.address(), "/a.txt");
         assert_eq!(response.status, status, "{url}");
         assert_eq!(response.body == "A\n", status == 200, "{url}");
@@ -1155,7 +1130,7 @@ fn connects_over_unix_sockets_and_tls() {
 
 /// Checks the files of a directory that another program serves behind the proxy.
 fn assert_serves_files(url: &str, folder: &std::path::Path) {
-    let proxy = start_proxy(url, |_| {});
+    let proxy = Proxy::start(url, "");
     let mut client = Client::tcp(proxy.address());
     for file in ["small.txt", "large.bin", "small.txt"] {
         until("the upstream is up", || get(proxy.address(), "/small.txt").status == 200);

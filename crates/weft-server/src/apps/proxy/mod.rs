@@ -61,6 +61,8 @@ mod connection;
 mod control;
 mod operation;
 mod choice;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -365,41 +367,5 @@ impl Application for Forward<'_> {
 impl Clone for Proxy {
     fn clone(&self) -> Proxy {
         Proxy::with_own_pools(self.shared.clone(), self.hash_key.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::spool;
-    use super::*;
-
-    /// A client may keep many requests waiting for an upstream: the future of each is kept.
-    #[test]
-    fn futures_of_requests_are_small() {
-        let upstream: UpstreamUrl = "http://127.0.0.1:1".parse().unwrap();
-        let settings =
-            ProxySettings { upstreams: vec![upstream.into()], ..ProxySettings::default() };
-        let proxy = Arc::new(Proxy::new(settings, Arc::default()).unwrap());
-        let forwarded = |head: &'static str| {
-            size_of_val(&*Proxy::respond(proxy.clone(), weft::testing::request(head)))
-        };
-        let without_body = forwarded("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let with_body = forwarded("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na");
-        let connecting = {
-            fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
-                size_of::<F>()
-            }
-            size(Upstream::connect_with_preface)
-        };
-        let received = {
-            fn size<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
-                size_of::<F>()
-            }
-            size(spool::receive)
-        };
-        assert!(without_body <= 552, "{without_body}");
-        assert!(with_body <= 400, "{with_body}");
-        assert!(connecting <= 456, "{connecting}");
-        assert!(received <= 128, "{received}");
     }
 }

@@ -130,10 +130,7 @@ async fn errors_have_a_status_of_grpc() {
                 }
             }
         });
-        let proxy = start_proxy(upstream, |settings| {
-            settings.response_timeout = Duration::from_millis(400);
-            settings.max_retries = 1;
-        });
+        let proxy = start_proxy(upstream, "response_timeout = \"400ms\", max_retries = 1");
         let mut client = connect(proxy.address()).await;
         let fields = [("grpc-timeout", timeout)];
         let fields = if timeout.is_empty() { &[][..] } else { &fields };
@@ -152,7 +149,7 @@ async fn errors_have_a_status_of_grpc() {
 
 #[tokio::test]
 async fn calls_to_an_upstream_that_is_down_are_unavailable() {
-    let proxy = start_proxy(unused_address(), |_| {});
+    let proxy = start_proxy(unused_address(), "");
     let mut client = connect(proxy.address()).await;
     let (response, _) = client.send_request(call(&[]), true).unwrap();
     let outcome = outcome(response).await;
@@ -175,7 +172,7 @@ async fn messages_pass_in_both_directions_at_any_pace() {
             sender.send((frame.kind, frame.payload)).unwrap();
         }
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     let mut client = connect(proxy.address()).await;
     let (response, mut stream) = client.send_request(call(&[]), false).unwrap();
     // The head of the response arrives before the first message of the client.
@@ -207,7 +204,7 @@ async fn each_message_of_an_upstream_arrives_at_once() {
         }
         while peer.read().is_some() {}
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     let mut client = connect(proxy.address()).await;
     let (response, mut stream) = client.send_request(call(&[]), false).unwrap();
     let mut body = response.await.unwrap().into_body();
@@ -235,7 +232,7 @@ async fn small_messages_are_joined() {
         peer.send(&[messages, head(END_STREAM, stream, &[("grpc-status", "0")])].concat());
         while peer.read().is_some() {}
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     let mut client = connect(proxy.address()).await;
     let (response, _) = client.send_request(call(&[]), true).unwrap();
     let mut body = response.await.unwrap().into_body();
@@ -278,7 +275,7 @@ async fn a_client_may_pause_before_the_response() {
 // -- gRPC-Web
 
 /// Sends a call of gRPC-Web by HTTP/1.0, whose responses end with the connection. Returns the body.
-fn web_call(proxy: &TestServer, media_type: &str, body: &[u8]) -> Vec<u8> {
+fn web_call(proxy: &Proxy, media_type: &str, body: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
@@ -307,36 +304,18 @@ fn calls_of_grpc_web_are_converted() {
             peer.send(&head(END_STREAM, stream, &[("grpc-status", "0")]));
         }
     });
-    let proxy = start_proxy(upstream, |settings| settings.grpc_web = true);
+    let proxy = start_proxy(upstream, "grpc_web = true");
     let binary = web_call(&proxy, "application/grpc-web+proto", MESSAGE);
     assert_eq!(binary, [MESSAGE, STATUS].concat());
     // The pieces are padded one by one. They may have been joined.
     let text = web_call(&proxy, "application/grpc-web-text+proto", b"AAAAAAJoaQ==");
     assert_eq!(text, b"AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogMA0K");
 
-    let down = start_proxy(unused_address(), |settings| settings.grpc_web = true);
+    let down = start_proxy(unused_address(), "grpc_web = true");
     let failed = web_call(&down, "application/grpc-web+proto", MESSAGE);
     assert!(failed.starts_with(b"\x80\0\0\0"), "{}", failed.escape_ascii());
     let unavailable = b"grpc-status: 14\r\n";
     assert!(failed.windows(unavailable.len()).any(|part| part == unavailable));
-}
-
-#[test]
-fn size_of_a_web_call_is_limited() {
-    let upstream = http2_upstream(|_, peer| while peer.read().is_some() {});
-    let proxy = start_proxy(upstream, |settings| {
-        settings.grpc_web = true;
-        settings.max_body_bytes = 8;
-    });
-    for (media_type, body) in [
-        ("application/grpc-web", &b"123456789"[..]),
-        ("application/grpc-web-text", b"MTIzNDU2Nzg="),
-    ] {
-        let failed = web_call(&proxy, &format!("{media_type}+proto"), body);
-        let status = failed.escape_ascii().to_string();
-        let is_refused = status.contains("grpc-status: 3") || status.starts_with("gAAAA");
-        assert!(is_refused, "{media_type}: {status}");
-    }
 }
 
 // -- the interoperability tests of gRPC

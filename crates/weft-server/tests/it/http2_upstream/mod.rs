@@ -14,22 +14,19 @@ use std::time::Duration;
 use weft::testing::TestServer;
 
 use self::peer::*;
+use crate::common::proxy::Proxy;
 use crate::common::{Client, PATIENCE, until, unused_address};
-use crate::proxy_app::{Check, CheckTarget, HttpVersion, Proxy, ProxySettings};
 
-/// Starts a proxy with one worker to an upstream that is known to speak HTTP/2.
-fn start_proxy(upstream: SocketAddr, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
-    let upstreams = ProxySettings::parse_upstreams(&format!("h2c://{upstream}/")).unwrap();
-    let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
-    change(&mut settings);
-    TestServer::start(Proxy::new(settings, Arc::default()).unwrap())
+/// Starts a proxy with these options to an upstream that is known to speak HTTP/2.
+fn start_proxy(upstream: SocketAddr, options: &str) -> Proxy {
+    Proxy::start(&format!("h2c://{upstream}/"), options)
 }
 
-fn get(proxy: &TestServer) -> (u16, Vec<u8>) {
+fn get(proxy: &Proxy) -> (u16, Vec<u8>) {
     exchange(proxy, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
-fn post(proxy: &TestServer, body: &str) -> (u16, Vec<u8>) {
+fn post(proxy: &Proxy, body: &str) -> (u16, Vec<u8>) {
     let length = body.len();
     exchange(
         proxy,
@@ -40,7 +37,7 @@ fn post(proxy: &TestServer, body: &str) -> (u16, Vec<u8>) {
 }
 
 /// Sends a request and returns the final status, and all bytes behind its head.
-fn exchange(proxy: &TestServer, request: &str) -> (u16, Vec<u8>) {
+fn exchange(proxy: &Proxy, request: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -76,7 +73,7 @@ fn forwards_heads_bodies_and_trailers() {
             peer.send(&head(END_STREAM, stream, &[("x-end", "2")]));
         }
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     let mut client = Client::tcp(proxy.address());
     for (number, body) in [(1, "one"), (3, "two")] {
         let (length, te) = (body.len(), "TE: trailers\r\nConnection: te\r\n");
@@ -110,12 +107,11 @@ fn forwards_methods_and_targets() {
         let text = format!("{} {} {:?}", request.method(), request.target(), request.version());
         weft::Response::text(text).with_header(weft::header::ETAG, "\"a\"")
     });
-    let proxy = start_proxy(upstream.address(), |_| {});
+    let proxy = start_proxy(upstream.address(), "");
     for (line, body) in [
         ("GET /a%20b?c=%64", "GET /a%20b?c=%64 HTTP/2.0"),
         ("GET /<a>|\"{b}\"", "GET /%3Ca%3E|\"{b}\" HTTP/2.0"),
         ("DELETE /", "DELETE / HTTP/2.0"),
-        ("OPTIONS *", "OPTIONS * HTTP/2.0"),
         ("HEAD /", ""),
     ] {
         let (status, found) =
@@ -136,10 +132,8 @@ fn health_checks_are_sent_over_http2() {
             }
         }
     });
-    let proxy = start_proxy(upstream, |settings| {
-        let interval = Duration::from_millis(20);
-        settings.check = Some(Check { interval, timeout: PATIENCE, ..Check::default() });
-    });
+    let proxy =
+        start_proxy(upstream, r#"check = "/", check_interval = "20ms", check_timeout = "30s""#);
     until("the checks fail", || get(&proxy).0 == 503 && get(&proxy).1 != b"");
     is_healthy.store(1, SeqCst);
     until("the checks pass", || get(&proxy).0 == 200);
@@ -176,12 +170,10 @@ fn health_of_a_service_is_checked_by_grpc() {
                 }
             }
         });
-        let proxy = start_proxy(upstream, |settings| {
-            let target = CheckTarget::parse("grpc:a.B".to_owned());
-            let interval = Duration::from_millis(20);
-            settings.check =
-                Some(Check { target, interval, timeout: PATIENCE, ..Check::default() });
-        });
+        let proxy = start_proxy(
+            upstream,
+            r#"check = "grpc:a.B", check_interval = "20ms", check_timeout = "30s""#,
+        );
         get(&proxy);
         until("the upstream was checked", || checks.load(SeqCst) > 4);
         assert_eq!(get(&proxy).0, expected, "{message:?} {status}");
@@ -321,12 +313,9 @@ fn hostile_upstreams_cost_one_response_and_no_memory() {
                 }
             }
         });
-        let proxy = start_proxy(upstream, |settings| {
-            settings.response_timeout = Duration::from_secs(20);
-            // A GOAWAY frame does not end the streams before it, whose content may still come.
-            settings.body_timeout = Duration::from_secs(5);
-            settings.buffer_responses = false;
-        });
+        // A GOAWAY frame does not end the streams before it, whose content may still come.
+        let options = r#"response_timeout = "20s", body_timeout = "5s", buffer_responses = false"#;
+        let proxy = start_proxy(upstream, options);
         // A client that reads nothing at first, so that windows are full.
         let mut client = TcpStream::connect(proxy.address()).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -401,7 +390,7 @@ fn repeats_requests_that_were_not_processed() {
                 }
             }
         });
-        let proxy = start_proxy(upstream, |_| {});
+        let proxy = start_proxy(upstream, "");
         let (status, text) = match body {
             None => get(&proxy),
             Some(length) => post(&proxy, &"a".repeat(length)),
@@ -428,7 +417,7 @@ fn a_refused_request_is_retried_within_the_limit() {
             }
         }
     });
-    let proxy = start_proxy(upstream, |settings| settings.max_retries = 3);
+    let proxy = start_proxy(upstream, "max_retries = 3");
     assert_eq!(get(&proxy).0, 503);
     assert_eq!(requests.load(SeqCst), 4);
 }
@@ -452,11 +441,8 @@ fn opens_connections_up_to_the_limit_and_queues_requests_up_to_the_bound() {
             }
         }
     });
-    let proxy = start_proxy(upstream, |settings| {
-        settings.max_http2_connections = 2;
-        settings.max_queued = 3;
-        settings.queue_timeout = PATIENCE;
-    });
+    let proxy =
+        start_proxy(upstream, "max_http2_connections = 2, max_queued = 3, queue_timeout = \"30s\"");
     std::thread::scope(|scope| {
         // Three requests wait for the first connection.
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| get(&proxy).0)).collect();
@@ -492,7 +478,7 @@ fn shares_one_connection_and_cancels_the_streams_of_clients_that_leave() {
             sender.lock().unwrap().send((number, frame)).unwrap();
         }
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     let mut clients = Vec::new();
     for number in 0..3 {
         let mut client = TcpStream::connect(proxy.address()).unwrap();
@@ -534,7 +520,7 @@ fn a_slow_client_holds_one_window_and_stops_no_other_stream() {
             }
         }
     });
-    let proxy = start_proxy(upstream, |settings| settings.buffer_responses = false);
+    let proxy = start_proxy(upstream, "buffer_responses = false");
     let mut slow = TcpStream::connect(proxy.address()).unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&slow, 64 << 10).unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -582,7 +568,7 @@ fn a_slow_upstream_gets_no_more_of_a_request_than_its_window() {
             peer.send(&text_response(stream, "received"));
         }
     });
-    let proxy = start_proxy(upstream, |_| {});
+    let proxy = start_proxy(upstream, "");
     std::thread::scope(|scope| {
         let client = scope.spawn(|| post(&proxy, &"a".repeat(300_000)));
         until("the window is used", || received.load(SeqCst) == 65_535);
@@ -605,10 +591,7 @@ fn checks_idle_connections_by_ping_and_closes_them_in_the_end() {
             }
         }
     });
-    let proxy = start_proxy(upstream, |settings| {
-        settings.connect_timeout = Duration::from_millis(500);
-        settings.keep_alive_timeout = Duration::from_secs(2);
-    });
+    let proxy = start_proxy(upstream, r#"connect_timeout = "500ms", keep_alive_timeout = "2s""#);
     let next = || frames.recv_timeout(PATIENCE).unwrap();
     assert_eq!(get(&proxy).0, 200);
     assert_eq!(next(), (0, HEADERS));
@@ -621,7 +604,7 @@ fn checks_idle_connections_by_ping_and_closes_them_in_the_end() {
 
 #[test]
 fn fails_all_requests_that_wait_for_a_connection_at_once() {
-    let proxy = start_proxy(unused_address(), |_| {});
+    let proxy = start_proxy(unused_address(), "");
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..20).map(|_| scope.spawn(|| get(&proxy).0)).collect();
         for client in clients {
@@ -633,7 +616,7 @@ fn fails_all_requests_that_wait_for_a_connection_at_once() {
 #[test]
 fn requests_wait_for_an_open_connection_if_no_other_can_be_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let proxy = start_proxy(listener.local_addr().unwrap(), |_| {});
+    let proxy = start_proxy(listener.local_addr().unwrap(), "");
     let active = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let active = &active;
@@ -678,45 +661,11 @@ fn connections_that_close_at_once_are_not_opened_for_ever() {
                 peer.send(&goaway(0, 0));
             }
         });
-        let proxy = start_proxy(upstream, |settings| {
-            settings.queue_timeout = Duration::from_millis(300);
-        });
+        let proxy = start_proxy(upstream, "queue_timeout = \"300ms\"");
         let status = get(&proxy).0;
         assert!(expected.contains(&status), "{status} after {}", first.escape_ascii());
         // A first attempt and two retries.
         let count = connections.load(SeqCst);
         assert!((1..=3).contains(&count), "{count} connections after {}", first.escape_ascii());
-    }
-}
-
-fn set_check(settings: &mut ProxySettings, target: &str, url: &str) {
-    settings.upstreams = ProxySettings::parse_upstreams(url).unwrap();
-    let target = CheckTarget::parse(target.to_owned());
-    settings.check = Some(Check { target, ..Check::default() });
-}
-
-#[test]
-fn validates_settings() {
-    for (change, expected) in [
-        ((|settings| settings.max_streams = 0) as fn(&mut ProxySettings), "max_streams"),
-        (|settings| settings.max_http2_connections = 0, "max_http2_connections"),
-        (|settings| settings.http_version = HttpVersion::Http2, ""),
-        (|settings| set_check(settings, "grpc", "h2c://127.0.0.1:1"), ""),
-        (|settings| set_check(settings, "grpc", "http://127.0.0.1:1"), "needs upstreams with h2c"),
-        (|settings| settings.grpc_web = true, ""),
-        (
-            |settings| {
-                settings.grpc_web = true;
-                settings.upstreams = ProxySettings::parse_upstreams("http://127.0.0.1:1").unwrap();
-            },
-            "grpc_web needs upstreams with h2c",
-        ),
-        (|settings| set_check(settings, "grpcx", "h2c://127.0.0.1:1"), "must begin with a slash"),
-    ] {
-        let upstreams = ProxySettings::parse_upstreams("h2c://127.0.0.1:1").unwrap();
-        let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
-        change(&mut settings);
-        let reason = Proxy::new(settings, Arc::default()).err().unwrap_or_default();
-        assert!(reason.contains(expected) && reason.is_empty() == expected.is_empty(), "{reason}");
     }
 }

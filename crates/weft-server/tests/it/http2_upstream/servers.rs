@@ -23,7 +23,7 @@ fn site() -> tempfile::TempDir {
 fn check(upstream: SocketAddr, (upload_status, upload_text): (u16, &str)) {
     // The end of a response in HTTP/1.0 is that of its connection.
     for buffers in [true, false] {
-        let proxy = start_proxy(upstream, |settings| settings.buffer_responses = buffers);
+        let proxy = start_proxy(upstream, &format!("buffer_responses = {buffers}"));
         for _ in 0..3 {
             let request = "GET /small.txt HTTP/1.0\r\nHost: h\r\n\r\n";
             assert_eq!(exchange(&proxy, request), (200, b"small".to_vec()));
@@ -68,7 +68,7 @@ fn forwards_to_nginx() {
     fs::write(folder.path().join("nginx.conf"), text).unwrap();
     let _nginx = start_nginx(folder.path(), address);
     check(address, (200, "POST 200000"));
-    let proxy = start_proxy(address, |_| {});
+    let proxy = start_proxy(address, "");
     // nginx ends each connection by GOAWAY after 20 requests.
     let upload =
         "POST /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody";

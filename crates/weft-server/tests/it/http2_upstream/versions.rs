@@ -5,16 +5,8 @@ use std::fs;
 use super::*;
 use crate::common::{Weft, weft};
 
-/// Starts a proxy to a URL.
-fn proxy_to(url: &str, version: HttpVersion, ca: &str) -> TestServer {
-    let upstreams = ProxySettings::parse_upstreams(url).unwrap();
-    let (ca, http_version) = (Some(ca.into()), version);
-    let settings = ProxySettings { upstreams, http_version, ca, ..ProxySettings::default() };
-    TestServer::start(Proxy::new(settings, Arc::default()).unwrap())
-}
-
 /// Returns the version of a response in `Via`, or its status.
-fn version(proxy: &TestServer) -> String {
+fn version(proxy: &Proxy) -> String {
     let mut client = Client::tcp(proxy.address());
     let response = client.get("/a.txt");
     match response.header("via") {
@@ -25,7 +17,6 @@ fn version(proxy: &TestServer) -> String {
 
 #[test]
 fn speaks_the_version_that_is_set_or_negotiated() {
-    use HttpVersion::*;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::create_dir(file("site")).unwrap();
@@ -45,14 +36,15 @@ fn speaks_the_version_that_is_set_or_negotiated() {
         let upstream = Weft::start(&mut command);
         let https = format!("https://localhost:{}/", upstream.tls_address().port());
         for (url, version_setting, with_http2, without_http2) in [
-            (&https, Http1, "1.1 weft", "1.1 weft"),
-            (&https, Http2, "2 weft", "502"),
-            (&https, Negotiated, "2 weft", "1.1 weft"),
-            (&listen, Http1, "1.1 weft", "1.1 weft"),
-            (&listen, Http2, "2 weft", "502"),
-            (&listen, Negotiated, "1.1 weft", "1.1 weft"),
+            (&https, "1.1", "1.1 weft", "1.1 weft"),
+            (&https, "2", "2 weft", "502"),
+            (&https, "auto", "2 weft", "1.1 weft"),
+            (&listen, "1.1", "1.1 weft", "1.1 weft"),
+            (&listen, "2", "2 weft", "502"),
+            (&listen, "auto", "1.1 weft", "1.1 weft"),
         ] {
-            let proxy = proxy_to(url, version_setting, &crt);
+            let options = format!("http_version = \"{version_setting}\", ca = \"{crt}\"");
+            let proxy = Proxy::start(url, &options);
             let expected = if is_enabled { with_http2 } else { without_http2 };
             for number in 0..3 {
                 assert_eq!(
