@@ -4,12 +4,13 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use rustix::fs::{Stat, fstat};
 
 use crate::error::{Error, ErrorKind};
 
@@ -75,14 +76,16 @@ fn after_1970(seconds: i64) -> SystemTime {
 }
 
 impl FileVersion {
-    pub(crate) fn new(metadata: &fs::Metadata) -> FileVersion {
+    /// The attributes come from `fstat(2)`, which is cheaper than the `statx(2)` of the standard
+    /// library.
+    pub(crate) fn new(stat: &Stat) -> FileVersion {
         let origin = Origin::Stored {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
         };
-        FileVersion { length: metadata.len(), origin }
+        FileVersion { length: stat.st_size as u64, origin }
     }
 
     /// Returns the version of constant bytes.
@@ -98,8 +101,7 @@ impl FileVersion {
     /// the same file, so comparing length and times is sufficient.
     pub(crate) fn matches(&self, file: &fs::File) -> bool {
         let Origin::Stored { modified, changed, .. } = self.origin else { return true };
-        // Cheaper than `statx(2)`, which the standard library uses.
-        rustix::fs::fstat(file).is_ok_and(|stat| {
+        fstat(file).is_ok_and(|stat| {
             stat.st_size as u64 == self.length
                 && (stat.st_mtime, stat.st_mtime_nsec as i64) == modified
                 && (stat.st_ctime, stat.st_ctime_nsec as i64) == changed
@@ -175,13 +177,15 @@ impl File {
     /// The errors of `fstat(2)`.
     pub fn open(file: impl Into<Arc<fs::File>>) -> io::Result<File> {
         let file = file.into();
-        let metadata = file.metadata()?;
-        Ok(File::with_metadata(file, &metadata))
+        let stat = fstat(&*file)?;
+        Ok(File::with_stat(file, &stat))
     }
 
-    pub(crate) fn with_metadata(file: impl Into<Arc<fs::File>>, metadata: &fs::Metadata) -> File {
-        let (source, version) = (Source::Open(file.into()), Some(FileVersion::new(metadata)));
-        File { source, start: 0, length: metadata.len(), version, is_resident: None }
+    /// Creates a payload from an open file with these attributes.
+    pub(crate) fn with_stat(file: impl Into<Arc<fs::File>>, stat: &Stat) -> File {
+        let version = FileVersion::new(stat);
+        let (source, length) = (Source::Open(file.into()), version.length);
+        File { source, start: 0, length, version: Some(version), is_resident: None }
     }
 
     /// Creates a payload from the `length` bytes of an open file that start at `start`. It has no

@@ -73,6 +73,9 @@ pub(super) struct CachedTarget {
 /// The longest key of an entry without a file: any client can request paths that do not exist.
 const MAX_EMPTY_KEY_BYTES: usize = 256;
 
+/// The maximum number of entries without a file, for the same reason.
+const MAX_EMPTY_ENTRIES: usize = 1_024;
+
 /// Factor by which a file is kept longer than others after one of its forms was compressed with
 /// more effort: 5 minutes by default. The limits of the cache apply to these files too.
 pub(super) const KEEP_FACTOR: u32 = 30;
@@ -254,7 +257,7 @@ impl FileCache {
     fn has_room_for(&self, entry: &Entry) -> bool {
         let limits = &self.limits;
         match entry.is_empty() {
-            true => self.empty_entries < limits.entries / 4,
+            true => self.empty_entries < (limits.entries / 4).min(MAX_EMPTY_ENTRIES),
             false => {
                 self.entries.len() - self.empty_entries < limits.entries
                     && self.bytes + entry.bytes <= limits.bytes

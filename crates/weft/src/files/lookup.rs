@@ -52,9 +52,20 @@ pub(super) struct LookupOptions<'a> {
     pub(super) may_block: MayBlock,
     /// True if a descriptor may be kept open in place of contents in memory.
     pub(super) may_keep_open: bool,
+    /// True if the request accepts a content coding.
+    pub(super) accepts_coding: bool,
 }
 
 impl Target {
+    /// Returns true if all representations are known from which the response is selected to a
+    /// request that accepts a content coding, or accepts none.
+    pub(super) fn is_complete(&self, accepts_coding: bool) -> bool {
+        match self {
+            Target::File(resource) => !accepts_coding || resource.has_all_codings(),
+            Target::FolderWithoutSlash | Target::Listing | Target::NotFound => true,
+        }
+    }
+
     /// Returns true if the target is unchanged, as far as can be seen without another lookup.
     pub(super) fn is_current(&self) -> bool {
         match self {
@@ -127,8 +138,8 @@ impl Site {
             Some(Target::File(resource)) => Some(resource),
             _ => None,
         };
-        let may_keep_open = options.may_keep_open;
-        let context = LookupContext { site: self, root, path, may_keep_open };
+        let LookupOptions { may_keep_open, accepts_coding, .. } = options;
+        let context = LookupContext { site: self, root, path, may_keep_open, accepts_coding };
         let built = Resource::build(context, opened, cached.map(|cached| &**cached))?;
         Ok(match (built, cached) {
             (None, Some(cached)) => Target::File(cached.clone()),

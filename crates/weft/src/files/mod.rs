@@ -35,7 +35,7 @@ use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
 use self::root::{MayBlock, Root, is_not_found};
 use crate::app::Application;
-use crate::compression;
+use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::File;
 use crate::message::request::Request;
@@ -166,12 +166,16 @@ impl Directory {
         };
         let Some(path) = path else { return CacheLookup::Target(None) };
         let respond = |target: &Target, is_current| match target {
-            Target::File(resource) if is_current => match resource.choose(head) {
-                Choice::Ready(response) => CacheLookup::Response(response),
-                Choice::Compress(_) | Choice::Improve(..) => {
-                    CacheLookup::target(target, is_current)
+            Target::File(resource)
+                if is_current && (resource.has_all_codings() || !accepts_coding(head)) =>
+            {
+                match resource.choose(head) {
+                    Choice::Ready(response) => CacheLookup::Response(response),
+                    Choice::Compress(_) | Choice::Improve(..) => {
+                        CacheLookup::target(target, is_current)
+                    }
                 }
-            },
+            }
             _ => CacheLookup::target(target, is_current),
         };
         self.cache.with(path.cache_key(), respond).unwrap_or(CacheLookup::Target(None))
@@ -202,7 +206,7 @@ impl Directory {
         path: PathInRoot<'_>,
         cached: Option<CachedTarget>,
     ) -> Result<Response, StatusCode> {
-        match self.revalidate(&path, cached).await? {
+        match self.revalidate(&path, cached, accepts_coding(head)).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
             Target::FolderWithoutSlash => {
                 let mut location = head.mount().to_owned();
@@ -219,28 +223,38 @@ impl Directory {
     }
 
     /// Returns the target of a path of the settings from the cache or the file system.
-    async fn lookup(&self, path: &PathInRoot<'_>) -> Result<Target, StatusCode> {
-        self.revalidate(path, self.cache.get(path.cache_key())).await
+    async fn lookup(
+        &self,
+        path: &PathInRoot<'_>,
+        accepts_coding: bool,
+    ) -> Result<Target, StatusCode> {
+        self.revalidate(path, self.cache.get(path.cache_key()), accepts_coding).await
     }
 
-    /// Returns the cached target of a path if it is current, and otherwise that in the file system.
+    /// Returns the cached target of a path if it is current and complete for the request, and
+    /// otherwise that in the file system.
     async fn revalidate(
         &self,
         path: &PathInRoot<'_>,
         cached: Option<CachedTarget>,
+        accepts_coding: bool,
     ) -> Result<Target, StatusCode> {
         let cached = match cached {
-            Some(CachedTarget { target, is_current: true }) => return Ok(target),
+            Some(CachedTarget { target, is_current: true })
+                if target.is_complete(accepts_coding) =>
+            {
+                return Ok(target);
+            }
             cached => cached.map(|cached| cached.target),
         };
-        let mut found = self.lookup_uncached(path, cached.clone()).await;
+        let mut found = self.lookup_uncached(path, cached.clone(), accepts_coding).await;
         if let Err(Errno::MFILE | Errno::NFILE) = found.as_ref().map_err(errno) {
             // No descriptors are left: a stale entry is better than an error.
             if let Some(target) = cached {
                 return Ok(target);
             }
             self.cache.close_descriptors();
-            found = self.lookup_uncached(path, None).await;
+            found = self.lookup_uncached(path, None, accepts_coding).await;
         }
         match found {
             Ok(Found { target, generation }) => {
@@ -260,16 +274,23 @@ impl Directory {
         &self,
         path: &PathInRoot<'_>,
         cached: Option<Target>,
+        accepts_coding: bool,
     ) -> io::Result<Found> {
         let may_keep_open = self.cache.has_spare_descriptors();
-        let options =
-            LookupOptions { cached: cached.as_ref(), may_block: MayBlock::No, may_keep_open };
+        let options = LookupOptions {
+            cached: cached.as_ref(),
+            may_block: MayBlock::No,
+            may_keep_open,
+            accepts_coding,
+        };
         match self.site.lookup(path, options) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (site, path) = (self.site.clone(), path.clone().into_owned());
                 disk::blocking(move || {
                     let (cached, may_block) = (cached.as_ref(), MayBlock::Yes);
-                    site.lookup(&path, LookupOptions { cached, may_block, may_keep_open })
+                    let options =
+                        LookupOptions { cached, may_block, may_keep_open, accepts_coding };
+                    site.lookup(&path, options)
                 })
                 .await
             }
@@ -347,7 +368,7 @@ impl Directory {
             return Err(StatusCode::NOT_FOUND);
         }
         let path = PathInRoot::from_setting(page);
-        match self.lookup(&path).await? {
+        match self.lookup(&path, accepts_coding(head)).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
             _ => Err(StatusCode::NOT_FOUND),
         }
@@ -356,7 +377,8 @@ impl Directory {
     async fn error_response(&self, status: StatusCode) -> Response {
         let mut pages = self.site.settings.error_pages.iter();
         if let Some((_, path)) = pages.find(|(of, _)| *of == status)
-            && let Ok(Target::File(resource)) = self.lookup(&PathInRoot::from_setting(path)).await
+            && let Ok(Target::File(resource)) =
+                self.lookup(&PathInRoot::from_setting(path), false).await
         {
             return resource.error_page(status);
         }
@@ -400,6 +422,11 @@ impl std::fmt::Debug for DirectoryFuture {
 /// Returns true for the methods that files are served to.
 fn is_get_or_head(head: &RequestHead) -> bool {
     matches!(*head.method(), Method::GET | Method::HEAD)
+}
+
+/// Returns true if a content coding may be selected for the response.
+fn accepts_coding(head: &RequestHead) -> bool {
+    accept::coding(head.headers(), &Coding::ALL).is_some()
 }
 
 fn errno(error: &io::Error) -> Errno {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use http::header::{
     LAST_MODIFIED, VARY,
 };
 use http::{HeaderValue, Method, StatusCode};
+use rustix::fs::fstat;
 use smallvec::SmallVec;
 
 use crate::clock::age::is_older_than;
@@ -44,6 +45,9 @@ pub(super) struct Resource {
     /// Files that the resource was built from. A later lookup compares them with the files that
     /// exist then.
     components: Vec<Component>,
+    /// True if no other precompressed files existed at the last lookup. They are looked for at the
+    /// first request that accepts a coding.
+    has_all_codings: AtomicBool,
 }
 
 /// A file that a resource is built from: its path (for a precompressed file the path of the
@@ -56,10 +60,9 @@ struct Variant {
     identity: Representation,
     /// Representations from precompressed files beside the original.
     precompressed: Vec<(Coding, Representation)>,
-    /// The forms that the server compresses, by coding.
-    compressed: [CodedSlot; Coding::ALL.len()],
-    /// True if the media type and the size permit compression.
-    is_compressible: bool,
+    /// The forms that the server compresses, by coding; empty unless the media type and the size
+    /// permit compression.
+    compressed: Box<[CodedSlot]>,
 }
 
 /// The content and the header fields of a response.
@@ -85,7 +88,8 @@ struct VariantFiles {
     path: Vec<u8>,
     language: Option<String>,
     original: Opened,
-    precompressed: Vec<(Coding, Opened)>,
+    /// `None` if they were not looked for.
+    precompressed: Option<Vec<(Coding, Opened)>>,
 }
 
 /// The smallest file that is sent from the page cache (`sendfile(2)`) rather than from process
@@ -101,6 +105,8 @@ pub(super) struct LookupContext<'a> {
     pub(super) path: &'a [u8],
     /// True if a descriptor may be kept open in place of contents in memory.
     pub(super) may_keep_open: bool,
+    /// True if the request accepts a content coding.
+    pub(super) accepts_coding: bool,
 }
 
 impl Resource {
@@ -114,18 +120,29 @@ impl Resource {
         opened: Opened,
         cached: Option<&Resource>,
     ) -> io::Result<Option<Resource>> {
-        let files = VariantFiles::open_all(context, opened)?;
+        let needs_codings =
+            context.accepts_coding || cached.is_some_and(|cached| cached.has_all_codings());
+        let files = VariantFiles::open_all(context, opened, needs_codings)?;
+        let has_all_codings = files.iter().all(|files| files.precompressed.is_some());
         let components = files.iter().flat_map(VariantFiles::components).collect();
-        let is_current =
-            |cached: &Resource| !cached.has_recent_changes() && cached.components == components;
-        if cached.is_some_and(is_current) {
-            cached.into_iter().for_each(Resource::clear_residency);
+        if let Some(cached) = cached
+            && !cached.has_recent_changes()
+            && cached.components == components
+        {
+            cached.has_all_codings.store(has_all_codings, Relaxed);
+            cached.clear_residency();
             return Ok(None);
         }
         let languages: Vec<_> = files.iter().filter_map(|files| files.language.clone()).collect();
         let variant = |files| Variant::build(context, files, !languages.is_empty());
         let variants = files.into_iter().map(variant).collect::<io::Result<_>>()?;
-        Ok(Some(Resource { variants, languages, components }))
+        let has_all_codings = AtomicBool::new(has_all_codings);
+        Ok(Some(Resource { variants, languages, components, has_all_codings }))
+    }
+
+    /// Returns true if precompressed files were looked for, or need not be.
+    pub(super) fn has_all_codings(&self) -> bool {
+        self.has_all_codings.load(Relaxed)
     }
 
     /// Selects the representation for a request (RFC 9110 §12.1).
@@ -139,7 +156,7 @@ impl Resource {
         let variant = &self.variants[index];
         // A range of a representation that is compressed here could not be combined with a range of
         // another compression: the encoder may produce other bytes.
-        let may_compress = variant.is_compressible && headers.get_bytes("range").is_none();
+        let may_compress = !variant.compressed.is_empty() && headers.get_bytes("range").is_none();
         if variant.precompressed.is_empty() && !may_compress {
             return Choice::Ready(variant.identity.to_response());
         }
@@ -190,7 +207,7 @@ impl Resource {
     }
 
     fn slots(&self) -> impl Iterator<Item = &CodedSlot> {
-        self.variants.iter().flat_map(|variant| &variant.compressed)
+        self.variants.iter().flat_map(|variant| &*variant.compressed)
     }
 
     /// Returns a response with this resource as the page of an error.
@@ -247,14 +264,26 @@ impl Resource {
 }
 
 impl VariantFiles {
-    /// Opens the files of all variants: the default and one for each language.
-    fn open_all(context: LookupContext<'_>, original: Opened) -> io::Result<Vec<VariantFiles>> {
+    /// Opens the files of all variants: the default and one for each language. Precompressed files
+    /// are opened if the request needs them, or if they decide whether the response varies by
+    /// `Accept-Encoding`.
+    fn open_all(
+        context: LookupContext<'_>,
+        original: Opened,
+        needs_codings: bool,
+    ) -> io::Result<Vec<VariantFiles>> {
         let LookupContext { site, root, path, .. } = context;
-        let compressible = compression::is_compressible(site.media_type(path).as_bytes());
-        let open_precompressed = |path: &[u8], original: &Opened| match site.settings.precompressed
-        {
-            true if compressible => open_precompressed(LookupContext { path, ..context }, original),
-            _ => Ok(Vec::new()),
+        let may_exist = site.settings.precompressed
+            && compression::is_compressible(site.media_type(path).as_bytes());
+        let open_precompressed = |path: &[u8], original: &Opened| {
+            let is_needed = needs_codings || !site.settings.may_compress(original.file.length);
+            match (may_exist, is_needed) {
+                (false, _) => Ok(Some(Vec::new())),
+                (true, false) => Ok(None),
+                (true, true) => {
+                    open_precompressed(LookupContext { path, ..context }, original).map(Some)
+                }
+            }
         };
         let (default_path, precompressed) = (path.to_vec(), open_precompressed(path, &original)?);
         let mut all =
@@ -272,7 +301,8 @@ impl VariantFiles {
     }
 
     fn components(&self) -> impl Iterator<Item = Component> {
-        let precompressed = self.precompressed.iter().map(|(coding, file)| (Some(*coding), file));
+        let precompressed = self.precompressed.iter().flatten();
+        let precompressed = precompressed.map(|(coding, file)| (Some(*coding), file));
         let all = precompressed.chain([(None, &self.original)]);
         all.map(|(coding, file)| (self.path.clone(), coding, file.version()))
     }
@@ -313,7 +343,8 @@ impl Variant {
         let (settings, content_type) = (&site.settings, site.media_type(path));
         let is_compressible = settings.may_compress(files.original.file.length)
             && compression::is_compressible(content_type.as_bytes());
-        let has_codings = is_compressible || !files.precompressed.is_empty();
+        let has_codings =
+            is_compressible || files.precompressed.iter().any(|files| !files.is_empty());
         let vary = match (has_codings, has_languages) {
             (true, false) => Some("accept-encoding"),
             (true, true) => Some("accept-encoding, accept-language"),
@@ -328,14 +359,16 @@ impl Variant {
         let max_bytes =
             if context.may_keep_open { max_bytes.min(MIN_SENDFILE_BYTES) } else { max_bytes };
         let mut precompressed = Vec::new();
-        for (coding, opened) in files.precompressed {
+        for (coding, opened) in files.precompressed.into_iter().flatten() {
             let encoding = (CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
             let fields = fields.iter().cloned().chain([encoding]).collect();
             let representation = opened.into_representation(fields, max_bytes, root.may_block)?;
             precompressed.push((coding, representation));
         }
         let identity = files.original.into_representation(fields, max_bytes, root.may_block)?;
-        Ok(Variant { identity, precompressed, compressed: Default::default(), is_compressible })
+        let slots = if is_compressible { Coding::ALL.len() } else { 0 };
+        let compressed = (0..slots).map(|_| CodedSlot::default()).collect();
+        Ok(Variant { identity, precompressed, compressed })
     }
 
     fn precompressed(&self, coding: Coding) -> Option<&Representation> {
@@ -438,7 +471,7 @@ impl Opened {
                 File { is_resident: Some(Arc::default()), ..self.file }
             }
             Source::Open(open) => match read_contents(open, self.file.length, may_block)? {
-                Some(bytes) if FileVersion::new(&open.metadata()?) == version => {
+                Some(bytes) if FileVersion::new(&fstat(&**open)?) == version => {
                     self.file.clone().with_bytes(bytes)
                 }
                 // The file changed while it was read.

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::disk::File;
@@ -113,13 +113,13 @@ impl Root {
             Root::Embedded(files) => return Ok(open_embedded(files, path)?),
         };
         let file = open_beneath(fd, path, resolve, may_block)?;
-        let metadata = file.metadata()?;
-        let kind = match metadata.file_type() {
-            kind if kind.is_file() => FileKind::File,
-            kind if kind.is_dir() => FileKind::Folder,
+        let stat = rustix::fs::fstat(&file)?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Folder,
             _ => FileKind::Other,
         };
-        Ok(Opened { kind, file: File::with_metadata(file, &metadata) })
+        Ok(Opened { kind, file: File::with_stat(file, &stat) })
     }
 }
 

@@ -91,10 +91,12 @@ impl Fields {
         let engine_fields = [CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING];
         let mut list = self.into_vec();
         list.retain(|(name, _)| !engine_fields.contains(name));
+        list.shrink_to_fit();
         let mut lines = Vec::new();
         for (name, value) in &list {
             compose::field(&mut lines, name, value);
         }
+        lines.shrink_to_fit();
         Fields::Preserialized(Arc::new(PreserializedFields { list, lines }))
     }
 
