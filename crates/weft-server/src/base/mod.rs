@@ -1,5 +1,6 @@
 //! Small parts that import nothing else of the program.
 
+pub(crate) mod copy; // bytes between two connections, in both directions
 pub(crate) mod counter; // counters and histograms
 pub(crate) mod dns; // resolver of names
 pub(crate) mod descriptors; // the limit on open file descriptors
@@ -8,7 +9,7 @@ pub(crate) mod network_set; // sets of networks in files
 pub(crate) mod password_file; // users and hashed passwords
 pub(crate) mod rendezvous; // rendezvous hashing
 pub(crate) mod request_notes; // notes about a request for its line in the access log
-pub(crate) mod splice; // bytes between two connections
+mod splice; // bytes between two sockets, within the kernel
 pub(crate) mod suggestion; // "did you mean" suggestions
 pub(crate) mod sync; // locks of cells that threads share
 pub(crate) mod throttled_log; // rate-limited warnings

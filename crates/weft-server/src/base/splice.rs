@@ -1,142 +1,159 @@
-//! Bytes that are copied between two connections in both directions, until both have ended.
+//! Bytes that are moved from one socket to another within the kernel (`splice(2)`), through a pipe.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
-use tokio::time::{Instant, sleep_until};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 
-/// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
-/// buffers, and is small again after a pause, so that an idle or stalled tunnel occupies little.
-const MIN_BUFFER_BYTES: usize = 1 << 10;
-const MAX_BUFFER_BYTES: usize = 16 << 10;
+/// Size of a pipe, in bytes. A larger one takes fewer calls, and holds more bytes of a sender whose
+/// receiver is slow.
+const PIPE_BYTES: usize = 256 << 10;
 
-/// Reason for which the copying has ended.
-#[derive(Debug)]
-pub(crate) enum SpliceEnd {
-    /// Both directions have ended.
-    Complete,
-    /// No data moved for the idle timeout.
-    Idle,
-    /// A read from a side, or a write to it, has failed.
-    #[allow(dead_code, reason = "the tests of the proxy do not use it")]
-    Failed(Side, io::Error),
+/// Maximum number of pipes. Without a pipe, bytes are copied.
+pub(crate) const MAX_PIPES: usize = 64;
+
+/// Amount that has to arrive without a pause, in bytes; for less, a pipe is not worth its calls.
+const MIN_BYTES: usize = 16 << 10;
+
+/// Pipes that connections share. A direction holds one only while it moves bytes.
+#[derive(Default)]
+pub(crate) struct Pipes(Mutex<PipeCounts>);
+
+#[derive(Default)]
+struct PipeCounts {
+    idle: Vec<Pipe>,
+    /// Number of all pipes, those in use and the idle ones.
+    open: usize,
 }
 
-/// A connection of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    A,
-    B,
+struct Pipe {
+    input: OwnedFd,
+    output: OwnedFd,
 }
 
-/// Counters of copied bytes.
-pub(crate) trait CountBytes {
-    /// Adds bytes that were read from a side and written to the other one.
-    fn add(&self, from: Side, bytes: u64);
+/// A pipe in use. It can be used again if it is empty when it is dropped.
+struct PipeLease<'p> {
+    pipes: &'p Pipes,
+    /// Always there until it is dropped.
+    pipe: Option<Pipe>,
+    /// Number of bytes in the pipe.
+    held: usize,
 }
 
-/// Nothing is counted.
-impl CountBytes for () {
-    fn add(&self, _: Side, _: u64) {}
+/// Two sockets, from one of which bytes are moved to the other.
+pub(crate) struct Splice<'s> {
+    pub(crate) from: &'s TcpStream,
+    pub(crate) to: &'s TcpStream,
+    pub(crate) pipes: &'s Pipes,
 }
 
-/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`.
-pub(crate) async fn splice(
-    a: impl AsyncRead + AsyncWrite,
-    b: impl AsyncRead + AsyncWrite,
-    idle_timeout: Duration,
-    counts: &impl CountBytes,
-) -> SpliceEnd {
-    let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
-    let activity = Activity::new();
-    tokio::select! {
-        // After an error both connections are closed, so that both peers notice.
-        ended = async {
-            tokio::try_join!(
-                Direction { from: Side::A, activity: &activity, counts }.copy(&mut from_a, &mut to_b),
-                Direction { from: Side::B, activity: &activity, counts }.copy(&mut from_b, &mut to_a),
-            )
-        } => match ended {
-            Ok(_) => SpliceEnd::Complete,
-            Err((side, error)) => SpliceEnd::Failed(side, error),
-        },
-        () = activity.wait_until_idle(idle_timeout) => SpliceEnd::Idle,
-    }
+/// Reason for which the moving ends.
+pub(crate) enum Spliced {
+    /// The sender has ended the direction.
+    All,
+    /// Few bytes arrive at a time, or the sender cannot be read; the next read gets the error.
+    UntilPause,
+    /// All pipes are in use.
+    NoPipe,
 }
 
-/// One direction of the two.
-struct Direction<'a, C> {
-    from: Side,
-    activity: &'a Activity,
-    counts: &'a C,
-}
-
-impl<C: CountBytes> Direction<'_, C> {
-    /// Copies until the end, which is forwarded; the other direction stays open.
-    async fn copy(
-        self,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<(), (Side, io::Error)> {
-        let receiver = match self.from {
-            Side::A => Side::B,
-            Side::B => Side::A,
-        };
-        let mut buffer = vec![0; MIN_BUFFER_BYTES];
+impl Splice<'_> {
+    /// Moves bytes while many of them arrive at a time. `moved` gets the number of each part.
+    ///
+    /// # Errors
+    /// Those of the receiving socket.
+    pub(crate) async fn run(self, moved: impl Fn(u64)) -> io::Result<Spliced> {
         loop {
-            let length = from.read(&mut buffer).await.map_err(|error| (self.from, error))?;
-            self.activity.record();
-            if length == 0 {
-                return to.shutdown().await.map_err(|error| (receiver, error));
+            let Some(mut pipe) = self.pipes.take() else { return Ok(Spliced::NoPipe) };
+            let mut total = 0;
+            loop {
+                match pipe.fill(self.from) {
+                    Ok(0) => return Ok(Spliced::All),
+                    Ok(received) => total += received,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => return Ok(Spliced::UntilPause),
+                }
+                pipe.drain(self.to, &moved).await?;
             }
-            let taken = write(to, &buffer[..length]).await.map_err(|error| (receiver, error))?;
-            self.counts.add(self.from, length as u64);
-            self.activity.record();
-            if taken == buffer.len() && taken < MAX_BUFFER_BYTES {
-                buffer = vec![0; 2 * taken];
-            } else if length <= MIN_BUFFER_BYTES && buffer.len() > MIN_BUFFER_BYTES {
-                buffer = vec![0; MIN_BUFFER_BYTES];
+            drop(pipe);
+            if total < MIN_BYTES || self.from.readable().await.is_err() {
+                return Ok(Spliced::UntilPause);
             }
         }
     }
 }
 
-/// Writes all bytes. Returns the number of those that the first write took.
-async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
-    let taken = to.write(bytes).await?;
-    to.write_all(&bytes[taken..]).await?;
-    to.flush().await?;
-    Ok(taken)
-}
-/// The time of the last read or write, which both directions record.
-struct Activity {
-    start: Instant,
-    /// In milliseconds since `start`.
-    last: AtomicU64,
-}
-
-impl Activity {
-    fn new() -> Activity {
-        Activity { start: Instant::now(), last: AtomicU64::new(0) }
-    }
-
-    fn record(&self) {
-        let elapsed = self.start.elapsed().as_millis();
-        self.last.store(elapsed.try_into().unwrap_or(u64::MAX), Relaxed);
-    }
-
-    /// Completes when no data has moved for `idle_timeout`.
-    async fn wait_until_idle(&self, idle_timeout: Duration) {
-        loop {
-            let last = Duration::from_millis(self.last.load(Relaxed));
-            let deadline = last.checked_add(idle_timeout).and_then(|it| self.start.checked_add(it));
-            let Some(deadline) = deadline else { return std::future::pending().await };
-            if deadline <= Instant::now() {
-                return;
+impl Pipes {
+    /// Returns an empty pipe. `None` if all are in use, or if no descriptors are left.
+    fn take(&self) -> Option<PipeLease<'_>> {
+        let mut counts = self.counts();
+        let pipe = match counts.idle.pop() {
+            None if counts.open == MAX_PIPES => return None,
+            None => {
+                let pipe = Pipe::open().ok()?;
+                counts.open += 1;
+                pipe
             }
-            sleep_until(deadline).await;
+            Some(pipe) => pipe,
+        };
+        Some(PipeLease { pipes: self, pipe: Some(pipe), held: 0 })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, PipeCounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pipe {
+    fn open() -> io::Result<Pipe> {
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Fails beyond the limit of a user without privileges. Then the pipe is smaller.
+        let _ = fcntl_setpipe_size(&input, PIPE_BYTES);
+        Ok(Pipe { input, output })
+    }
+}
+
+impl PipeLease<'_> {
+    fn pipe(&self) -> io::Result<&Pipe> {
+        self.pipe.as_ref().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Moves received bytes into the empty pipe. Returns their number, 0 at the end.
+    fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let Pipe { input, .. } = self.pipe()?;
+        let splice = || Ok(splice(from, None, input, None, PIPE_BYTES, flags)?);
+        self.held = from.try_io(Interest::READABLE, splice)?;
+        Ok(self.held)
+    }
+
+    /// Sends all bytes of the pipe.
+    async fn drain(&mut self, to: &TcpStream, moved: &impl Fn(u64)) -> io::Result<()> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        while self.held > 0 {
+            let Pipe { output, .. } = self.pipe()?;
+            let splice = || Ok(splice(output, None, to, None, self.held, flags)?);
+            match to.async_io(Interest::WRITABLE, splice).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => {
+                    self.held -= sent;
+                    moved(sent as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PipeLease<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.pipes.counts();
+        match self.pipe.take() {
+            Some(pipe) if self.held == 0 => counts.idle.push(pipe),
+            _ => counts.open -= 1,
         }
     }
 }

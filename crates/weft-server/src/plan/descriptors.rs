@@ -5,6 +5,7 @@ use weft::DirectorySettings;
 
 use super::{AppPlan, Plan};
 use crate::apps::proxy::{ProxySettings, UpstreamMember};
+use crate::base::copy::MAX_PIPES;
 
 /// Logs a warning if the connections, cached files and upstream connections that a plan permits need
 /// more descriptors than the process may open.
@@ -40,8 +41,9 @@ fn needed(plan: &Plan, workers: usize) -> u64 {
     };
     let upstream = upstream.map(connections);
     let of_workers = workers * (cached + WORKER_DESCRIPTORS);
-    // One descriptor for the client, and one for the upstream.
-    let streams = plan.streams.iter().map(|stream| 2 * stream.settings.value.max_connections);
+    // One descriptor for the client, and one for the upstream; two for a pipe.
+    let streams =
+        plan.streams.iter().map(|stream| 2 * (stream.settings.value.max_connections + MAX_PIPES));
     let needed = plan.limits.max_connections + upstream.sum::<usize>() + of_workers;
     let needed = needed + streams.sum::<usize>();
     (needed + PROCESS_DESCRIPTORS) as u64

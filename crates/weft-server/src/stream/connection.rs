@@ -1,5 +1,6 @@
 //! One connection of a stream, from its first bytes to its end.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use super::Stream;
 use super::hello::{Hello, HelloReader};
 use super::record::{ByteCounts, ConnectionRecord, End};
 use super::targets::Targets;
-use crate::base::splice::{CountBytes, Side, SpliceEnd, splice};
+use crate::base::copy::{CopyEnd, CountBytes, Side, copy_bidirectional, copy_sockets};
 use crate::config::{ProxyVersion, StreamSettings};
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
@@ -139,7 +140,7 @@ impl Route<'_> {
     /// Connects to an upstream, sends it the bytes that were received, and copies all others.
     async fn relay(
         self,
-        client: impl AsyncRead + AsyncWrite,
+        mut client: impl weft::Stream,
         received: BytesMut,
         record: &mut ConnectionRecord,
     ) -> Result<End, Refusal> {
@@ -162,10 +163,18 @@ impl Route<'_> {
             counts.add(Side::A, received.len() as u64);
         }
         drop((header, received));
-        Ok(match splice(client, upstream, idle_timeout, &counts).await {
-            SpliceEnd::Complete => End::Closed,
-            SpliceEnd::Idle => End::Idle,
-            SpliceEnd::Failed(side, error) => {
+        let socket = (&mut client as &mut dyn Any).downcast_mut::<TcpStream>();
+        let end = match (socket, upstream.socket()) {
+            (Some(client), Some(upstream)) => {
+                copy_sockets(client, upstream, &stream.pipes, idle_timeout, &counts).await
+            }
+            // One of them has TLS, or is a Unix socket.
+            _ => copy_bidirectional(client, upstream, idle_timeout, &counts).await,
+        };
+        Ok(match end {
+            CopyEnd::Complete => End::Closed,
+            CopyEnd::Idle => End::Idle,
+            CopyEnd::Failed(side, error) => {
                 let client = record.client;
                 log::debug!(
                     "the connection of {client} to {} has failed: {error}",

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
+use crate::base::copy::Pipes;
 use crate::base::throttled_log::ThrottledWarning;
 use crate::config::{ServerNamePattern, StreamSettings};
 use crate::middleware::access::{NetworkFilter, NetworkRules};
@@ -37,6 +38,8 @@ pub(crate) struct Stream {
     /// Clients that are allowed, if not all are.
     networks: Option<NetworkFilter>,
     connections: ClientLimit,
+    /// Pipes through which the kernel moves bytes between two sockets.
+    pipes: Pipes,
     ends: EndCounts,
     checks_started: AtomicBool,
     limit_warning: ThrottledWarning,
@@ -67,13 +70,14 @@ impl Stream {
             queue_timeout: Duration::ZERO,
         });
         let [limit_warning, refusal_warning] = Default::default();
-        let (ends, checks_started) = Default::default();
+        let (pipes, ends, checks_started) = Default::default();
         Ok(Stream {
             settings,
             others,
             by_name,
             networks,
             connections,
+            pipes,
             ends,
             checks_started,
             limit_warning,

@@ -10,7 +10,7 @@ use weft::date;
 
 use super::Stream;
 use super::metrics::{TargetMetrics, Traffic};
-use crate::base::splice::{CountBytes, Side};
+use crate::base::copy::{CountBytes, Side};
 use crate::config::LineFormat;
 use crate::logs::StreamLog;
 

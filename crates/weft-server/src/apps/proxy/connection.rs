@@ -1,5 +1,6 @@
 //! A connection to an upstream, with its input and output buffers.
 
+use std::any::Any;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use weft::Stream;
 use weft_proto::write_buffer::WriteBuffer;
 
@@ -24,9 +26,14 @@ const LARGE_BYTES: usize = 32 << 10;
 /// Amount of buffered output at which it is sent before more is read from the client, in bytes.
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
+/// A stream of any kind, which can tell whether it is a socket.
+pub(super) trait Transport: Stream + Any {}
+
+impl<T: Stream> Transport for T {}
+
 /// A connection to an upstream. It closes when dropped.
 pub(crate) struct UpstreamConnection {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Transport>,
     /// Address of the upstream; a Unix socket has none.
     pub(super) address: Option<SocketAddr>,
     /// Number of changes of the addresses of the upstream at which this one was compared with them.
@@ -48,7 +55,10 @@ pub(crate) struct UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    pub(super) fn new(stream: Box<dyn Stream>, address: Option<SocketAddr>) -> UpstreamConnection {
+    pub(super) fn new(
+        stream: Box<dyn Transport>,
+        address: Option<SocketAddr>,
+    ) -> UpstreamConnection {
         UpstreamConnection {
             stream,
             address,
@@ -64,8 +74,14 @@ impl UpstreamConnection {
     }
 
     /// Returns the stream of a connection on which nothing was sent, and the address of the upstream.
-    pub(super) fn into_stream(self) -> (Box<dyn Stream>, Option<SocketAddr>) {
+    pub(super) fn into_stream(self) -> (Box<dyn Transport>, Option<SocketAddr>) {
         (self.stream, self.address)
+    }
+
+    /// Returns the socket of a connection without TLS, unless received bytes have not been read yet.
+    pub(crate) fn socket(&mut self) -> Option<&mut TcpStream> {
+        let stream: &mut dyn Any = &mut *self.stream;
+        stream.downcast_mut().filter(|_| self.input.is_empty())
     }
 
     /// Returns true if an idle connection can be used again: the upstream has neither closed it nor

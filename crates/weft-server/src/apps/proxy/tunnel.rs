@@ -5,12 +5,12 @@ use std::time::Duration;
 use weft::Upgraded;
 
 use super::pool::Lease;
-use crate::base::splice::splice;
+use crate::base::copy::copy_bidirectional;
 
 /// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`. When
 /// the server shuts down, the engine ends the tunnel after the grace period.
 ///
 /// The connection to the upstream counts as in use until the tunnel ends.
 pub(super) async fn run(client: Upgraded, mut upstream: Lease, idle_timeout: Duration) {
-    splice(client, &mut *upstream.connection, idle_timeout, &()).await;
+    copy_bidirectional(client, &mut *upstream.connection, idle_timeout, &()).await;
 }

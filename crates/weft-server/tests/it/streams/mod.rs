@@ -3,6 +3,7 @@
 mod access;
 mod balance;
 mod records;
+mod splice;
 mod tls;
 mod udp;
 

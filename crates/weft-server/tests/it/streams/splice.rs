@@ -1,0 +1,120 @@
+//! Bytes that the kernel moves from one socket to the other (`splice(2)`).
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use super::{Streams, connect};
+use crate::common::{PATIENCE, Weft, has_tool, raw_upstream, until};
+
+const PIECE: usize = 64 << 10;
+
+/// Content with its number at the start.
+fn piece(number: usize) -> Vec<u8> {
+    let mut content = vec![b'x'; PIECE];
+    content[..8].copy_from_slice(&number.to_be_bytes());
+    content
+}
+
+/// Starts an upstream that sends pieces to each client, and the end after them.
+fn download(pieces: usize) -> SocketAddr {
+    raw_upstream(move |_, mut stream| {
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        (0..pieces).for_each(|number| stream.write_all(&piece(number)).unwrap());
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    })
+}
+
+fn assert_receives(mut stream: TcpStream, pieces: usize) {
+    let mut received = vec![0; PIECE];
+    for number in 0..pieces {
+        stream.read_exact(&mut received).unwrap();
+        assert!(received == piece(number), "piece {number}");
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut received).unwrap(), 0);
+}
+
+fn config(upstream: SocketAddr) -> String {
+    format!("[streams.\"127.0.0.1:0\"]\nto = \"{upstream}\"\nmax_connections_per_client = 100\n")
+}
+
+/// Returns the sum of the results of a system call in a trace.
+fn sum_of_results(trace: &str, name: &str) -> usize {
+    let (start, resumed) = (format!(" {name}("), format!("<... {name} resumed>"));
+    let lines = trace.lines().filter(|line| line.contains(&start) || line.contains(&resumed));
+    let results = lines.filter_map(|line| line.rsplit_once(" = ")?.1.parse::<usize>().ok());
+    results.sum()
+}
+
+#[test]
+fn large_transfers_are_moved_within_the_kernel() {
+    if !has_tool("strace") {
+        return;
+    }
+    const PIECES: usize = 512;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name);
+    std::fs::write(path("weft.toml"), config(download(PIECES))).unwrap();
+    let mut strace = Command::new("strace");
+    // With -D our child process is the program instead of strace.
+    strace.args(["-D", "-f", "-e", "trace=recvfrom,splice", "-o"]).arg(path("trace"));
+    strace.args([env!("CARGO_BIN_EXE_weft"), "--config"]).arg(path("weft.toml"));
+    let server = Weft::start(&mut strace);
+    let address = server.addresses()[0].strip_prefix("tcp://").unwrap().parse().unwrap();
+    assert_receives(connect(address), PIECES);
+    let trace = || std::fs::read_to_string(path("trace")).unwrap_or_default();
+    // Each byte enters a pipe and leaves it. Some are copied, at first and after a pause.
+    until("the trace is complete", || {
+        let moved = sum_of_results(&trace(), "splice") / 2;
+        moved + sum_of_results(&trace(), "recvfrom") >= PIECES * PIECE
+    });
+    let copied = sum_of_results(&trace(), "recvfrom");
+    assert!(copied < PIECES * PIECE / 4, "{copied} bytes were copied");
+    server.stop();
+}
+
+/// Connects with a receive buffer that is as small as possible.
+fn connect_slow_reader(address: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn receivers_that_do_not_read_hold_a_limited_number_of_pipes() {
+    const PIECES: usize = 96;
+    const CLIENTS: usize = 68;
+    const MAX_PIPES: usize = 64;
+    let streams = Streams::start(&config(download(PIECES)));
+    // Two descriptors each. Others of the server are not pipes.
+    let pipes = || {
+        let folder = format!("/proc/{}/fd", streams.server.id());
+        let entries = std::fs::read_dir(folder).unwrap().filter_map(Result::ok);
+        let targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("pipe:")).count() / 2
+    };
+    let before = pipes();
+    let address = streams.addresses()[0];
+    let clients: Vec<_> = (0..CLIENTS).map(|_| connect_slow_reader(address)).collect();
+    until("all pipes are in use", || {
+        let open = pipes() - before;
+        assert!(open <= MAX_PIPES, "{open} pipes");
+        open == MAX_PIPES
+    });
+    // The others are copied, and a pipe that has become empty serves another connection.
+    std::thread::scope(|scope| {
+        for client in clients {
+            set_socket_recv_buffer_size(&client, 1 << 20).unwrap();
+            scope.spawn(move || assert_receives(client, PIECES));
+        }
+    });
+    assert!(pipes() - before <= MAX_PIPES);
+}
