@@ -17,7 +17,11 @@ fn retries_only_requests_that_are_safe_to_repeat() {
         let (count, closed) = (requests.clone(), Arc::new(AtomicBool::new(false)));
         let is_closed = closed.clone();
         let upstream = raw_upstream(move |_, mut stream| {
-            read_head(&mut stream);
+            let head = read_head(&mut stream).unwrap();
+            // A connection that is closed with unread input is reset, and the response is lost.
+            if head.starts_with("POST ") {
+                stream.read_exact(&mut [0; 2]).unwrap();
+            }
             count.fetch_add(1, SeqCst);
             stream.write_all(OK).unwrap();
             if !at_once && read_head(&mut stream).is_some() {
