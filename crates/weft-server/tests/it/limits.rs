@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use crate::common::external::words;
 use crate::common::{self, Client, MANY_DESCRIPTORS, Weft, connect_from, repository, until, weft};
 use rustix::fs::Advice;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
@@ -233,12 +234,6 @@ fn open_descriptors(id: u32) -> usize {
     entries.flatten().filter_map(number).filter(|number| *number < 40).count()
 }
 
-/// Returns a text that compresses well, but takes noticeable CPU time to compress.
-fn text(length: usize) -> String {
-    let words = (0_u32..).flat_map(|n| format!("{} words, ", n.wrapping_mul(n)).into_bytes());
-    String::from_utf8(words.take(length).collect()).expect("words")
-}
-
 #[test]
 fn descriptor_exhaustion_keeps_serving_cached_files() {
     let site = tempfile::tempdir().unwrap();
@@ -283,7 +278,7 @@ fn descriptor_exhaustion_keeps_serving_cached_files() {
 #[test]
 fn caches_compressed_files() {
     let site = tempfile::tempdir().unwrap();
-    std::fs::write(site.path().join("a.txt"), text(1 << 20)).unwrap();
+    std::fs::write(site.path().join("a.txt"), words(1 << 20)).unwrap();
     let written = Instant::now();
     // The compressed form of a recently modified file is not cached for long.
     until("the file can be cached", || written.elapsed() > Duration::from_secs(4));
@@ -376,9 +371,10 @@ fn event_loop_does_not_block_on_disk() {
 fn disconnected_clients_cost_no_compression() {
     const CLIENTS: usize = 50;
     let site = tempfile::tempdir().unwrap();
+    let text = words(4 << 20);
     // Three more files, compressed before and after those of the clients.
     for at in 0..CLIENTS + 3 {
-        std::fs::write(site.path().join(format!("{at}.txt")), text(4 << 20)).unwrap();
+        std::fs::write(site.path().join(format!("{at}.txt")), &text).unwrap();
     }
     std::fs::write(site.path().join("plain.txt"), "plain").unwrap();
     let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);

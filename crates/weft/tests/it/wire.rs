@@ -36,6 +36,8 @@ fn settings() -> Settings {
 struct Case {
     name: String,
     input: Vec<u8>,
+    /// For each request line of the input: true if the method is HEAD.
+    heads: Vec<bool>,
     expected: Vec<Expected>,
 }
 
@@ -69,7 +71,12 @@ fn cases() -> Vec<Case> {
         for line in std::fs::read_to_string(&file).unwrap().lines() {
             if let Some(name) = line.strip_prefix("== ") {
                 let name = format!("{}: {name}", file.file_stem().unwrap().display());
-                cases.push(Case { name, input: Vec::new(), expected: Vec::new() });
+                cases.push(Case {
+                    name,
+                    input: Vec::new(),
+                    heads: Vec::new(),
+                    expected: Vec::new(),
+                });
             } else if let Some(expected) = line.strip_prefix("-- ") {
                 cases.last_mut().unwrap().expected.push(expectation(expected));
             } else if line.starts_with('#') || line.is_empty() {
@@ -83,6 +90,7 @@ fn cases() -> Vec<Case> {
             }
         }
     }
+    cases.iter_mut().for_each(|case| case.heads = heads_only(&case.input));
     cases
 }
 
@@ -127,9 +135,10 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Parses the complete final responses; returns them and the remaining bytes.
-fn responses<'a>(mut bytes: &'a [u8], input: &[u8]) -> (Vec<Received>, &'a [u8]) {
-    let mut head_only = heads_only(input).into_iter();
+/// Parses the complete final responses to requests of which these have the method HEAD. Returns the
+/// responses and the remaining bytes.
+fn responses<'a>(mut bytes: &'a [u8], heads: &[bool]) -> (Vec<Received>, &'a [u8]) {
+    let mut head_only = heads.iter().copied();
     let mut got = Vec::new();
     let mut is_head = head_only.next();
     while let Some(response) = common::Response::parse(bytes, is_head == Some(true)) {
@@ -151,7 +160,7 @@ fn heads_only(input: &[u8]) -> Vec<bool> {
 }
 
 fn check(mode: &str, case: &Case, received: &[u8], follower: bool) -> Result<(), String> {
-    let (got, incomplete) = responses(received, &case.input);
+    let (got, incomplete) = responses(received, &case.heads);
     if !incomplete.is_empty() {
         return Err(format!("{mode}, {}: incomplete: {}", case.name, incomplete.escape_ascii()));
     }
@@ -187,6 +196,7 @@ fn check(mode: &str, case: &Case, received: &[u8], follower: bool) -> Result<(),
 /// Sends the input and reads until the server closes the connection. Closes the sending direction
 /// after `expected` responses.
 fn over_socket(server: &ServerHandle, input: &[u8], expected: usize) -> Vec<u8> {
+    let heads = heads_only(input);
     let mut socket = TcpStream::connect(common::address(server)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = socket.try_clone().unwrap();
@@ -197,7 +207,7 @@ fn over_socket(server: &ServerHandle, input: &[u8], expected: usize) -> Vec<u8> 
     let mut received = Vec::new();
     let mut buffer = [0; 65536];
     loop {
-        if responses(&received, input).0.len() >= expected
+        if responses(&received, &heads).0.len() >= expected
             && let Some(sending) = sending.take()
         {
             sending.join().unwrap();

@@ -25,6 +25,9 @@ const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Repetitions without a pace are joined to writes of at least this size.
 const WRITE_BYTES: usize = 16 << 10;
 
+/// Further repetitions are composed for each connection.
+const MAX_COMPOSED_BYTES: usize = 16 << 20;
+
 /// State of a running attack, which the client and the probe of the server share.
 #[derive(Default)]
 pub struct Progress {
@@ -44,19 +47,47 @@ impl Progress {
     }
 }
 
+/// The script that all connections of an attack follow.
+struct Script {
+    attack: Attack,
+    composed: Mutex<Composed>,
+}
+
+/// The first repetitions of a script, which are composed once for all connections.
+#[derive(Default)]
+struct Composed {
+    repetitions: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Script {
+    fn repetition(&self, number: usize) -> Arc<[u8]> {
+        let mut composed = self.composed.lock().unwrap();
+        while composed.repetitions.len() <= number {
+            if composed.bytes > MAX_COMPOSED_BYTES {
+                return (self.attack.repeat)(number).into();
+            }
+            let next: Arc<[u8]> = (self.attack.repeat)(composed.repetitions.len()).into();
+            composed.bytes += next.len() + size_of::<Arc<[u8]>>();
+            composed.repetitions.push(next);
+        }
+        composed.repetitions[number].clone()
+    }
+}
+
 /// Runs an attack until its end; returns the answer on each connection.
 pub fn run(attack: &Attack, address: SocketAddr, progress: &Arc<Progress>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let attack = Arc::new(attack.clone());
+        let script = Arc::new(Script { attack: attack.clone(), composed: Mutex::default() });
         let mut connections = Vec::new();
         for _ in 0..attack.connections {
-            connections.push(connect(&attack, address).await.expect("a connection"));
+            connections.push(connect(attack, address).await.expect("a connection"));
         }
         progress.is_open.store(true, Relaxed);
         let tasks = connections.into_iter().map(|socket| {
-            let (attack, progress) = (attack.clone(), progress.clone());
-            tokio::spawn(async move { follow(&attack, socket, &progress).await })
+            let (script, progress) = (script.clone(), progress.clone());
+            tokio::spawn(async move { follow(&script, socket, &progress).await })
         });
         let mut answers = Vec::new();
         for task in tasks.collect::<Vec<_>>() {
@@ -78,21 +109,22 @@ async fn connect(attack: &Attack, address: SocketAddr) -> io::Result<TcpStream> 
 }
 
 /// Follows the script on one connection; returns the answer.
-async fn follow(attack: &Attack, socket: TcpStream, progress: &Progress) -> String {
+async fn follow(script: &Script, socket: TcpStream, progress: &Progress) -> String {
+    let attack = &script.attack;
     let answer = Mutex::new(Answer::default());
-    let script = async {
+    let followed = async {
         if let Some(stream) = handshake(attack, socket, progress, &answer).await {
-            exchange(attack, stream, progress, &answer).await;
+            exchange(script, stream, progress, &answer).await;
         }
     };
     match &attack.ends {
-        Ends::Served(_) => drop(timeout(SERVED_TIMEOUT, script).await),
+        Ends::Served(_) => drop(timeout(SERVED_TIMEOUT, followed).await),
         Ends::GivenUp(seconds) => {
             let until_given_up =
                 timeout(Duration::from_secs_f64(*seconds.end()), progress.given_up());
             // The sockets stay open until the server has closed them.
             let held = async {
-                script.await;
+                followed.await;
                 std::future::pending::<()>().await;
             };
             tokio::select! {
@@ -154,15 +186,16 @@ pub async fn tls_connect(
 
 /// Sends the script and reads the answer.
 async fn exchange(
-    attack: &Attack,
+    script: &Script,
     stream: Pin<Box<dyn Stream>>,
     progress: &Progress,
     answer: &Mutex<Answer>,
 ) {
+    let attack = &script.attack;
     let (reader, writer) = tokio::io::split(stream);
     let writing = async {
         // The server may close the connection at any time.
-        let _ = write(attack, writer, progress).await;
+        let _ = write(script, writer, progress).await;
         match attack.ends {
             Ends::Served(hold) => sleep(hold).await,
             Ends::GivenUp(_) => std::future::pending().await,
@@ -175,21 +208,22 @@ async fn exchange(
 }
 
 async fn write(
-    attack: &Attack,
+    script: &Script,
     mut writer: impl AsyncWrite + Unpin,
     progress: &Progress,
 ) -> io::Result<()> {
+    let attack = &script.attack;
     let mut batch = attack.once.clone();
     let times = if attack.transport == Transport::KeyUpdates { 0 } else { attack.times };
     for number in 0..times {
-        let bytes = (attack.repeat)(number);
+        let bytes = script.repetition(number);
         if attack.pace.is_some() || batch.len() + bytes.len() > WRITE_BYTES {
             send(&mut writer, &mut batch, progress).await?;
         }
         if let Some(pace) = attack.pace.filter(|pace| !pace.is_zero()) {
             sleep(pace).await;
         }
-        batch.extend(bytes);
+        batch.extend_from_slice(&bytes);
     }
     send(&mut writer, &mut batch, progress).await?;
     send(&mut writer, &mut attack.last.clone(), progress).await

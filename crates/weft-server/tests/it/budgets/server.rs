@@ -13,6 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
 
 use super::client::tls_settings;
+use crate::common::external::{pattern, words};
 use crate::common::{PATIENCE, Weft, raw_upstream, read_head, weft};
 
 /// Timeouts short enough for a test, and long enough for a heavily loaded machine. Connections are
@@ -68,12 +69,11 @@ impl Site {
         for name in ["www", "cgi"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let words = (0_u32..).flat_map(|n| format!("{} words, ", n.wrapping_mul(n)).into_bytes());
         let files: [(&str, Vec<u8>); 7] = [
             ("small.txt", vec![b'x'; 100]),
-            ("large.bin", (0..8 << 20).map(|index: usize| (index % 251) as u8).collect()),
-            ("words.txt", words.clone().take(8 << 10).collect()),
-            ("text.txt", words.take(1 << 20).collect()),
+            ("large.bin", pattern(8 << 20)),
+            ("words.txt", words(8 << 10).into_bytes()),
+            ("text.txt", words(1 << 20).into_bytes()),
             ("page.html", b"<p>Default".to_vec()),
             ("page.html.en", b"<p>English".to_vec()),
             ("page.html.de", b"<p>Deutsch".to_vec()),

@@ -1,6 +1,7 @@
 //! Commands for external programs.
 
 use std::ffi::OsStr;
+use std::fmt::Write;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -91,7 +92,24 @@ pub fn fields_with_each_version(url: &str, name: &str) -> String {
 
 /// Returns bytes whose period is no power of two.
 pub fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index % 251) as u8).collect()
+    // Tests are not optimized: a call for each byte of some megabytes takes a second.
+    let period: Vec<u8> = (0..251).collect();
+    let mut bytes = period.repeat(length.div_ceil(period.len()));
+    bytes.truncate(length);
+    bytes
+}
+
+/// Returns a text that compresses well, but takes noticeable CPU time to compress.
+pub fn words(length: usize) -> String {
+    let mut text = String::with_capacity(length + 32);
+    for n in 0_u32.. {
+        if text.len() >= length {
+            break;
+        }
+        write!(text, "{} words, ", n.wrapping_mul(n)).expect("a string is writable");
+    }
+    text.truncate(length);
+    text
 }
 
 /// Returns a loopback address of this process only, so that no other test takes its ports. Tests

@@ -29,13 +29,15 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Like [`PATIENCE`], for programs with a large workload.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Polls `condition` until it is true; panics with `description` after [`PATIENCE`].
+/// Polls `condition` until it is true; panics with `description` after [`PATIENCE`]. The pauses grow
+/// from 5 to 25 ms, because a condition may be a request, or start a process.
 #[track_caller]
 pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "timed out waiting until {description}");
-        std::thread::sleep(Duration::from_millis(5));
+        let pause = Duration::from_millis(5) + start.elapsed() / 40;
+        std::thread::sleep(pause.min(Duration::from_millis(25)));
     }
 }
 

@@ -1,0 +1,85 @@
+//! Several upstreams.
+
+use super::*;
+
+/// Starts an upstream that responds with its name.
+fn named(name: &'static str) -> TestServer {
+    TestServer::start(async move |_: Request| Response::text(name))
+}
+
+#[test]
+fn balances_requests_between_upstreams() {
+    let (a, b, dead) = (named("a"), named("b"), http_url(unused_address()));
+    let both = format!("{} {}", a.url("/"), b.url("/"));
+    for (urls, balance, expected) in [
+        (both.clone(), "round-robin", [2, 2]),
+        (both.clone(), "least-connections", [2, 2]),
+        (format!("{both} {dead}"), "round-robin", [2, 2]),
+        (format!("{both} weight=3"), "round-robin", [1, 3]),
+        (format!("{both} weight=3"), "least-connections", [1, 3]),
+        (format!("{both} backup"), "round-robin", [4, 0]),
+        (format!("{both} backup"), "random-two", [4, 0]),
+        (format!("{dead} {} backup", b.url("/")), "round-robin", [0, 4]),
+    ] {
+        let proxy = Proxy::start(&urls, &format!("balance = \"{balance}\""));
+        let responses: Vec<ReceivedResponse> = (0..4).map(|_| get(proxy.address(), "/")).collect();
+        assert!(responses.iter().all(|response| response.status == 200), "{responses:?}");
+        let count = |name| responses.iter().filter(|response| response.body == name).count();
+        assert_eq!([count("a"), count("b")], expected, "{urls} {balance:?}");
+    }
+}
+
+#[test]
+fn failed_upstreams_are_skipped_and_retried_after_down_time() {
+    let is_healthy = Arc::new(AtomicBool::new(false));
+    let visits = Arc::new(AtomicUsize::new(0));
+    let (healthy, count) = (is_healthy.clone(), visits.clone());
+    let upstream = raw_upstream(move |number, mut stream| {
+        count.fetch_add(1, SeqCst);
+        if healthy.load(SeqCst) {
+            respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nodd")(number, stream);
+        } else {
+            read_head(&mut stream);
+        }
+    });
+    let other = named("other");
+    let change = |down_time| format!("max_failures = 3, down_time = \"{down_time}\"");
+    let urls = format!("{} {}", http_url(upstream), other.url("/"));
+    let long_down_time = Proxy::start(&urls, &change("5m"));
+    for _ in 0..20 {
+        assert_eq!(get(long_down_time.address(), "/").body, "other");
+    }
+    assert_eq!(visits.load(SeqCst), 3);
+    let short_down_time = Proxy::start(&urls, &change("20ms"));
+    for _ in 0..6 {
+        assert_eq!(get(short_down_time.address(), "/").body, "other");
+    }
+    is_healthy.store(true, SeqCst);
+    until("the upstream gets requests again", || get(short_down_time.address(), "/").body == "odd");
+    // All of several upstreams can be unavailable, but a single upstream is always tried.
+    for (urls, status) in [
+        (format!("{} {}", http_url(unused_address()), http_url(unused_address())), 503),
+        (http_url(unused_address()), 502),
+    ] {
+        let proxy = Proxy::start(&urls, &change("5m"));
+        (0..6).for_each(|_| drop(get(proxy.address(), "/")));
+        assert_eq!(get(proxy.address(), "/").status, status, "{urls}");
+    }
+}
+
+#[test]
+fn health_checks_disable_and_enable_upstreams() {
+    let is_healthy = Arc::new(AtomicBool::new(false));
+    let healthy = is_healthy.clone();
+    let upstream = TestServer::start(async move |request: Request| {
+        match (request.path(), healthy.load(SeqCst)) {
+            ("/p/health", false) => StatusCode::INTERNAL_SERVER_ERROR.into(),
+            _ => Response::text("ok"),
+        }
+    });
+    let options = r#"check = "/health", check_interval = "10ms", check_timeout = "30s""#;
+    let proxy = Proxy::start(&upstream.url("/p/"), options);
+    until("the upstream gets no requests", || get(proxy.address(), "/").status == 503);
+    is_healthy.store(true, SeqCst);
+    until("the upstream gets requests again", || get(proxy.address(), "/").status == 200);
+}

@@ -1,0 +1,173 @@
+//! Applications and clients that fail.
+
+use super::*;
+
+/// Hooks that record every call.
+#[derive(Clone, Default)]
+struct EventLog(Arc<Mutex<Vec<String>>>);
+
+impl EventLog {
+    fn push(&self, event: String) {
+        self.0.lock().unwrap().push(event);
+    }
+
+    fn contains(&self, event: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|recorded| recorded == event)
+    }
+}
+
+impl Hooks for EventLog {
+    fn on_open(&self, peer: &Peer) -> bool {
+        self.push(format!("opened {}", peer.address().is_some()));
+        true
+    }
+
+    fn on_close(&self, _: &Peer) {
+        self.push("closed".to_owned());
+    }
+
+    fn on_error(&self, _: &Peer, error: &Error) {
+        self.push(format!("{:?} {:?}", error.kind().fault(), error.kind()));
+    }
+
+    fn on_response(&self, record: &Record<'_>) {
+        let target = record.head.map_or("-", |head| head.target());
+        self.push(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
+    }
+}
+
+#[test]
+fn panic_closes_one_connection_and_is_reported() {
+    let events = EventLog::default();
+    let server = boxed_server(async |request: Request| match request.path() {
+        "/panic" => panic!("on purpose"),
+        "/late" => Response::body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose")))),
+        _ => Response::text("ok"),
+    });
+    let hooks = events.clone();
+    let server = server.hooks(move || hooks.clone()).workers(1);
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut other = Client::connect(&server);
+    other.assert_open("/");
+    for target in ["/panic", "/late"] {
+        let mut client = Client::connect(&server);
+        client.get(target);
+        let response = client.response();
+        assert_eq!((response.status, response.header("connection")), (500, Some("close")));
+        assert!(
+            !response.text().contains("purpose"),
+            "the response reveals an internal error message"
+        );
+        client.assert_closed();
+        other.assert_open("/");
+    }
+    Client::connect_and_send(&server, "nonsense\r\n\r\n").response();
+    for event in [
+        "opened true",
+        "closed",
+        "Application Panicked",
+        "/panic 500 26",
+        "/ 200 2",
+        "Peer Malformed",
+    ] {
+        until(event, || events.contains(event));
+    }
+    assert_eq!(ErrorKind::Panicked.fault(), Fault::Application);
+    stop(server);
+}
+
+#[test]
+fn client_disconnect_cancels_the_call() {
+    let alive = CloneCounter::new();
+    let server = start(waiting_app(&alive));
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/wait");
+    until("the call starts", || alive.count() > idle);
+    // A pipelined request does not cancel the call.
+    client.get("/");
+    drop(client);
+    until("the call is dropped", || alive.count() == idle);
+    stop(server);
+}
+
+#[test]
+fn detached_call_responds_after_half_close() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
+    let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
+    let server = start_with(settings, move |_: Request| {
+        let released = released.clone();
+        async move {
+            released.notified().await;
+            Response::text("still here")
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    client.half_close();
+    release.notify_one();
+    assert_eq!(client.response().text(), "still here");
+    client.assert_closed();
+    stop(server);
+}
+
+/// A detached call does not need the socket of its connection.
+#[test]
+fn detached_call_does_not_keep_a_broken_connection_open() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (released, begin, end) = (release.clone(), started.clone(), ended.clone());
+    let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
+    let server = start_with(settings, move |_: Request| {
+        let (released, begin, end) = (released.clone(), begin.clone(), end.clone());
+        async move {
+            begin.fetch_add(1, SeqCst);
+            released.notified().await;
+            end.fetch_add(1, SeqCst);
+            Response::text("unused")
+        }
+    });
+    // Also with a request that waits behind it.
+    for (number, requests) in [1, 2].into_iter().enumerate() {
+        let mut client = Client::connect(&server);
+        (0..requests).for_each(|_| client.get("/"));
+        until("the call starts", || started.load(SeqCst) == number + 1);
+        let socket = common::ServerSocket::of(client.socket());
+        common::reset_on_close(client.socket());
+        drop(client);
+        until("the socket is closed", || !socket.is_open());
+    }
+    assert_eq!(ended.load(SeqCst), 0);
+    until("both calls complete", || {
+        release.notify_waiters();
+        ended.load(SeqCst) == 2
+    });
+    assert_eq!(started.load(SeqCst), 2);
+    stop(server);
+}
+
+#[test]
+fn client_disconnect_drops_the_response_stream() {
+    let alive = CloneCounter::new();
+    let app_guard = alive.clone();
+    let server = start(move |_: Request| {
+        let stream_guard = app_guard.clone();
+        async move {
+            let mut parts = Some(Bytes::from_static(b"first"));
+            let stream = Chunks(move |_: &mut Context<'_>| {
+                let _ = &stream_guard;
+                parts.take().map_or(Poll::Pending, |part| Poll::Ready(Some(part)))
+            });
+            Response::body(Body::stream(stream))
+        }
+    });
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the stream starts", || client.read() > 0 && client.received().ends_with(b"first\r\n"));
+    assert!(alive.count() > idle);
+    drop(client);
+    until("the stream is dropped", || alive.count() == idle);
+    stop(server);
+}
