@@ -57,6 +57,7 @@ mod split;
 mod status;
 mod streams;
 mod substitution;
+mod system_calls;
 mod templates;
 mod tls;
 mod tools;

@@ -673,6 +673,10 @@ fn strace_shows_four_calls_for_a_connection_with_one_request() {
     let others: usize = others.map(|(_, count)| count.0).sum();
     assert!(others <= CONNECTIONS / 20, "{context}");
     assert!(calls.count("accept4") <= 2 * CONNECTIONS, "{context}");
+    // The connection is served without a call that only polls for events before.
+    let trace = trace();
+    let polls = trace[before..].lines().filter(|line| line.contains(", [], 1024, 0)")).count();
+    assert!(polls <= CONNECTIONS / 10, "{polls} waits without a timeout");
     server.stop();
 }
 

@@ -13,8 +13,8 @@ use std::fs;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
 use rustix::fs::Advice;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
 #[cfg(any(test, feature = "files"))]
 pub(crate) use self::exact::read_exact_nowait;
@@ -38,11 +38,16 @@ use crate::exclusive::Exclusive;
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes that [`fetch`] brings into the page cache before they are sent.
-const FETCH_BYTES: u64 = 512 << 10;
+const FETCH_BYTES: u64 = 1 << 20;
 
-/// Distance of the bytes that [`resident_prefix`] probes. The kernel reads ahead in steps of at
-/// least this size, in order, so if the last byte of a step is resident, so are the others.
-const STRIDE_BYTES: u64 = 128 << 10;
+/// Distance of the bytes that [`resident_len`] probes. The kernel reads ahead in steps of at least
+/// this size, in order, so if the last byte of a step is resident, so are the others.
+pub(crate) const STRIDE_BYTES: u64 = 128 << 10;
+
+/// Distance of the bytes that [`resident_len`] probes if the part of the file before them was
+/// resident. The kernel evicts a file that was read in order from its beginning on, so that a gap is
+/// rare.
+pub(crate) const WIDE_STRIDE_BYTES: u64 = 1 << 20;
 
 /// Reads bytes that are in the page cache. Returns `None` if the read would wait for the disk, or
 /// if the file system does not support `RWF_NOWAIT`.
@@ -62,18 +67,24 @@ pub(crate) fn read_nowait(
 }
 
 /// Returns the number of bytes at the start of the rest of a file, at most `max`, that seem to be in
-/// the page cache. Only some bytes are probed; if a page between two probes is missing, the event loop waits
-/// for one disk read.
+/// the page cache. Only one byte of each `stride` is probed; if a page between two probes is missing, the
+/// event loop waits for one disk read.
 ///
 /// Once all of a small cached file is resident, a flag of the file is set, and later calls do not
 /// probe.
-pub(crate) fn resident_len(file: &File, rest: Unsent, open: &fs::File, max: u64) -> u64 {
+pub(crate) fn resident_len(
+    file: &File,
+    rest: Unsent,
+    open: &fs::File,
+    max: u64,
+    stride: u64,
+) -> u64 {
     let length = rest.length.min(max);
     let is_resident = file.is_resident.as_deref().filter(|_| length <= STRIDE_BYTES);
     if is_resident.is_some_and(|flag| flag.load(Relaxed)) {
         return length;
     }
-    let resident = resident_prefix(open, rest.start, length);
+    let resident = resident_prefix(open, rest.start, length, stride);
     if let Some(flag) = is_resident
         && resident == length
         && rest == file.unsent()
@@ -84,7 +95,7 @@ pub(crate) fn resident_len(file: &File, rest: Unsent, open: &fs::File, max: u64)
     resident
 }
 
-fn resident_prefix(open: &fs::File, at: u64, length: u64) -> u64 {
+fn resident_prefix(open: &fs::File, at: u64, length: u64, stride: u64) -> u64 {
     let is_resident = |at| !matches!(read_nowait(open, &mut [0], at), Ok(None));
     if !is_resident(at) {
         return 0;
@@ -92,7 +103,7 @@ fn resident_prefix(open: &fs::File, at: u64, length: u64) -> u64 {
     let mut resident = 0;
     // The last byte of each step is probed: the first may be resident before the rest is read.
     while resident < length {
-        let next = (resident + STRIDE_BYTES - (at + resident) % STRIDE_BYTES).min(length);
+        let next = (resident + stride - (at + resident) % stride).min(length);
         if !is_resident(at + next - 1) {
             break;
         }
@@ -105,11 +116,9 @@ fn resident_prefix(open: &fs::File, at: u64, length: u64) -> u64 {
 /// most [`FETCH_BYTES`], fewer at the end of the range or of the file.
 pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Result<u64> {
     blocking(move || {
-        let mut buffer = vec![0; PIECE_BYTES];
         let (mut position, end) = (at, at + length.min(FETCH_BYTES));
         while position < end {
-            let wanted = PIECE_BYTES.min((end - position) as usize);
-            match read_at(&file, &mut buffer[..wanted], position)? {
+            match read_into_page_cache(&file, position, end - position, dev_null())? {
                 0 => break,
                 read => position += read as u64,
             }
@@ -122,6 +131,33 @@ pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Resu
         Ok(position - at)
     })
     .await
+}
+
+/// Reads a part of a range into the page cache; waits for the disk. `null` takes the pages without a
+/// copy. Not every file system supports that, and not every container has the device.
+fn read_into_page_cache(
+    file: &fs::File,
+    at: u64,
+    length: u64,
+    null: Option<&fs::File>,
+) -> io::Result<usize> {
+    let mut position = at;
+    let taken = null.map(|null| {
+        retry_on_intr(|| rustix::fs::sendfile(null, file, Some(&mut position), length as usize))
+    });
+    match taken {
+        Some(Ok(read)) => Ok(read),
+        Some(Err(Errno::INVAL)) | None => {
+            read_at(file, &mut vec![0; length.min(PIECE_BYTES as u64) as usize], at)
+        }
+        Some(Err(error)) => Err(error.into()),
+    }
+}
+
+/// Returns `/dev/null`, opened for writing once.
+fn dev_null() -> Option<&'static fs::File> {
+    static NULL: OnceLock<Option<fs::File>> = OnceLock::new();
+    NULL.get_or_init(|| fs::File::options().write(true).open("/dev/null").ok()).as_ref()
 }
 
 /// A read that waits for the disk.
@@ -257,7 +293,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    const LENGTH: u64 = 1 << 20;
+    const LENGTH: u64 = 2 << 20;
 
     /// Makes a file that is not in the page cache, if the file system supports the eviction.
     fn cold_file() -> fs::File {
@@ -268,6 +304,10 @@ mod tests {
         file
     }
 
+    fn resident(file: &fs::File, at: u64, length: u64) -> u64 {
+        resident_prefix(file, at, length, STRIDE_BYTES)
+    }
+
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
@@ -275,14 +315,14 @@ mod tests {
     #[test]
     fn fetched_bytes_are_resident() {
         let file = Arc::new(cold_file());
-        if resident_prefix(&file, 0, LENGTH) == LENGTH {
+        if resident(&file, 0, LENGTH) == LENGTH {
             return println!("SKIPPED: this file system keeps everything in memory");
         }
         assert!(read_exact_nowait(&file, 0, LENGTH as usize).unwrap().is_none());
         run(fetch(file.clone(), 0, LENGTH)).unwrap();
-        assert!(resident_prefix(&file, 0, LENGTH) >= FETCH_BYTES);
+        assert!(resident(&file, 0, LENGTH) >= FETCH_BYTES);
         run(fetch(file.clone(), FETCH_BYTES, LENGTH - FETCH_BYTES)).unwrap();
-        assert_eq!(resident_prefix(&file, 7, LENGTH - 7), LENGTH - 7);
+        assert_eq!(resident(&file, 7, LENGTH - 7), LENGTH - 7);
         assert_eq!(
             read_exact_nowait(&file, 0, LENGTH as usize).unwrap().unwrap().len() as u64,
             LENGTH
@@ -290,22 +330,46 @@ mod tests {
     }
 
     #[test]
+    fn files_are_read_without_dev_null() {
+        let file = cold_file();
+        if resident(&file, 0, LENGTH) == LENGTH {
+            return println!("SKIPPED: this file system keeps everything in memory");
+        }
+        // A file that is opened to append is no target of `sendfile(2)`.
+        let folder = tempfile::tempdir().unwrap();
+        let unfit = fs::File::options().append(true).create(true).open(folder.path().join("a"));
+        let unfit = unfit.unwrap();
+        for null in [dev_null(), Some(&unfit), None] {
+            let file = cold_file();
+            let read = read_into_page_cache(&file, 0, 1_000, null).unwrap();
+            assert_eq!((read, resident(&file, 0, 1_000)), (1_000, 1_000), "{null:?}");
+            assert_eq!(read_into_page_cache(&file, LENGTH, 1, null).unwrap(), 0, "{null:?}");
+        }
+        assert_eq!(unfit.metadata().unwrap().len(), 0);
+    }
+
+    #[test]
     fn resident_prefix_ends_at_the_first_missing_byte() {
-        if resident_prefix(&cold_file(), 0, LENGTH) == LENGTH {
+        if resident(&cold_file(), 0, LENGTH) == LENGTH {
             return println!("SKIPPED: this file system keeps everything in memory");
         }
         const FIRST_END: u64 = STRIDE_BYTES - 1;
         const SECOND_END: u64 = 2 * STRIDE_BYTES - 1;
-        for (resident, start, expected) in [
-            (&[][..], 0, 0),
+        const WIDE_END: u64 = WIDE_STRIDE_BYTES - 1;
+        const DENSE: u64 = STRIDE_BYTES;
+        const WIDE: u64 = WIDE_STRIDE_BYTES;
+        for (resident, start, stride, expected) in [
+            (&[][..], 0, DENSE, 0),
             // The first byte of a step does not prove that its last byte is resident.
-            (&[0], 0, 0),
-            (&[0, FIRST_END], 0, STRIDE_BYTES),
-            (&[0, FIRST_END, STRIDE_BYTES], 0, STRIDE_BYTES),
-            (&[0, FIRST_END, SECOND_END], 0, 2 * STRIDE_BYTES),
-            (&[0, FIRST_END, SECOND_END], 7, 2 * STRIDE_BYTES - 7),
+            (&[0], 0, DENSE, 0),
+            (&[0, FIRST_END], 0, DENSE, STRIDE_BYTES),
+            (&[0, FIRST_END, STRIDE_BYTES], 0, DENSE, STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 0, DENSE, 2 * STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 7, DENSE, 2 * STRIDE_BYTES - 7),
             // Nor does the last byte of the step prove that the first requested byte is.
-            (&[FIRST_END], 0, 0),
+            (&[FIRST_END], 0, DENSE, 0),
+            (&[0, WIDE_END], 0, WIDE, WIDE),
+            (&[0, FIRST_END, SECOND_END], 0, WIDE, 0),
         ] {
             let probe = || {
                 // A new file each time: a probe of a missing byte starts a read from the disk.
@@ -315,7 +379,7 @@ mod tests {
                 for &at in resident {
                     file.read_exact_at(&mut [0], at).unwrap();
                 }
-                resident_prefix(&file, start, LENGTH - start)
+                resident_prefix(&file, start, LENGTH - start, stride)
             };
             // The kernel does not always evict all of a file, so more may be resident.
             let mut results = (0..50).map(|_| probe());

@@ -44,7 +44,7 @@ pub(super) struct Resource {
     languages: Vec<String>,
     /// Files that the resource was built from. A later lookup compares them with the files that
     /// exist then.
-    components: Vec<Component>,
+    components: Box<[Component]>,
     /// True if no other precompressed files existed at the last lookup. They are looked for at the
     /// first request that accepts a coding.
     has_all_codings: AtomicBool,
@@ -124,7 +124,7 @@ impl Resource {
             context.accepts_coding || cached.is_some_and(|cached| cached.has_all_codings());
         let files = VariantFiles::open_all(context, opened, needs_codings)?;
         let has_all_codings = files.iter().all(|files| files.precompressed.is_some());
-        let components = files.iter().flat_map(VariantFiles::components).collect();
+        let components: Box<[_]> = files.iter().flat_map(VariantFiles::components).collect();
         if let Some(cached) = cached
             && !cached.has_recent_changes()
             && cached.components == components

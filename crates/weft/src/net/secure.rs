@@ -115,6 +115,9 @@ pub(crate) trait SecureWrite: Send {
     /// nothing.
     fn write_ignoring_readiness(&mut self) -> Option<usize>;
 
+    /// Lets close_notify follow the next `bytes` of plaintext in the same write. They are the last.
+    fn end_after(&mut self, bytes: usize);
+
     /// Sends close_notify, then shuts down the sending direction of the transport.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 

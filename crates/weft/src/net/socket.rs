@@ -5,6 +5,7 @@
 //! which cost about 1% of a small request.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -235,10 +236,10 @@ impl Socket {
             Some(stream) => transfer(stream, Interest::READABLE, room, || stream.try_read_buf(buf)),
             // Once for each connection, so that the copy does not matter.
             None => self.try_unregistered(Interest::READABLE, |fd| {
-                let mut received = [0; INPUT_BYTES];
-                let received_into = &mut received[..room.min(INPUT_BYTES)];
-                let length = rustix::net::recv(fd, received_into, RecvFlags::empty())?.0;
-                buf.put_slice(&received[..length]);
+                let mut uninit = [MaybeUninit::<u8>::uninit(); INPUT_BYTES];
+                let uninit = &mut uninit[..room.min(INPUT_BYTES)];
+                let ((received, _), length) = rustix::net::recv(fd, uninit, RecvFlags::empty())?;
+                buf.put_slice(received);
                 Ok(length)
             }),
         }

@@ -182,8 +182,14 @@ impl Writer {
             let sent = sent.await?;
             self.buffer.advance(sent);
         }
+        let mut stride = disk::STRIDE_BYTES;
         while rest.length > 0 {
-            let mut turn = disk::resident_len(file, *rest, open, FILE_TURN_BYTES);
+            let wanted = rest.length.min(FILE_TURN_BYTES);
+            let mut turn = disk::resident_len(file, *rest, open, wanted, stride);
+            stride = match turn == wanted {
+                true => disk::WIDE_STRIDE_BYTES,
+                false => disk::STRIDE_BYTES,
+            };
             if turn == 0 {
                 // At the end of the file, a request for one byte reports it.
                 turn = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
@@ -246,7 +252,10 @@ impl Writer {
 
     /// Lets the last output share a segment with the FIN. The connection must be shut down or closed
     /// as soon as the output is flushed.
-    pub(crate) fn hold_end(&self) {
+    pub(crate) fn hold_end(&mut self) {
+        if let WriteHalf::Secure(half) = &mut self.half {
+            half.end_after(self.buffer.remaining());
+        }
         if let Some(socket) = self.half.plain().socket() {
             socket.hold_end();
         }

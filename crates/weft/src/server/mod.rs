@@ -286,7 +286,14 @@ impl<A: Application + 'static> Server<A> {
                 let worker = Worker::new(Rc::new(app), settings, hooks, Arc::new(shutdown));
                 runtime.block_on(async move {
                     acceptor.map(|acceptor| tokio::task::spawn_local(acceptor.run()));
-                    Rc::new(worker).run(commands).await;
+                    // As a task, it gets an accepted connection without a call of epoll_wait(2)
+                    // in between, which would precede the next turn of this future.
+                    let running = tokio::task::spawn_local(Rc::new(worker).run(commands));
+                    if let Err(error) = running.await
+                        && let Ok(panic) = error.try_into_panic()
+                    {
+                        std::panic::resume_unwind(panic);
+                    }
                 });
             })?;
         }

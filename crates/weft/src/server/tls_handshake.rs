@@ -1,5 +1,6 @@
 //! TLS handshakes.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
@@ -21,12 +22,32 @@ use crate::server::worker::Worker;
 ///
 /// A step takes up to a millisecond of cryptography, a hundred times as long as a request. Between
 /// two steps the event loop polls other tasks, so that a burst of handshakes does not block the
-/// other connections.
-pub(super) struct HandshakeSemaphore(Semaphore);
+/// other connections. A handshake that is alone waits for its client after each step anyway.
+pub(super) struct HandshakeSemaphore {
+    steps: Semaphore,
+    /// Number of handshakes in progress.
+    handshakes: Cell<usize>,
+}
 
 impl Default for HandshakeSemaphore {
     fn default() -> HandshakeSemaphore {
-        HandshakeSemaphore(Semaphore::new(1))
+        HandshakeSemaphore { steps: Semaphore::new(1), handshakes: Cell::new(0) }
+    }
+}
+
+/// Counts a handshake as long as it is in progress.
+struct HandshakeInProgress<'a>(&'a Cell<usize>);
+
+impl<'a> HandshakeInProgress<'a> {
+    fn new(count: &'a Cell<usize>) -> HandshakeInProgress<'a> {
+        count.update(|count| count + 1);
+        HandshakeInProgress(count)
+    }
+}
+
+impl Drop for HandshakeInProgress<'_> {
+    fn drop(&mut self) {
+        self.0.update(|count| count - 1);
     }
 }
 
@@ -37,6 +58,7 @@ pub(super) async fn handshake<A: Application>(
     conn: &mut Connection,
     worker: &Worker<A>,
 ) -> bool {
+    let _in_progress = HandshakeInProgress::new(&worker.handshake_semaphore.handshakes);
     let tls = tls.start_handshake(worker.settings.http2);
     let handshake = Handshake { tls, conn, worker, has_input: false, is_draining: false };
     handshake.run().await.unwrap_or_else(|error| {
@@ -115,7 +137,9 @@ impl<'a, A: Application> Handshake<'a, A> {
             // The client can compute its part while other connections take their steps.
             poll_fn(|cx| Poll::Ready(self.poll_flush(cx).is_ready())).await;
         }
-        tokio::task::yield_now().await;
+        if self.worker.handshake_semaphore.handshakes.get() > 1 {
+            tokio::task::yield_now().await;
+        }
         Ok(result)
     }
 
@@ -137,7 +161,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     /// Waits for the handshake semaphore, under the connection's deadline.
     async fn acquire_permit(&self) -> Result<SemaphorePermit<'a>> {
         let worker: &'a Worker<A> = self.worker;
-        let mut permit = pin!(worker.handshake_semaphore.0.acquire());
+        let mut permit = pin!(worker.handshake_semaphore.steps.acquire());
         poll_fn(|cx| match permit.as_mut().poll(cx) {
             Poll::Ready(permit) => Poll::Ready(Ok(permit.expect("the semaphore is never closed"))),
             Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(timed_out())),

@@ -48,7 +48,7 @@ impl Configs {
         let unusable = |error| invalid("cannot configure TLS".to_owned()).with_source(error);
         let tickets = match &settings.ticket_keys {
             Some(path) => TicketKeys::read(path)?,
-            None => aws_lc_rs::Ticketer::new().map_err(unusable)?,
+            None => TicketKeys::generated().map_err(unusable)?,
         };
         // rustls checks neither which client certificate was required when a session began, nor
         // whether its certificate is still valid. A session could be verified only after it was

@@ -45,6 +45,8 @@ struct State {
     record_sizes: RecordSizes,
     /// `true` while records of accepted plaintext have not all been sent.
     unsent: bool,
+    /// Number of bytes of plaintext that are followed by close_notify; 0 if the end is not known.
+    until_end: usize,
 }
 
 /// Buffer capacity for one receive: a whole record (RFC 8446 §5.2).
@@ -67,9 +69,14 @@ pub(super) fn split(
 ) -> (ReadHalf, WriteHalf) {
     // Buffered data is bounded here; an encrypted batch is larger than its plaintext.
     connection.set_buffer_limit(None);
-    let (record_sizes, read_error, unsent) = (RecordSizes::new(), None, false);
-    let state = State { connection, ciphertext, read_error, record_sizes, unsent };
-    let state = Arc::new(Mutex::new(state));
+    let state = Arc::new(Mutex::new(State {
+        connection,
+        ciphertext,
+        read_error: None,
+        record_sizes: RecordSizes::new(),
+        unsent: false,
+        until_end: 0,
+    }));
     (ReadHalf { half: read, state: state.clone() }, WriteHalf { half: write, state })
 }
 
@@ -247,6 +254,10 @@ impl SecureWrite for WriteHalf {
         sent.ok().filter(|&sent| sent > 0)
     }
 
+    fn end_after(&mut self, bytes: usize) {
+        lock(&self.state).until_end = bytes;
+    }
+
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).connection.send_close_notify();
         ready!(self.poll_flush(cx))?;
@@ -290,6 +301,12 @@ impl State {
             let written = self.connection.writer().write_vectored(&part);
             accepted +=
                 written.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
+        }
+        if self.until_end > 0 {
+            self.until_end = self.until_end.saturating_sub(accepted);
+            if self.until_end == 0 {
+                self.connection.send_close_notify();
+            }
         }
         Ok(accepted)
     }

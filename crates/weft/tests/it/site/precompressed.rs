@@ -219,6 +219,71 @@ fn detects_added_removed_and_changed_precompressed_files() {
 }
 
 #[test]
+fn finds_precompressed_files_after_requests_without_a_coding() {
+    let tree = Tree::new();
+    let page = text(2_000);
+    for name in ["a.css", "b.css"] {
+        tree.write(name, &page);
+    }
+    tree.write("a.css.br", "brotli");
+    tree.settle();
+    let settings = DirectorySettings {
+        revalidate_after: Duration::from_secs(86_400),
+        ..DirectorySettings::default()
+    };
+    for name in ["/a.css", "/b.css"] {
+        let server = tree.serve_with(settings.clone());
+        let mut client = Client::connect(&server);
+        let mut get = |fields: &str| send_request_with_fields(&mut client, "GET", name, fields);
+        let vary = BTreeSet::from(["accept-encoding"]);
+        let assert_plain = |response: &Response| {
+            assert_eq!((response.status, response.text()), (200, &*page), "{name}");
+            assert_eq!(response.header("content-encoding"), None, "{name}");
+            assert_eq!(varies_by(response), vary, "{name}");
+        };
+        let [first, second] = [get(""), get("Accept-Encoding: br;q=0.1, identity")];
+        assert_plain(&first);
+        assert_plain(&second);
+        // No lookup is due, but this request needs the precompressed file.
+        let coded = get("Accept-Encoding: br");
+        assert_eq!(coded.header("content-encoding"), Some("br"), "{name}");
+        assert_eq!(coded.body == b"brotli", name == "/a.css", "{name}");
+        assert_eq!(varies_by(&coded), vary, "{name}");
+        assert_ne!(etag(&coded), etag(&first), "{name}");
+        assert_plain(&get(""));
+        let known = format!("If-None-Match: {}", etag(&first));
+        assert_eq!(get(&known).status, 304, "{name}");
+        stop(server);
+    }
+}
+
+#[test]
+fn detects_precompressed_files_between_requests_without_a_coding() {
+    let tree = Tree::new();
+    let page = text(2_000);
+    tree.write("a.css", &page);
+    tree.settle();
+    let server = tree.serve_with(fast_revalidation(DirectorySettings::default()));
+    let mut client = Client::connect(&server);
+    let mut get = |fields: &str| send_request_with_fields(&mut client, "GET", "/a.css", fields);
+    let precompressed = |response: Response| {
+        assert!(response.header("content-encoding").is_some());
+        response.body == b"gzip"
+    };
+    assert_eq!(get("").text(), page);
+    tree.write("a.css.gz", "gzip");
+    assert_eq!(get("").text(), page);
+    until("the precompressed file is served", || precompressed(get("Accept-Encoding: gzip")));
+    assert_eq!(get("").text(), page);
+    fs::remove_file(tree.path("a.css.gz")).unwrap();
+    until("the file is compressed", || {
+        assert_eq!(get("").text(), page);
+        !precompressed(get("Accept-Encoding: gzip"))
+    });
+    stop(server);
+}
+
+#[test]
 fn ignores_precompressed_files_that_are_not_readable_files() {
     let tree = Tree::new();
     let names = ["folder", "pipe", "socket", "dangling", "outside", "loop", "closed"];

@@ -1,0 +1,170 @@
+//! The number of system calls of the program, counted by strace.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::common::{Weft, has_tool, until};
+use tempfile::TempDir;
+
+/// The program under strace.
+struct Traced {
+    server: Weft,
+    trace: PathBuf,
+    _folder: TempDir,
+}
+
+impl Traced {
+    /// Starts the program with one worker, and traces these system calls.
+    fn start(calls: &[&str], arguments: &[&str]) -> Traced {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        let mut strace = Command::new("strace");
+        // With -D our child process is the program instead of strace.
+        // `?` permits names that the architecture does not have.
+        let calls: Vec<String> = calls.iter().map(|call| format!("?{call}")).collect();
+        let calls = format!("trace={}", calls.join(","));
+        strace.args(["-D", "-f", "-e", &calls, "-o"]).arg(&trace);
+        strace.arg(env!("CARGO_BIN_EXE_weft")).args(arguments);
+        let server = Weft::start(strace.args(["--workers", "1", "--no-log"]));
+        Traced { server, trace, _folder: folder }
+    }
+
+    fn trace(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.trace).unwrap()).into_owned()
+    }
+
+    fn count(&self, call: &str) -> usize {
+        self.trace().matches(&format!(" {call}(")).count()
+    }
+
+    /// Returns the number of calls of each kind during `load`, which ends with the call that makes
+    /// `sends` of the first kind.
+    fn during<const N: usize>(
+        &self,
+        calls: [&str; N],
+        sends: usize,
+        load: impl FnOnce(),
+    ) -> [usize; N] {
+        let before = calls.map(|call| self.count(call));
+        load();
+        until("the trace is complete", || self.count(calls[0]) >= before[0] + sends);
+        let mut during = calls.map(|call| self.count(call));
+        during.iter_mut().zip(before).for_each(|(count, before)| *count -= before);
+        during
+    }
+}
+
+/// Waits until files are old enough to be cached.
+fn settle(folder: &Path) {
+    let changed = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().metadata().unwrap().ctime();
+    let newest = fs::read_dir(folder).unwrap().map(changed).max().unwrap_or_default();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    until("all files are older than 3 s", || now() >= newest + 3);
+}
+
+#[test]
+fn first_opening_looks_for_precompressed_files_only_if_a_coding_is_accepted() {
+    if !has_tool("strace") {
+        return;
+    }
+    const FILES: usize = 100;
+    let site = tempfile::tempdir().unwrap();
+    for number in 0..=FILES {
+        let name = format!("{number}.css");
+        fs::write(site.path().join(name), "a { color: red }\n".repeat(100)).unwrap();
+    }
+    settle(site.path());
+    let names = ["sendto", "openat2", "fstat", "newfstatat", "statx", "preadv2", "pread64"];
+    let traced = Traced::start(&names, &[site.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let mut client = traced.server.client();
+    assert_eq!(client.get(&format!("/{FILES}.css")).status, 200);
+    let mut get_all = |fields: &str, coding: Option<&str>| {
+        for number in 0..FILES {
+            client.send(format!("GET /{number}.css HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+            let response = client.response();
+            assert_eq!((response.status, response.header("content-encoding")), (200, coding));
+            assert_eq!(response.header("vary"), Some("accept-encoding"));
+        }
+    };
+    let first = traced.during(names, FILES, || get_all("", None));
+    let [_, opened, fstats, newfstatats, statxs, reads, blocking_reads] = first;
+    let (stats, reads) = (fstats + newfstatats + statxs, reads + blocking_reads);
+    // A lookup for which the kernel has not everything in memory is made again on another thread, and
+    // the directory is opened again each second.
+    assert!((FILES..FILES + FILES / 4).contains(&opened), "{first:?}");
+    assert!((2 * FILES..2 * FILES + FILES / 2).contains(&stats), "{first:?}");
+    assert!((FILES..FILES + FILES / 4).contains(&reads), "{first:?}");
+    let [_, opened] = traced.during(["sendto", "openat2"], FILES, || {
+        get_all("Accept-Encoding: gzip\r\n", Some("gzip"));
+    });
+    assert!(opened >= 4 * FILES, "{opened} calls for a file and three precompressed ones");
+    traced.server.stop();
+}
+
+#[test]
+fn download_of_a_resident_file_is_hardly_probed() {
+    if !has_tool("strace") {
+        return;
+    }
+    const MIB: usize = 48;
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("a.bin"), vec![b'a'; MIB << 20]).unwrap();
+    settle(site.path());
+    let folder = site.path().to_str().unwrap();
+    let names = ["sendto", "preadv2", "sendfile"];
+    let traced = Traced::start(&names, &[folder, "--listen", "127.0.0.1:0"]);
+    let mut client = traced.server.client();
+    let [_, probes, sent] = traced.during(names, 1, || {
+        assert_eq!(client.get("/a.bin").body.len(), MIB << 20);
+    });
+    // 17 calls for the first 2 MiB, and 3 for each of the other 23 parts; before, 17 for each.
+    assert!(probes <= 17 + 23 * 3 + 17 * 4, "{probes} probes, {sent} calls that send");
+    assert!(sent >= MIB / 2, "{sent} calls that send");
+    traced.server.stop();
+}
+
+#[test]
+fn close_notify_is_sent_with_the_response() {
+    if !has_tool("strace") || !has_tool("curl") {
+        return;
+    }
+    const CONNECTIONS: usize = 20;
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("a.txt"), "A\n").unwrap();
+    let keys = tempfile::tempdir().unwrap();
+    let path = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
+    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(path("crt"), certificate.cert.pem()).unwrap();
+    fs::write(path("key"), certificate.signing_key.serialize_pem()).unwrap();
+    let (crt, key) = (path("crt"), path("key"));
+    let names = ["close", "sendmsg", "epoll_wait"];
+    let folder = site.path().to_str().unwrap();
+    let tls = ["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
+    let traced = Traced::start(&names, &[&[folder], &tls[..]].concat());
+    let url = format!("https://localhost:{}/a.txt", traced.server.tls_address().port());
+    let get = || {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSk", "--ipv4", "--http1.1", "--max-time", "30", &url]);
+        let output = curl.args(["-H", "Connection: close"]).output().unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"A\n"[..]));
+    };
+    get();
+    let before = traced.trace().len();
+    traced.during(names, CONNECTIONS, || (0..CONNECTIONS).for_each(|_| get()));
+    let trace = traced.trace();
+    let count = |is_counted: &dyn Fn(&str) -> bool| {
+        trace[before..].lines().filter(|line| is_counted(line)).count()
+    };
+    // Tickets are sent before the response if the request arrives later than the end of the handshake.
+    let sent = count(&|line| line.contains(" sendmsg("));
+    assert!((2 * CONNECTIONS..=3 * CONNECTIONS + 3).contains(&sent), "{sent} calls that send");
+    let alerts = count(&|line| line.contains(" sendmsg(") && line.ends_with(" = 24"));
+    assert_eq!(alerts, 0, "close_notify was sent alone");
+    // Neither the delivery of the connection nor a step of a handshake that is alone polls for events.
+    let polls = count(&|line| line.contains(" epoll_wait(") && line.contains(", 0) "));
+    assert!(polls < CONNECTIONS, "{polls} waits without a timeout");
+    traced.server.stop();
+}
