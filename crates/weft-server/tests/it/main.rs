@@ -79,6 +79,8 @@ mod base;
 #[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/client_certificate.rs"]
 mod client_certificate;
+#[path = "../../src/apps/decimal.rs"]
+mod decimal;
 #[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/gateway.rs"]
 mod gateway;
