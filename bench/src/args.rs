@@ -29,6 +29,8 @@ usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
   --install            install missing packages with apt-get
   --list               list the workloads and experiments
   --help               print this help
+
+Servers of Debian packages are found by PATH, so that another version is measured if its folder comes first.
 ";
 
 pub struct Options {

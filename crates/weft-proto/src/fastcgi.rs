@@ -63,15 +63,27 @@ pub fn begin_request(out: &mut Vec<u8>, keep_connection: bool) {
 
 /// Appends all parameters of a request, pairs of name and value, and the end of their stream.
 pub fn params<'a>(out: &mut Vec<u8>, pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
+    let start = begin_params(out);
+    for (name, value) in pairs {
+        pair(out, name.len(), |out| {
+            out.extend_from_slice(name);
+            out.extend_from_slice(value);
+        });
+    }
+    end_params(out, start);
+}
+
+/// Appends the beginning of the parameters of a request, and returns its position for
+/// [`end_params`]. Pairs are appended by [`pair`].
+pub fn begin_params(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.reserve(USUAL_PARAMS_BYTES);
     header(out, PARAMS, 0);
-    for (name, value) in pairs {
-        pair_length(out, name.len());
-        pair_length(out, value.len());
-        out.extend_from_slice(name);
-        out.extend_from_slice(value);
-    }
+    start
+}
+
+/// Completes the parameters that begin at `start`, and appends the end of their stream.
+pub fn end_params(out: &mut Vec<u8>, start: usize) {
     match out.len() - start - HEADER_BYTES {
         // An empty record would be the end.
         0 => out.truncate(start),
@@ -91,6 +103,26 @@ pub fn params<'a>(out: &mut Vec<u8>, pairs: impl IntoIterator<Item = (&'a [u8], 
     header(out, PARAMS, 0);
 }
 
+/// Appends a pair of name and value. `write` appends both: the name, which has `name_length` bytes, and
+/// the value behind it.
+pub fn pair(out: &mut Vec<u8>, name_length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    pair_length(out, name_length);
+    let at = out.len();
+    out.push(0);
+    write(out);
+    match u8::try_from(out.len() - at - 1 - name_length) {
+        Ok(short @ 0..=127) => out[at] = short,
+        _ => {
+            let parts = out.split_off(at + 1);
+            out.truncate(start);
+            pair_length(out, name_length);
+            pair_length(out, parts.len() - name_length);
+            out.extend_from_slice(&parts);
+        }
+    }
+}
+
 /// Appends the length of a name or a value: one byte if it is below 128, otherwise four.
 fn pair_length(out: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
@@ -98,6 +130,30 @@ fn pair_length(out: &mut Vec<u8>, length: usize) {
         // Longer ones than 2 GiB do not fit into memory that a request may have.
         _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
     }
+}
+
+/// Returns the names and values of pairs that [`pair`] has appended.
+pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let (name_length, value_length) = (take_length(&mut bytes)?, take_length(&mut bytes)?);
+        let (name, rest) = bytes.split_at_checked(name_length)?;
+        let (value, rest) = rest.split_at_checked(value_length)?;
+        bytes = rest;
+        Some((name, value))
+    })
+}
+
+/// Takes the length of a name or a value off the start of `bytes`.
+fn take_length(bytes: &mut &[u8]) -> Option<usize> {
+    let (length, rest) = match *bytes {
+        [short @ 0..=127, rest @ ..] => (u32::from(*short), rest),
+        _ => {
+            let (length, rest) = bytes.split_first_chunk()?;
+            (u32::from_be_bytes(*length) & !(1 << 31), rest)
+        }
+    };
+    *bytes = rest;
+    Some(length as usize)
 }
 
 /// Appends a part of the request's body. An empty part appends nothing: it would end the body.
@@ -274,6 +330,29 @@ mod tests {
             pair_length(&mut out, length);
             assert_eq!(out, expected, "{length}");
         }
+    }
+
+    #[test]
+    fn pairs_are_read_as_they_were_written() {
+        for (name_length, value_length) in
+            [(0, 0), (1, 127), (127, 128), (128, 1), (300, 70_000), (0, 200)]
+        {
+            let (name, value) = (vec![b'n'; name_length], vec![b'v'; value_length]);
+            let mut out = Vec::new();
+            for _ in 0..2 {
+                pair(&mut out, name_length, |out| {
+                    out.extend_from_slice(&name);
+                    out.extend_from_slice(&value);
+                });
+            }
+            assert!(pairs(&out).eq([(&*name, &*value); 2]), "{name_length} {value_length}");
+            let mut expected = Vec::new();
+            pair_length(&mut expected, name_length);
+            pair_length(&mut expected, value_length);
+            expected.extend([&*name, &value].concat());
+            assert!(out == [&*expected, &expected].concat(), "{name_length} {value_length}");
+        }
+        assert_eq!(pairs(b"\x01\x02ab").count(), 0);
     }
 
     /// Removes the headers of records of one type.

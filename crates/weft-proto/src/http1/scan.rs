@@ -14,7 +14,7 @@ use wide::u8x16;
 /// Returns the length of the prefix that is valid in a field value: all bytes except DEL and the
 /// control characters other than HTAB (RFC 9110 §5.5).
 #[inline(always)]
-pub(crate) fn field_value(bytes: &[u8]) -> usize {
+pub fn field_value(bytes: &[u8]) -> usize {
     run(bytes, not_in_value)
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod cgi; // CGI scripts
 mod client_certificate; // certificates of clients, for proxy and CGI
 pub(crate) mod client_limit; // limit on connections and processes, with a share per client
+mod decimal; // numbers and addresses as text
 mod fastcgi; // scripts of an application server
 pub(crate) mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy

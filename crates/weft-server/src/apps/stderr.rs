@@ -11,7 +11,7 @@ const MAX_LINE_BYTES: usize = 2_048;
 const MAX_LINES: usize = 100;
 
 /// Logs a warning about a script. All log lines about scripts are written here.
-pub(crate) fn warn(script: &str, text: impl fmt::Display) {
+pub(crate) fn warn(script: impl fmt::Display, text: impl fmt::Display) {
     log::warn!("{script}: {text}");
 }
 

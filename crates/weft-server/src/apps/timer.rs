@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::base::coarse_clock::coarse_now;
+
+/// Timeout from which the time of the last tick is exact enough.
+const MIN_COARSE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A timer that is started and stopped often and rarely elapses. Stopping and starting it leave the
 /// underlying `Sleep` unchanged if that fires earlier; when it fires, it is reset to the current
 /// deadline.
@@ -25,7 +30,7 @@ impl InactivityTimer {
     pub(super) fn poll_elapsed(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = match self.deadline {
             Some(deadline) => deadline,
-            None => match Instant::now().checked_add(timeout) {
+            None => match now(timeout).checked_add(timeout) {
                 Some(deadline) => *self.deadline.insert(deadline),
                 // A deadline beyond the range of `Instant` never elapses.
                 None => return Poll::Pending,
@@ -43,6 +48,11 @@ impl InactivityTimer {
             sleep.as_mut().reset(deadline);
         }
     }
+}
+
+/// Returns the start of a timeout.
+fn now(timeout: Duration) -> Instant {
+    if timeout < MIN_COARSE_TIMEOUT { Instant::now() } else { coarse_now().into() }
 }
 
 #[cfg(test)]

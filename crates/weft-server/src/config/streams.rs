@@ -32,8 +32,9 @@ pub(crate) static STREAM: [Key<StreamSettings>; 25] = [
         name: "to",
         flag: "",
         argument: "",
-        help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, or unix:/SOCKET, each \
-               with its options; of all connections, or of those without one of the `server_names`",
+        help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, srv+tcp://SERVICE, \
+               or unix:/SOCKET, each with its options; of all connections, or of those without one \
+               of the `server_names`",
         kind: ValueKind::Texts(|stream, texts| {
             let groups = texts.iter().map(upstreams).collect::<ConfigResult<Vec<_>>>()?;
             stream.to = groups.into_iter().flatten().collect();

@@ -1,9 +1,9 @@
-//! Upstreams of a stream, and connections to them.
+//! Upstreams of a stream, and connections to them. Those of services in the DNS change meanwhile.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -11,8 +11,9 @@ use tokio::net::UdpSocket;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Availability, Balancer, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection,
-    UpstreamMember, UpstreamReport, check,
+    Answers, Availability, Balance, Balancer, Candidate, Check, ControlChange, DnsSettings,
+    FailurePolicy, Health, Services, Upstream, UpstreamConnection, UpstreamMember, UpstreamReport,
+    check,
 };
 use crate::base::rendezvous::hash;
 use crate::base::throttled_log::ThrottledWarning;
@@ -29,11 +30,28 @@ const FAILURES: FailurePolicy = FailurePolicy {
 
 /// One or more upstreams.
 pub(crate) struct Targets {
-    targets: Vec<Target>,
+    /// As they are configured.
+    members: Vec<UpstreamMember>,
+    dns: DnsSettings,
+    balance: Balance,
+    tls: Option<Arc<ClientConfig>>,
+    services: Services,
+    group: Mutex<Arc<TargetGroup>>,
+    /// Set once there are checks.
+    check: OnceLock<Arc<Check>>,
+    full_warning: ThrottledWarning,
+}
+
+/// The upstreams at one time. A change of services replaces the group; what both have in common is shared.
+struct TargetGroup {
+    targets: Vec<Arc<Target>>,
+    /// In the same order.
+    members: Vec<UpstreamMember>,
+    /// Answers from which the group was made.
+    answers: Answers,
     /// Threads share the selection: one of them chooses and counts its connection before another
     /// one chooses.
     balancer: Mutex<Balancer>,
-    full_warning: ThrottledWarning,
 }
 
 struct Target {
@@ -46,15 +64,15 @@ struct Target {
 }
 
 /// The right to one connection of an upstream. It counts until it is dropped.
-struct TargetSlot<'t> {
+struct TargetSlot {
     index: usize,
-    target: &'t Target,
+    target: Arc<Target>,
 }
 
 /// A connection to an upstream, which counts until it is dropped.
-pub(crate) struct TargetConnection<'t, C> {
+pub(crate) struct TargetConnection<C> {
     connection: C,
-    slot: TargetSlot<'t>,
+    slot: TargetSlot,
     start: Instant,
 }
 
@@ -66,27 +84,75 @@ impl Targets {
         settings: &StreamSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Targets, String> {
-        let target = |member: &UpstreamMember| {
-            let health = Health::new(FAILURES, Instant::now());
-            let upstream = Upstream::new(member.url.clone(), health, tls)?;
-            let upstream = upstream.with_weight(member.weight).with_dns(&settings.dns);
-            let upstream = Arc::new(upstream);
-            let max_connections = member.max_connections;
-            let (connections, metrics) = Default::default();
-            Ok(Target { upstream, max_connections, connections, metrics })
-        };
-        let targets = members.iter().map(target).collect::<Result<_, String>>()?;
-        let shares = members.iter().map(UpstreamMember::share).collect();
-        let balancer = Mutex::new(Balancer::new(settings.balance, shares, 0));
-        Ok(Targets { targets, balancer, full_warning: ThrottledWarning::default() })
+        let (services, others) = Services::split(members, &settings.dns);
+        let targets = others.iter().map(|member| Target::open(member, &settings.dns, tls));
+        let targets = targets.collect::<Result<_, String>>()?;
+        let (answers, balance) = (services.no_answers(), settings.balance);
+        let group = TargetGroup::new(targets, others, answers, balance);
+        Ok(Targets {
+            members: members.to_vec(),
+            dns: settings.dns.clone(),
+            balance,
+            tls: tls.clone(),
+            services,
+            group: Mutex::new(Arc::new(group)),
+            check: OnceLock::new(),
+            full_warning: ThrottledWarning::default(),
+        })
     }
 
-    /// Starts the checks of all upstreams.
+    /// Starts the checks of all upstreams, also of those that are found later.
     pub(crate) fn start_checks(&self, check: &Arc<Check>) {
-        for target in &self.targets {
-            let upstream = Arc::downgrade(&target.upstream);
-            tokio::spawn(check::run(upstream, check.clone(), false));
+        let check = self.check.get_or_init(|| check.clone());
+        self.lock().targets.iter().for_each(|target| target.start_check(check));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<TargetGroup>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the upstreams as the DNS has them now.
+    async fn resolve(&self, limit: Duration) -> Arc<TargetGroup> {
+        if self.services.is_empty() {
+            return self.lock().clone();
         }
+        // Boxed: few streams have services.
+        let answers = Box::pin(self.services.resolve(limit)).await;
+        let mut group = self.lock();
+        if group.answers != answers {
+            *group = Arc::new(self.group_of(&group, answers));
+        }
+        group.clone()
+    }
+
+    /// Makes the group of these answers, with the upstreams that the former group has, too.
+    fn group_of(&self, former: &TargetGroup, answers: Answers) -> TargetGroup {
+        let (mut targets, mut members) = (Vec::new(), Vec::new());
+        for member in self.services.members(&self.members, &answers) {
+            let kept = former.members.iter().position(|known| known.url == member.url);
+            let target = match kept {
+                Some(index) => former.targets[index].clone(),
+                None => match Target::open(&member, &self.dns, &self.tls) {
+                    Ok(target) => target,
+                    Err(error) => {
+                        log::warn!("the upstream {member} is left out: {error}");
+                        continue;
+                    }
+                },
+            };
+            if let (None, Some(check)) = (kept, self.check.get()) {
+                target.start_check(check);
+            }
+            if kept.is_some_and(|index| former.members[index].weight != member.weight) {
+                let weight = Some(member.weight);
+                target.upstream.change(ControlChange { mode: None, weight });
+            }
+            targets.push(target);
+            members.push(member);
+        }
+        let names: Vec<_> = members.iter().map(ToString::to_string).collect();
+        log::info!("the upstreams of a stream are now {}", names.join(" "));
+        TargetGroup::new(targets, members, answers, self.balance)
     }
 
     /// Connects to one of the upstreams and sends `preface`, after a failure to the next. `None` if none
@@ -96,9 +162,10 @@ impl Targets {
         client: IpAddr,
         preface: &[u8],
         connect_timeout: Duration,
-    ) -> Option<TargetConnection<'_, UpstreamConnection>> {
+    ) -> Option<TargetConnection<UpstreamConnection>> {
+        let group = self.resolve(connect_timeout).await;
         let mut tried = Vec::new();
-        while let Some(slot) = self.reserve(client, &tried) {
+        while let Some(slot) = self.reserve(&group, client, &tried) {
             let upstream = &slot.target.upstream;
             match upstream.connect_with_preface(preface, connect_timeout).await {
                 Ok(connection) => {
@@ -120,9 +187,10 @@ impl Targets {
         &self,
         client: IpAddr,
         limit: Duration,
-    ) -> Option<TargetConnection<'_, UdpSocket>> {
+    ) -> Option<TargetConnection<UdpSocket>> {
+        let group = self.resolve(limit).await;
         let mut tried = Vec::new();
-        while let Some(slot) = self.reserve(client, &tried) {
+        while let Some(slot) = self.reserve(&group, client, &tried) {
             let upstream = &slot.target.upstream;
             match upstream.connect_udp(limit).await {
                 Ok(socket) => return Some(slot.connected(socket)),
@@ -137,7 +205,8 @@ impl Targets {
 
     /// Reports the upstreams, which are selected by a pattern of server names.
     pub(crate) fn report(&self, server_name: &str) -> Vec<TargetReport> {
-        let report = |Target { upstream, connections, metrics, .. }: &Target| {
+        let report = |target: &Arc<Target>| {
+            let Target { upstream, connections, metrics, .. } = &**target;
             let UpstreamReport { url, state, weight, failures, .. } = UpstreamReport::new(upstream);
             TargetReport {
                 upstream: url,
@@ -152,22 +221,22 @@ impl Targets {
                 durations: metrics.durations(),
             }
         };
-        self.targets.iter().map(report).collect()
+        self.lock().targets.iter().map(report).collect()
     }
 
     /// Chooses an upstream that was not tried, whose checks pass, and that has fewer connections than
     /// its maximum. Those that rest are tried last.
-    fn reserve(&self, client: IpAddr, tried: &[usize]) -> Option<TargetSlot<'_>> {
+    fn reserve(&self, group: &TargetGroup, client: IpAddr, tried: &[usize]) -> Option<TargetSlot> {
         let now = Instant::now();
         let is_full = |target: &Target| {
             let open = target.connections.load(Relaxed);
             target.max_connections.is_some_and(|max| open >= max)
         };
         let may_connect = |index: usize| {
-            !tried.contains(&index) && !self.targets[index].upstream.health.is_unhealthy()
+            !tried.contains(&index) && !group.targets[index].upstream.health.is_unhealthy()
         };
         let candidate = |index: usize| {
-            let target = &self.targets[index];
+            let target = &group.targets[index];
             Candidate {
                 is_up: may_connect(index) && !is_full(target),
                 was_tried: target.upstream.health.availability(now) == Availability::Resting,
@@ -176,30 +245,62 @@ impl Targets {
                 load: target.connections.load(Relaxed),
             }
         };
-        let balancer = self.balancer.lock().unwrap_or_else(PoisonError::into_inner);
+        let balancer = group.balancer.lock().unwrap_or_else(PoisonError::into_inner);
         let key = balancer.needs_key().then(|| hash(client.to_canonical().to_string().as_bytes()));
         let Some(index) = balancer.choose(key, candidate) else {
-            let mut targets = self.targets.iter().enumerate();
+            let mut targets = group.targets.iter().enumerate();
             if targets.any(|(index, target)| may_connect(index) && is_full(target)) {
                 self.full_warning.warn(&format!("{self}: `max_connections` of the upstreams"));
             }
             return None;
         };
-        let target = &self.targets[index];
+        let target = group.targets[index].clone();
         target.connections.fetch_add(1, Relaxed);
         Some(TargetSlot { index, target })
     }
 }
 
-impl<'t> TargetSlot<'t> {
+impl TargetGroup {
+    fn new(
+        targets: Vec<Arc<Target>>,
+        members: Vec<UpstreamMember>,
+        answers: Answers,
+        balance: Balance,
+    ) -> TargetGroup {
+        let shares = members.iter().map(UpstreamMember::share).collect();
+        let balancer = Mutex::new(Balancer::new(balance, shares, 0));
+        TargetGroup { targets, members, answers, balancer }
+    }
+}
+
+impl Target {
+    fn open(
+        member: &UpstreamMember,
+        dns: &DnsSettings,
+        tls: &Option<Arc<ClientConfig>>,
+    ) -> Result<Arc<Target>, String> {
+        let health = Health::new(FAILURES, Instant::now());
+        let upstream = Upstream::new(member.url.clone(), health, tls)?;
+        let upstream = Arc::new(upstream.with_weight(member.weight).with_dns(dns));
+        let max_connections = member.max_connections;
+        let (connections, metrics) = Default::default();
+        Ok(Arc::new(Target { upstream, max_connections, connections, metrics }))
+    }
+
+    fn start_check(&self, check: &Arc<Check>) {
+        tokio::spawn(check::run(Arc::downgrade(&self.upstream), check.clone(), false));
+    }
+}
+
+impl TargetSlot {
     /// Counts an established connection.
-    fn connected<C>(self, connection: C) -> TargetConnection<'t, C> {
+    fn connected<C>(self, connection: C) -> TargetConnection<C> {
         self.target.metrics.connections.fetch_add(1, Relaxed);
         TargetConnection { connection, slot: self, start: Instant::now() }
     }
 }
 
-impl Drop for TargetSlot<'_> {
+impl Drop for TargetSlot {
     fn drop(&mut self) {
         self.target.connections.fetch_sub(1, Relaxed);
     }
@@ -207,12 +308,12 @@ impl Drop for TargetSlot<'_> {
 
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<_> = self.targets.iter().map(|it| it.upstream.to_string()).collect();
+        let all: Vec<_> = self.members.iter().map(|member| member.url.to_string()).collect();
         f.write_str(&all.join(" "))
     }
 }
 
-impl<C> TargetConnection<'_, C> {
+impl<C> TargetConnection<C> {
     pub(crate) fn upstream(&self) -> &Upstream {
         &self.slot.target.upstream
     }
@@ -223,7 +324,7 @@ impl<C> TargetConnection<'_, C> {
     }
 }
 
-impl<C> Drop for TargetConnection<'_, C> {
+impl<C> Drop for TargetConnection<C> {
     fn drop(&mut self) {
         self.slot.target.metrics.record_duration(self.start.elapsed());
     }

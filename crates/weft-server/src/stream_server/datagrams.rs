@@ -182,7 +182,7 @@ impl Session {
     async fn forward(
         mut self,
         stream: &Stream,
-        connected: &mut TargetConnection<'_, UdpSocket>,
+        connected: &mut TargetConnection<UdpSocket>,
         record: &ConnectionRecord,
     ) -> io::Result<End> {
         let settings = stream.settings();

@@ -107,7 +107,11 @@ fn summary(response: &str) -> String {
     } else {
         body.to_owned()
     };
-    let fields = fields.by_ref().map(|field| format!("{field} | ")).collect::<String>();
+    let lower_case = |field: &str| match field.split_once(": ") {
+        Some((name, value)) => format!("{}: {value} | ", name.to_ascii_lowercase()),
+        None => format!("{field} | "),
+    };
+    let fields = fields.by_ref().map(lower_case).collect::<String>();
     format!("{status} | {fields}{}", body.trim_end().replace('\n', ", "))
 }
 

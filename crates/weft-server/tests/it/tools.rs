@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +14,10 @@ use crate::common::external::{
     browse, chromium, console_lines, curl, first_heading, pattern, run_successfully,
     with_max_descriptors,
 };
-use crate::common::{Client, MANY_DESCRIPTORS, Program, Signal, Weft, has_tool, repository, until};
+use crate::common::{
+    Client, MANY_DESCRIPTORS, Program, Signal, Weft, has_tool, raw_upstream, read_head, repository,
+    until,
+};
 
 // -- the examples
 
@@ -620,6 +624,49 @@ fn strace_shows_one_recv_and_one_send_per_request() {
         let all: usize = calls.0.values().map(|count| count.0).sum();
         assert!(all - per_request <= 16 * (connections + 1), "{context}");
     }
+}
+
+/// A response of 16 KiB is received with its head.
+#[test]
+fn strace_shows_two_receives_for_a_proxied_response() {
+    if !has_tool("strace") {
+        return;
+    }
+    const REQUESTS: usize = 200;
+    let upstream = raw_upstream(|_, mut stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 16384\r\n\r\n";
+        let response = [head.as_bytes(), &[b'x'; 16 << 10]].concat();
+        while read_head(&mut stream).is_some() {
+            stream.write_all(&response).unwrap();
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let route = format!("[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{upstream}/\" }}\n");
+    fs::write(folder.path().join("weft.toml"), route).unwrap();
+    let output = folder.path().join("trace");
+    let trace = || String::from_utf8_lossy(&fs::read(&output).unwrap_or_default()).into_owned();
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-e", "trace=%network,%desc", "-o"]).arg(&output);
+    strace.args([env!("CARGO_BIN_EXE_weft"), "--config"]).arg(folder.path().join("weft.toml"));
+    strace.args(["--listen", "127.0.0.1:0", "--workers", "1", "--no-log"]);
+    let server = Weft::start(&mut strace);
+    let mut client = server.client();
+    // The first request opens the connection to the upstream.
+    assert_eq!(client.get("/").body.len(), 16 << 10);
+    let count = |calls: &Calls, names: [&str; 2]| -> usize {
+        names.into_iter().map(|name| calls.count(name)).sum()
+    };
+    let sent = || count(&Calls::since_first_request(&trace()), ["sendto", "sendmsg"]);
+    until("both messages of the first request are traced", || sent() == 2);
+    let before = trace().len();
+    for _ in 0..REQUESTS {
+        assert_eq!(client.get("/").body.len(), 16 << 10);
+    }
+    until("all messages are traced", || sent() == 2 + 2 * REQUESTS);
+    let calls = Calls::since_first_request(&trace()[before..]);
+    let receives = count(&calls, ["recvfrom", "readv"]);
+    // The kernel may deliver a response in parts.
+    assert!((2 * REQUESTS..=2 * REQUESTS + REQUESTS / 10).contains(&receives), "{calls:?}");
 }
 
 #[test]

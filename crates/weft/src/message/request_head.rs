@@ -273,9 +273,11 @@ fn path_end(path_and_query: &str) -> usize {
 
 /// Returns an authority without its port and trailing dot.
 pub(crate) fn host(authority: &str) -> &str {
-    let end = match authority.find(']') {
+    // A search for a `char` prepares more than these short names are worth.
+    let find = |wanted| authority.bytes().position(|b| b == wanted);
+    let end = match find(b']') {
         Some(bracket) => bracket + 1,
-        None => authority.find(':').unwrap_or(authority.len()),
+        None => find(b':').unwrap_or(authority.len()),
     };
     let host = &authority[..end];
     host.strip_suffix('.').unwrap_or(host)

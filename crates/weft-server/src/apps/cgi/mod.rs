@@ -112,7 +112,7 @@ impl Cgi {
     fn fail(&self, script: Option<&Script>, error: GatewayError) -> Response {
         if !matches!(error, GatewayError::Client(_)) {
             let file = script.map_or(&self.0.settings.root, |script| &script.file);
-            stderr::warn(&file.to_string_lossy(), error.reason());
+            stderr::warn(file.to_string_lossy(), error.reason());
         }
         error.into_response()
     }

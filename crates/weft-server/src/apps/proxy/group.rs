@@ -1,24 +1,22 @@
 //! The upstreams of a proxy: those of its settings, and those of services in the DNS (SRV), which change
 //! while the server runs.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustls::ClientConfig;
-use tokio::time::timeout;
 
-use super::addresses::AnswerCache;
+use super::Shared;
 use super::balance::Balancer;
 use super::check;
 use super::control::ControlChange;
 use super::health::{FailurePolicy, Health};
 use super::member::UpstreamMember;
 use super::pool::Pool;
+use super::service::{Answers, Services};
 use super::settings::{Check, ProxySettings};
+use super::sticky::Sticky;
 use super::upstream::Upstream;
-use crate::base::dns::{Resolver, Service};
-use crate::base::throttled_log::ThrottledWarning;
 
 /// Upstreams at one time. A change of services replaces the group; what both have in common is shared, so
 /// that connections and health are kept.
@@ -26,26 +24,18 @@ pub(super) struct Group {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     /// In the same order.
     members: Vec<UpstreamMember>,
-    /// Answers from which the group was made, in the order of the services.
-    answers: Vec<Option<Arc<[Service]>>>,
+    /// Answers from which the group was made.
+    answers: Answers,
 }
 
 /// The current group, and the services on which it depends.
 pub(super) struct Groups {
     settings: Arc<ProxySettings>,
     tls: Option<Arc<ClientConfig>>,
-    resolver: Resolver,
-    services: Vec<ServiceSource>,
+    services: Services,
     current: Mutex<Arc<Group>>,
-    failure_warning: ThrottledWarning,
     /// Set once there are health checks.
     check: OnceLock<Arc<Check>>,
-}
-
-/// A member that stands for the servers of a service.
-struct ServiceSource {
-    member: UpstreamMember,
-    cache: AnswerCache<Service>,
 }
 
 /// The upstreams of one worker, with its connections to them.
@@ -53,6 +43,8 @@ pub(super) struct Members {
     group: Arc<Group>,
     pub(super) pools: Vec<Arc<Pool>>,
     pub(super) balancer: Balancer,
+    /// Tags of the upstreams for a cookie, if there is one.
+    pub(super) tags: Vec<String>,
 }
 
 impl Groups {
@@ -62,17 +54,12 @@ impl Groups {
         settings: Arc<ProxySettings>,
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<Groups, String> {
-        let (services, members): (Vec<_>, Vec<_>) =
-            settings.upstreams.iter().cloned().partition(|member| member.url.is_service());
-        let source = |member| ServiceSource { member, cache: AnswerCache::new(settings.dns.ttl) };
-        let services: Vec<_> = services.into_iter().map(source).collect();
-        let resolver = Resolver::new(&settings.dns.servers);
+        let (services, members) = Services::split(&settings.upstreams, &settings.dns);
         let upstreams = members.iter().map(|member| open(&settings, &tls, member));
         let upstreams = upstreams.collect::<Result<_, String>>()?;
-        let answers = services.iter().map(|_| None).collect();
+        let answers = services.no_answers();
         let current = Mutex::new(Arc::new(Group { upstreams, members, answers }));
-        let (failure_warning, check) = Default::default();
-        Ok(Groups { settings, tls, resolver, services, current, failure_warning, check })
+        Ok(Groups { settings, tls, services, current, check: OnceLock::new() })
     }
 
     /// Starts health checks of the upstreams, and of those that are found later. Must be called on the event
@@ -100,22 +87,7 @@ impl Groups {
     /// Returns the upstreams. Looks up services whose records have expired; waits only for those without
     /// records.
     pub(super) async fn resolve(&self) -> Arc<Group> {
-        let mut answers = Vec::with_capacity(self.services.len());
-        for ServiceSource { member, cache } in &self.services {
-            let resolver = self.resolver.clone();
-            let lookup = |name: String| async move {
-                let mut found = resolver.services(&name).await?;
-                found.items.sort_by(|a, b| (a.priority, &a.target).cmp(&(b.priority, &b.target)));
-                Ok((found.items, found.ttl))
-            };
-            let found = cache.get(member.url.host(), Instant::now(), lookup);
-            let found = timeout(self.settings.connect_timeout, found).await;
-            let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            if let Err(error) = &found {
-                self.failure_warning.warn(&format!("the upstream {member}: {error}"));
-            }
-            answers.push(found.ok());
-        }
+        let answers = self.services.resolve(self.settings.connect_timeout).await;
         let mut current = self.lock();
         // An answer that has not changed is another slice with the same items.
         if current.answers != answers {
@@ -125,18 +97,9 @@ impl Groups {
     }
 
     /// Makes the group of these answers, with the upstreams that the former group has, too.
-    fn group(&self, former: &Group, answers: Vec<Option<Arc<[Service]>>>) -> Group {
-        let own = self.settings.upstreams.iter().filter(|member| !member.url.is_service());
-        let found = self.services.iter().zip(&answers);
-        let found = found.flat_map(|(source, answer)| match answer {
-            Some(services) => members_of(&source.member, services),
-            None => Vec::new(),
-        });
-        let (mut members, mut upstreams) = (Vec::<UpstreamMember>::new(), Vec::new());
-        for member in own.cloned().chain(found) {
-            if members.iter().any(|known| known.url.is_same_upstream(&member.url)) {
-                continue;
-            }
+    fn group(&self, former: &Group, answers: Answers) -> Group {
+        let (mut members, mut upstreams) = (Vec::new(), Vec::new());
+        for member in self.services.members(&self.settings.upstreams, &answers) {
             let kept = former.members.iter().position(|known| known.url == member.url);
             let upstream = match kept {
                 Some(index) => Ok(former.upstreams[index].clone()),
@@ -189,28 +152,15 @@ fn open(
     Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
 }
 
-/// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
-/// The options of `source` apply to each of them.
-fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMember> {
-    let first = services.iter().map(|service| service.priority).min();
-    let member = |service: &Service| {
-        let url = source.url.of_server(&service.target, service.port)?;
-        // Of servers with the weight 0, some requests reach each.
-        let weight = u32::from(service.weight).max(1);
-        let is_backup = source.is_backup || Some(service.priority) != first;
-        Some(UpstreamMember { url, weight, is_backup, max_connections: source.max_connections })
-    };
-    services.iter().filter_map(member).collect()
-}
-
 impl Members {
     /// Creates the connections of a worker to a group, and keeps those to upstreams that `former` has, too.
     pub(super) fn new(
         group: Arc<Group>,
-        settings: &Arc<ProxySettings>,
+        shared: &Shared,
         former: &[Arc<Pool>],
         seed: u64,
     ) -> Members {
+        let Shared { settings, sticky, .. } = shared;
         let pool = |(upstream, member): (&Arc<Upstream>, &UpstreamMember)| {
             let kept = former.iter().find(|pool| Arc::ptr_eq(&pool.upstream, upstream));
             kept.cloned().unwrap_or_else(|| {
@@ -220,39 +170,13 @@ impl Members {
         let pools = group.upstreams.iter().zip(&group.members).map(pool).collect();
         let shares = group.members.iter().map(UpstreamMember::share).collect();
         let balancer = Balancer::new(settings.balance, shares, seed);
-        Members { group, pools, balancer }
+        let tag =
+            |sticky: &Sticky| group.members.iter().map(|member| sticky.tag(&member.url)).collect();
+        let tags = sticky.as_ref().map(tag).unwrap_or_default();
+        Members { group, pools, balancer, tags }
     }
 
     pub(super) fn is_of(&self, group: &Arc<Group>) -> bool {
         Arc::ptr_eq(&self.group, group)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn priorities_become_backups_and_weights_stay() {
-        let source = UpstreamMember::parse_list(
-            "srv+http://_http._tcp.example/app max_connections=9",
-            super::super::UpstreamUrl::parse_member,
-        );
-        let service = |priority, weight, port, target: &str| Service {
-            priority,
-            weight,
-            port,
-            target: target.to_owned(),
-        };
-        let services =
-            [service(20, 5, 80, "c"), service(10, 3, 8080, "a"), service(10, 0, 80, "b.example")];
-        let members = members_of(&source.unwrap()[0], &services);
-        let shown: Vec<_> = members.iter().map(ToString::to_string).collect();
-        let expected = [
-            "http://c:80/app weight=5 backup max_connections=9",
-            "http://a:8080/app weight=3 max_connections=9",
-            "http://b.example:80/app max_connections=9",
-        ];
-        assert_eq!(shown, expected);
     }
 }

@@ -41,8 +41,11 @@ impl UpstreamMember {
     /// Checks the upstreams of a route or stream.
     ///
     /// # Errors
-    /// If one of them is given twice, or if all are backups.
+    /// If one of them is given twice, if all are backups, or if a service has a weight.
     pub(crate) fn check_list(members: &[UpstreamMember]) -> Result<(), String> {
+        if let Some(member) = members.iter().find(|it| it.url.is_service() && it.weight != 1) {
+            return Err(format!("{}: the records of a service have its weights", member.url));
+        }
         let mut others = members.iter().map(|member| &member.url);
         while let Some(url) = others.next() {
             if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {

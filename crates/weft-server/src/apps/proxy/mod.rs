@@ -49,6 +49,7 @@ mod response_reader;
 mod retry;
 mod rewriting;
 mod scripts;
+mod service;
 mod settings;
 mod sticky;
 pub(crate) mod tls;
@@ -96,6 +97,8 @@ use self::pool::Pool;
 use self::request::RequestOptions;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::scripts::ScriptCall;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::service::{Answers, Services};
 pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
     HttpVersion, Protocol, ProxySettings,
@@ -189,7 +192,7 @@ impl Proxy {
         };
         let settings = Arc::new(settings);
         let groups = Groups::new(settings.clone(), tls)?;
-        let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
+        let sticky = Sticky::new(&settings.sticky)?;
         let mirror = settings.mirror.proxy_settings(&settings);
         let mirror = mirror.map(|settings| Proxy::new(settings, buffer_space.clone()));
         let shared = Arc::new(Shared {
@@ -210,7 +213,7 @@ impl Proxy {
     fn with_own_pools(shared: Arc<Shared>, hash_key: HashKey) -> Proxy {
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
-        let members = Members::new(shared.groups.current(), &shared.settings, &[], seed);
+        let members = Members::new(shared.groups.current(), &shared, &[], seed);
         let members = match shared.groups.has_services() {
             true => WorkerMembers::Changing(Mutex::new(Arc::new(members))),
             false => WorkerMembers::Fixed(members),
@@ -275,7 +278,7 @@ impl Proxy {
         let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
         if !members.is_of(&group) {
             let seed = Arc::strong_count(&self.shared) as u64;
-            let current = Members::new(group, &self.shared.settings, &members.pools, seed);
+            let current = Members::new(group, &self.shared, &members.pools, seed);
             if self.has_metrics.load(Relaxed) {
                 self.count_pools(&current.pools);
             }

@@ -15,6 +15,7 @@ use super::http2::{Acquired, Connections, StreamLease};
 use super::metrics::UpstreamMetrics;
 use super::settings::{HttpVersion, ProxySettings};
 use super::upstream::Upstream;
+use crate::base::coarse_clock::coarse_now;
 use crate::base::counter::Histogram;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
@@ -197,7 +198,7 @@ impl Pool {
     }
 
     fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let now = Instant::now();
+        let now = coarse_now();
         self.upstream.refresh_addresses(now);
         let mut idle = self.idle();
         loop {
@@ -230,7 +231,7 @@ impl Pool {
             return;
         }
         idle.keep_buffers(&mut connection);
-        idle.connections.push((connection, Instant::now()));
+        idle.connections.push((connection, coarse_now()));
         if !idle.is_sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -297,9 +298,10 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
-        let mut idle = pool.idle();
-        idle.connections
-            .retain_mut(|(connection, since)| pool.may_keep(connection, since.elapsed()));
+        let (now, mut idle) = (coarse_now(), pool.idle());
+        idle.connections.retain_mut(|(connection, since)| {
+            pool.may_keep(connection, now.saturating_duration_since(*since))
+        });
         if idle.connections.is_empty() {
             *idle = Idle::default();
             return;
@@ -308,7 +310,7 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
 }
 
 impl Lease {
-    pub(super) fn upstream(&self) -> &Upstream {
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
         &self.slot.pool.upstream
     }
 
@@ -321,14 +323,16 @@ impl Lease {
         max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         let Lease { connection, slot, .. } = self;
+        // Locked once for both: nothing else waits for the pool meanwhile, as a rule.
+        let mut idle = slot.pool.idle();
         if connection.input.capacity() == 0
-            && let Some(buffer) = slot.pool.idle().spare_inputs.pop()
+            && let Some(buffer) = idle.spare_inputs.pop()
         {
             connection.input = buffer;
         }
         let filled = connection.poll_fill(cx, min_bytes, max_bytes);
         if filled.is_pending() {
-            slot.pool.idle().keep_buffers(connection);
+            idle.keep_buffers(connection);
         }
         filled
     }

@@ -1,5 +1,7 @@
 //! Parser for the response of an upstream, in the protocol of that upstream.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use weft::Method;
 use weft_proto::http1::client::{self as http1, BodyPiece, ResponseHead};
@@ -26,14 +28,14 @@ pub(super) enum BodyReader {
 }
 
 impl HeadReader {
-    pub(super) fn new(settings: &ProxySettings, upstream: &Upstream) -> HeadReader {
+    pub(super) fn new(settings: &ProxySettings, upstream: &Arc<Upstream>) -> HeadReader {
         match settings.protocol {
             Protocol::Http1 => HeadReader::Http1(
                 http1::HeadReader::new(settings.max_response_head_bytes)
                     .lenient(settings.lenient_responses),
             ),
             Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
-                let reader = scripts::ResponseReader::new(settings, upstream.to_string());
+                let reader = scripts::ResponseReader::new(settings, upstream.clone());
                 HeadReader::Script(Box::new(reader))
             }
         }

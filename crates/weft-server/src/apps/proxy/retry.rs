@@ -31,7 +31,7 @@ impl Proxy {
         };
         let key = key.map(|key| hash(key.as_bytes()));
         let sticky = self.shared.sticky.as_ref();
-        let known = sticky.and_then(|sticky| sticky.find(&outbound.request));
+        let known = sticky.and_then(|sticky| sticky.find(&outbound.request, &members.tags));
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
@@ -55,7 +55,9 @@ impl Proxy {
                 }
                 Ok(response) => {
                     return match sticky.filter(|_| known != Some(index)) {
-                        Some(sticky) => sticky.set(index, &outbound.request, response),
+                        Some(sticky) => {
+                            sticky.set(&members.tags[index], &outbound.request, response)
+                        }
                         None => response,
                     };
                 }

@@ -4,21 +4,23 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weft::{Error, Method, Request, Version};
 use weft_proto::fastcgi::{self, Completion, RecordReader, ResponsePart};
-use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::client::{BodyLength, BodyPiece, ResponseHead};
 use weft_proto::{scgi, uwsgi};
 
 use super::super::script::{
-    Credentials, HeadForm, Script, ScriptHead, VariableRules, head, meta_variables,
+    Credentials, HeadForm, MetaVariables, Script, VariableRules, head, meta_variables,
+    meta_variables_in,
 };
 use super::super::stderr::{self, LineSplitter};
 use super::super::task::MayDrop;
 use super::GatewayError;
 use super::settings::{Protocol, ProxySettings};
+use super::upstream::Upstream;
 
 /// A script that handles a request.
 pub(crate) struct ScriptCall {
@@ -55,25 +57,44 @@ pub(super) fn compose(
     };
     let rules =
         VariableRules { credentials: Credentials::Passed, trusted_proxies: settings.trusted() };
-    let mut variables = meta_variables(request, script, length, &rules);
     if settings.protocol == Protocol::FastCgi {
+        fastcgi::begin_request(out, settings.max_idle_connections > 0);
+        let start = fastcgi::begin_params(out);
+        let text = if environment.is_empty() { std::mem::take(out) } else { Vec::new() };
+        let mut variables = meta_variables_in(text, request, script, length, &rules);
         // PHP requires it as a protection against direct execution of its interpreter.
         variables.set("REDIRECT_STATUS", b"200");
+        match environment.is_empty() {
+            true => *out = variables.into_text(),
+            false => overridden(&variables, environment).for_each(|(name, value)| {
+                fastcgi::pair(out, name.len(), |out| {
+                    out.extend_from_slice(name);
+                    out.extend_from_slice(value);
+                });
+            }),
+        }
+        fastcgi::end_params(out, start);
+        if body_length == Some(0) {
+            fastcgi::end_of_stdin(out);
+        }
+        return Ok(());
     }
+    let variables = meta_variables(request, script, length, &rules);
+    let all = overridden(&variables, environment);
+    match settings.protocol {
+        Protocol::Uwsgi => Ok(uwsgi::head(out, all)?),
+        _ => Ok(scgi::head(out, body_length.unwrap_or(0), all)?),
+    }
+}
+
+/// Returns the variables of a request, and those of the configuration, which override them.
+fn overridden<'a>(
+    variables: &'a MetaVariables,
+    environment: &'a [(String, OsString)],
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let is_overridden = |name: &[u8]| environment.iter().any(|(known, _)| known.as_bytes() == name);
     let own = environment.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    let all = variables.iter().filter(|(name, _)| !is_overridden(name)).chain(own);
-    match settings.protocol {
-        Protocol::Scgi => return Ok(scgi::head(out, body_length.unwrap_or(0), all)?),
-        Protocol::Uwsgi => return Ok(uwsgi::head(out, all)?),
-        Protocol::FastCgi | Protocol::Http1 => {}
-    }
-    fastcgi::begin_request(out, settings.max_idle_connections > 0);
-    fastcgi::params(out, all);
-    if body_length == Some(0) {
-        fastcgi::end_of_stdin(out);
-    }
-    Ok(())
+    variables.iter().filter(move |(name, _)| !is_overridden(name)).chain(own)
 }
 
 /// Returns a script with the paths that an application sees which has the root somewhere else.
@@ -90,8 +111,8 @@ pub(super) struct ResponseReader {
     max_head_bytes: usize,
     keeps_connection: bool,
     stderr: LineSplitter,
-    /// Name of the upstream in the error log.
-    upstream: String,
+    /// Named in the error log.
+    upstream: Arc<Upstream>,
 }
 
 /// The way in which an upstream sends the output of a script.
@@ -110,16 +131,52 @@ impl Output {
 }
 
 enum Stage {
-    /// The incomplete head.
-    Head(Vec<u8>),
+    /// The incomplete head. Nearly all heads are received at once.
+    Head(BytesMut),
     Body {
-        /// Data that has been received with the head.
-        received: BytesMut,
+        /// Data that has been received and not returned.
+        received: Received,
         /// Bytes remaining of the application's `Content-Length`.
         remaining: Option<u64>,
         /// No more data follows.
         has_ended: bool,
     },
+}
+
+/// Data in the order of its receipt. Nearly always there is one piece, which is not copied.
+#[derive(Default)]
+struct Received {
+    first: Bytes,
+    rest: BytesMut,
+}
+
+impl Received {
+    fn push(&mut self, data: Bytes) {
+        match self.first.is_empty() && self.rest.is_empty() {
+            true => self.first = data,
+            false => self.rest.extend_from_slice(&data),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.rest.len()
+    }
+
+    /// Takes the next piece; empty if there is none.
+    fn take(&mut self) -> Bytes {
+        match self.first.is_empty() {
+            true => self.rest.split().freeze(),
+            false => std::mem::take(&mut self.first),
+        }
+    }
+
+    /// Takes all data.
+    fn take_all(&mut self) -> Bytes {
+        match self.rest.is_empty() {
+            true => self.take(),
+            false => [&*self.take(), &self.rest.split()].concat().into(),
+        }
+    }
 }
 
 /// The next part of a response without the text for the error log.
@@ -130,13 +187,13 @@ enum Part {
 }
 
 impl ResponseReader {
-    pub(super) fn new(settings: &ProxySettings, upstream: String) -> ResponseReader {
+    pub(super) fn new(settings: &ProxySettings, upstream: Arc<Upstream>) -> ResponseReader {
         ResponseReader {
             output: match settings.protocol {
                 Protocol::Scgi | Protocol::Uwsgi => Output::Bytes,
                 _ => Output::Records(RecordReader::default()),
             },
-            stage: Stage::Head(Vec::new()),
+            stage: Stage::Head(BytesMut::new()),
             head_form: match settings.protocol {
                 Protocol::Uwsgi => HeadForm::CgiOrHttp,
                 _ => HeadForm::Cgi,
@@ -160,7 +217,7 @@ impl ResponseReader {
         method: &Method,
     ) -> Result<Option<ResponseHead>, GatewayError> {
         loop {
-            let data = match self.next_part(input)? {
+            let mut data = match self.next_part(input)? {
                 Part::Data(data) => data,
                 Part::Wait => return Ok(None),
                 Part::End => {
@@ -169,39 +226,27 @@ impl ResponseReader {
                 }
             };
             let Stage::Head(output) = &mut self.stage else { return Ok(None) };
-            output.extend_from_slice(&data);
-            let parsed = head::parse(output, self.head_form, self.max_head_bytes);
+            if !output.is_empty() {
+                output.extend_from_slice(&data);
+                data = std::mem::take(output).freeze();
+            }
+            let parsed = head::parse(&data, self.head_form, self.max_head_bytes);
             if let Some((head, end)) = parsed.map_err(GatewayError::BadResponse)? {
-                let received = BytesMut::from(&output[end..]);
+                let received = Received { first: data.split_off(end), rest: BytesMut::new() };
                 let has_body = *method != Method::HEAD && head.has_body();
                 let remaining = if has_body { head.length } else { Some(0) };
                 let has_ended = self.output.has_all(received.len(), remaining);
                 self.stage = Stage::Body { received, remaining, has_ended };
-                return self.convert(head, remaining).map(Some);
+                return Ok(Some(ResponseHead {
+                    status: head.status,
+                    version: Version::HTTP_11,
+                    headers: head.fields,
+                    length: remaining.map_or(BodyLength::UntilClose, BodyLength::Sized),
+                    keep_alive: self.keeps_connection,
+                }));
             }
+            self.stage = Stage::Head(data.into());
         }
-    }
-
-    fn convert(
-        &self,
-        head: ScriptHead,
-        remaining: Option<u64>,
-    ) -> Result<ResponseHead, GatewayError> {
-        let length = head.length.map(|length| length.to_string());
-        let length = length.as_deref().map(|length| ("content-length", length.as_bytes()));
-        let fields = head.fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let fields = || length.into_iter().chain(fields.clone());
-        let bytes = fields().map(|(name, value)| name.len() + value.len()).sum();
-        let headers = HeadersBuilder::with_capacity(bytes);
-        let mut headers = headers.map_err(GatewayError::invalid_response)?;
-        fields().for_each(|(name, value)| headers.field(name.as_bytes(), value));
-        Ok(ResponseHead {
-            status: head.status,
-            version: Version::HTTP_11,
-            headers: headers.into_headers(),
-            length: remaining.map_or(BodyLength::UntilClose, BodyLength::Sized),
-            keep_alive: self.keeps_connection,
-        })
     }
 
     /// Splits the next piece of the body off the start of `input`.
@@ -210,7 +255,7 @@ impl ResponseReader {
             let Stage::Body { received, remaining, has_ended } = &mut self.stage else {
                 return Ok(BodyPiece::End);
             };
-            let mut data = received.split().freeze();
+            let mut data = received.take();
             if let Some(remaining) = remaining {
                 // Bytes beyond the length are not part of the body.
                 data.truncate(usize::try_from(*remaining).unwrap_or(usize::MAX));
@@ -241,9 +286,9 @@ impl ResponseReader {
             return None;
         }
         *remaining = Some(0);
-        let mut data = received.split();
+        let mut data = received.take_all();
         data.truncate(usize::try_from(length).ok()?);
-        Some(data.freeze())
+        Some(data)
     }
 
     /// Receives the next part of the body. Returns false if more input is needed, or if there is
@@ -257,8 +302,7 @@ impl ResponseReader {
             return Ok(false);
         };
         match part {
-            Part::Data(data) if received.is_empty() => *received = data.into(),
-            Part::Data(data) => received.extend_from_slice(&data),
+            Part::Data(data) => received.push(data),
             Part::End => *has_ended = true,
             Part::Wait => return Ok(false),
         }

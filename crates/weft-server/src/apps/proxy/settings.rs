@@ -544,12 +544,6 @@ impl ProxySettings {
             return Ok(());
         };
         let url = &member.url;
-        if member.weight != 1 {
-            return Err(format!("{url}: the records of a service have its weights"));
-        }
-        if !self.sticky.cookie.is_empty() {
-            return Err(format!("sticky_cookie cannot be combined with {url}"));
-        }
         // The DNS is not authenticated: the name of a server in a record proves nothing.
         match url.is_tls() && self.tls_name.is_none() {
             true => {

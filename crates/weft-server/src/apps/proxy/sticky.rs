@@ -36,13 +36,12 @@ pub(crate) struct StickySettings {
     pub(crate) secret: Option<PathBuf>,
 }
 
-/// The tags of all upstreams of a proxy.
+/// The cookie of a proxy, and the key of the tags of its upstreams.
 pub(super) struct Sticky {
     cookie: String,
     /// Attributes of the cookie besides `Secure`.
     attributes: String,
-    /// In the order of the upstreams.
-    tags: Vec<String>,
+    key: hmac::Key,
 }
 
 impl StickySettings {
@@ -61,14 +60,11 @@ impl StickySettings {
 }
 
 impl Sticky {
-    /// Returns the tags; `None` without a cookie, or if there is no choice.
+    /// Returns `None` without a cookie.
     ///
     /// # Errors
     /// If the file with the key cannot be read, or is too short or too long.
-    pub(super) fn new<'u>(
-        settings: &StickySettings,
-        upstreams: impl ExactSizeIterator<Item = &'u UpstreamUrl>,
-    ) -> Result<Option<Sticky>, String> {
+    pub(super) fn new(settings: &StickySettings) -> Result<Option<Sticky>, String> {
         if settings.cookie.is_empty() {
             return Ok(None);
         }
@@ -78,34 +74,36 @@ impl Sticky {
             None => process_key()?,
         };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        let tag = |url: &UpstreamUrl| {
-            let tag = hmac::sign(&key, url.to_string().as_bytes());
-            BASE64_URL_SAFE_NO_PAD.encode(&tag.as_ref()[..TAG_BYTES])
-        };
         let mut attributes = "; Path=/; HttpOnly; SameSite=Lax".to_owned();
         if !settings.max_age.is_zero() {
             attributes.push_str(&format!("; Max-Age={}", settings.max_age.as_secs()));
         }
         let cookie = settings.cookie.clone();
-        Ok(Some(Sticky { cookie, attributes, tags: upstreams.map(tag).collect() }))
+        Ok(Some(Sticky { cookie, attributes, key }))
     }
 
-    /// Returns the index of the upstream that the cookie of a request names.
-    pub(super) fn find(&self, request: &Request) -> Option<usize> {
+    /// Returns the tag of an upstream.
+    pub(super) fn tag(&self, url: &UpstreamUrl) -> String {
+        let tag = hmac::sign(&self.key, url.to_string().as_bytes());
+        BASE64_URL_SAFE_NO_PAD.encode(&tag.as_ref()[..TAG_BYTES])
+    }
+
+    /// Returns the index of the tag that the cookie of a request has.
+    pub(super) fn find(&self, request: &Request, tags: &[String]) -> Option<usize> {
         let fields = request.headers().get_all(COOKIE.as_str());
         let mut pairs =
             fields.flat_map(|field| field.split(|&b| b == b';')).map(<[u8]>::trim_ascii);
         let value =
             pairs.find_map(|pair| pair.strip_prefix(self.cookie.as_bytes())?.strip_prefix(b"="))?;
         let is_value = |tag: &String| verify_slices_are_equal(tag.as_bytes(), value).is_ok();
-        self.tags.iter().position(is_value)
+        tags.iter().position(is_value)
     }
 
-    /// Adds the cookie that names an upstream.
-    pub(super) fn set(&self, index: usize, request: &Request, response: Response) -> Response {
-        let Sticky { cookie, attributes, tags } = self;
+    /// Adds the cookie with the tag of an upstream.
+    pub(super) fn set(&self, tag: &str, request: &Request, response: Response) -> Response {
+        let Sticky { cookie, attributes, .. } = self;
         let secure = if request.is_secure() { "; Secure" } else { "" };
-        let text = format!("{cookie}={}{attributes}{secure}", tags[index]);
+        let text = format!("{cookie}={tag}{attributes}{secure}");
         match HeaderValue::try_from(text) {
             Ok(value) => response.with_header_value(SET_COOKIE, value),
             Err(_) => response,

@@ -135,7 +135,7 @@ impl Upstream {
     }
 
     /// Makes a change of an operator. An upstream that is put back starts slowly.
-    pub(super) fn change(&self, change: ControlChange) {
+    pub(crate) fn change(&self, change: ControlChange) {
         if self.control.mode() != UpstreamMode::Up && change.mode == Some(UpstreamMode::Up) {
             self.health.set_recovered(Instant::now());
         }

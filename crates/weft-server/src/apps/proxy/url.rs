@@ -36,6 +36,9 @@ pub(super) enum UpstreamAddress {
     Unix(PathBuf),
 }
 
+/// Begins the URL of a service in the DNS (RFC 2782).
+const SERVICE_PREFIX: &str = "srv+";
+
 impl UpstreamUrl {
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.address, UpstreamAddress::Tcp { tls: true, .. })
@@ -46,24 +49,33 @@ impl UpstreamUrl {
         !self.path.is_empty()
     }
 
-    /// Parses the address of an upstream that speaks FastCGI: `unix:/SOCKET` or `HOST:PORT`.
+    /// Parses the address of an upstream that speaks FastCGI: `unix:/SOCKET` or `HOST:PORT`, or
+    /// `srv+fastcgi://SERVICE` for the servers of a service in the DNS.
     pub(crate) fn fastcgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
     }
 
-    /// Parses the address of an upstream that speaks SCGI: `unix:/SOCKET` or `HOST:PORT`.
+    /// Parses the address of an upstream that speaks SCGI: `unix:/SOCKET` or `HOST:PORT`, or
+    /// `srv+scgi://SERVICE`.
     pub(crate) fn scgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "scgi://", "127.0.0.1:4000")
     }
 
-    /// Parses the address of an upstream that speaks uwsgi: `unix:/SOCKET` or `HOST:PORT`.
+    /// Parses the address of an upstream that speaks uwsgi: `unix:/SOCKET` or `HOST:PORT`, or
+    /// `srv+uwsgi://SERVICE`.
     pub(crate) fn uwsgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "uwsgi://", "127.0.0.1:3031")
     }
 
     /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
-    /// for connections with TLS.
+    /// for connections with TLS; `srv+tcp://SERVICE` for the servers of a service.
     pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {
+        if text.strip_prefix(SERVICE_PREFIX).is_some_and(|url| url.starts_with("tls://")) {
+            // The DNS is not authenticated.
+            let reason =
+                "records of the DNS do not prove the names in certificates; use srv+tcp://";
+            return Err(format!("{text}: {reason}"));
+        }
         let is_tls = text.starts_with("tls://");
         let scheme = if is_tls { "tls://" } else { "tcp://" };
         let mut url = UpstreamUrl::without_path(text, scheme, "127.0.0.1:5432")?;
@@ -78,6 +90,13 @@ impl UpstreamUrl {
     }
 
     fn without_path(text: &str, scheme: &str, example: &str) -> Result<UpstreamUrl, String> {
+        if let Some(rest) = text.strip_prefix(SERVICE_PREFIX) {
+            let Some(name) = rest.strip_prefix(scheme).filter(|name| !name.contains('/')) else {
+                return Err(format!("{text}: expected {SERVICE_PREFIX}{scheme}SERVICE"));
+            };
+            let url: UpstreamUrl = format!("http://{name}").parse()?;
+            return url.into_service(text);
+        }
         let expected = || format!("{text}: expected unix:/SOCKET or HOST:PORT, such as {example}");
         let address = text.strip_prefix(scheme).unwrap_or(text);
         let is_unix = address.starts_with("unix:");
@@ -97,29 +116,35 @@ impl UpstreamUrl {
     /// Parses the URL of an upstream of a route, which may be `srv+http://SERVICE/`, `srv+https://` or
     /// `srv+h2c://` for the servers of a service in the DNS.
     pub(crate) fn parse_member(text: &str) -> Result<UpstreamUrl, String> {
-        let Some(url) = text.strip_prefix("srv+") else { return text.parse() };
-        let url: UpstreamUrl = url.parse()?;
+        match text.strip_prefix(SERVICE_PREFIX) {
+            Some(url) => url.parse::<UpstreamUrl>()?.into_service(text),
+            None => text.parse(),
+        }
+    }
+
+    /// Makes this the URL of a service, which is written as `text`.
+    fn into_service(self, text: &str) -> Result<UpstreamUrl, String> {
         let invalid = |reason: &str| Err(format!("{text}: {reason}"));
-        match &url.address {
+        match &self.address {
             UpstreamAddress::Unix(_) => return invalid("a service has a name"),
             UpstreamAddress::Tcp { host, .. } if host.parse::<IpAddr>().is_ok() => {
                 return invalid("expected the name of a service, such as _http._tcp.example.org");
             }
-            UpstreamAddress::Tcp { host, .. } if *host != url.authority => {
+            UpstreamAddress::Tcp { host, .. } if *host != self.authority => {
                 return invalid("the records of a service have its ports");
             }
             UpstreamAddress::Tcp { .. } => {}
         }
-        Ok(UpstreamUrl { text: text.to_owned(), is_service: true, ..url })
+        Ok(UpstreamUrl { text: text.to_owned(), is_service: true, ..self })
     }
 
     /// Returns true if the servers of a service are the upstreams.
-    pub(super) fn is_service(&self) -> bool {
+    pub(crate) fn is_service(&self) -> bool {
         self.is_service
     }
 
     /// Name of the host or of the service; empty for a Unix socket.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         match &self.address {
             UpstreamAddress::Tcp { host, .. } => host,
             UpstreamAddress::Unix(_) => "",
@@ -132,14 +157,15 @@ impl UpstreamUrl {
     }
 
     /// Returns the URL of a server of this service.
-    pub(super) fn of_server(&self, host: &str, port: u16) -> Option<UpstreamUrl> {
-        let scheme = match self.is_tls() {
-            true => "https",
-            false if self.is_h2c => "h2c",
-            false => "http",
-        };
-        let slash = if self.has_final_slash { "/" } else { "" };
-        format!("{scheme}://{host}:{port}{}{slash}", self.path).parse().ok()
+    pub(crate) fn of_server(&self, host: &str, port: u16) -> Option<UpstreamUrl> {
+        let (scheme, _) = self.text.strip_prefix(SERVICE_PREFIX)?.split_once("://")?;
+        match scheme {
+            "http" | "https" | "h2c" => {
+                let slash = if self.has_final_slash { "/" } else { "" };
+                format!("{scheme}://{host}:{port}{}{slash}", self.path).parse().ok()
+            }
+            _ => UpstreamUrl::tcp(&format!("{host}:{port}")).ok(),
+        }
     }
 
     /// Returns true for a Unix socket.
@@ -316,16 +342,43 @@ mod tests {
             ("srv+tcp://a", Err("expected http://")),
             ("srv://a", Err("expected http://")),
         ] {
-            let url = UpstreamUrl::parse_member(text);
-            match (&url, expected) {
-                (Ok(url), Ok(expected)) => {
-                    assert!(url.is_service() && url.to_string() == text);
-                    let server = url.of_server("b", 81).unwrap();
-                    assert_eq!(server, expected.parse().unwrap(), "{text}");
-                }
-                (Err(error), Err(expected)) => assert!(error.contains(expected), "{text}: {error}"),
-                _ => panic!("{text}: {url:?}"),
+            check_service(text, UpstreamUrl::parse_member, expected);
+        }
+        for (text, expected) in [
+            ("srv+fastcgi://_fcgi._tcp.a.example", Ok("b:81")),
+            ("srv+fastcgi://a:9000", Err("the records of a service have its ports")),
+            ("srv+fastcgi://a/b", Err("expected srv+fastcgi://SERVICE")),
+            ("srv+http://a", Err("expected srv+fastcgi://SERVICE")),
+            ("srv+fastcgi://::1", Err("invalid URL")),
+        ] {
+            check_service(text, UpstreamUrl::fastcgi, expected);
+        }
+        for (text, expected) in [
+            ("srv+tcp://_db._tcp.a.example", Ok("b:81")),
+            ("srv+tls://a", Err("records of the DNS do not prove")),
+            ("srv+udp://a", Err("expected srv+tcp://SERVICE")),
+        ] {
+            check_service(text, UpstreamUrl::tcp, expected);
+        }
+    }
+
+    /// Checks the URL of the server `b:81` of a service, or the error.
+    fn check_service(
+        text: &str,
+        parse: fn(&str) -> Result<UpstreamUrl, String>,
+        expected: Result<&str, &str>,
+    ) {
+        let url = parse(text);
+        match (&url, expected) {
+            (Ok(url), Ok(expected)) => {
+                assert!(url.is_service() && url.to_string() == text);
+                let server = url.of_server("b", 81).unwrap();
+                assert!(!server.is_service());
+                assert_eq!(server.to_string(), expected, "{text}");
+                assert_eq!(server.is_tls(), text.contains("https"), "{text}");
             }
+            (Err(error), Err(expected)) => assert!(error.contains(expected), "{text}: {error}"),
+            _ => panic!("{text}: {url:?}"),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Request → meta-variables of RFC 3875 §4.1. Pure.
 
-use std::fmt::Display;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use weft::middleware::User;
 use weft::path::decode;
 use weft::tls::certificate;
-use weft::{Network, Request};
+use weft::{Network, Request, Version};
+use weft_proto::fastcgi::{pair, pairs};
+use weft_proto::names::is_same_name;
 
 use super::super::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
+use super::super::decimal::{push_address, push_number};
 use super::super::request_fields::RequestFields;
 use super::head::HOP_BY_HOP_FIELDS;
 use super::lookup::Script;
@@ -48,55 +49,49 @@ pub(crate) struct VariableRules<'a> {
 }
 
 /// Meta-variables, in one buffer: most requests have twenty, and an allocation for each of them would
-/// cost more than their text.
+/// cost more than their text. The buffer has the pairs of FastCGI, which are sent as they are.
 pub(crate) struct MetaVariables {
     text: Vec<u8>,
-    /// The ends of the name and of the value of each variable in `text`.
-    ends: Vec<(usize, usize)>,
+    /// Start of the variables in `text`.
+    start: usize,
 }
 
-impl MetaVariables {
-    fn new() -> MetaVariables {
-        MetaVariables { text: Vec::with_capacity(1 << 10), ends: Vec::with_capacity(32) }
-    }
+/// Space for the variables of most requests, in bytes.
+const USUAL_BYTES: usize = 1 << 10;
 
+impl MetaVariables {
     /// Adds a variable.
     pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         self.set_with(name, |text| text.extend_from_slice(value));
     }
 
-    fn set_display(&mut self, name: &str, value: impl Display) {
-        // Writing to a vector cannot fail.
-        self.set_with(name, |text| drop(write!(text, "{value}")));
-    }
-
     /// Adds a variable with the value that `write` appends.
     fn set_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.text.extend_from_slice(name.as_bytes());
-        self.end_name(write);
+        pair(&mut self.text, name.len(), |text| {
+            text.extend_from_slice(name.as_bytes());
+            write(text);
+        });
     }
 
     /// Adds the variable of a field (RFC 3875 §4.1.18).
-    fn set_field(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let byte = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
-        self.text.extend_from_slice(b"HTTP_");
-        self.text.extend(name.bytes().map(byte));
-        self.end_name(write);
-    }
-
-    fn end_name(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let name_end = self.text.len();
-        write(&mut self.text);
-        self.ends.push((name_end, self.text.len()));
+    fn set_field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        const PREFIX: &[u8] = b"HTTP_";
+        let byte = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
+        pair(&mut self.text, PREFIX.len() + name.len(), |text| {
+            text.extend_from_slice(PREFIX);
+            text.extend(name.iter().map(byte));
+            write(text);
+        });
     }
 
     /// Returns names and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(name_end, end)| {
-            let start = std::mem::replace(&mut start, end);
-            (&self.text[start..name_end], &self.text[name_end..end])
-        })
+        pairs(&self.text[self.start..])
+    }
+
+    /// Returns the buffer, with the variables as pairs of FastCGI.
+    pub(crate) fn into_text(self) -> Vec<u8> {
+        self.text
     }
 }
 
@@ -108,14 +103,27 @@ pub(crate) fn meta_variables(
     length: Option<u64>,
     rules: &VariableRules<'_>,
 ) -> MetaVariables {
-    let mut variables = MetaVariables::new();
+    meta_variables_in(Vec::with_capacity(USUAL_BYTES), request, script, length, rules)
+}
+
+/// As [`meta_variables`], behind the bytes of a buffer.
+pub(crate) fn meta_variables_in(
+    text: Vec<u8>,
+    request: &Request,
+    script: &Script,
+    length: Option<u64>,
+    rules: &VariableRules<'_>,
+) -> MetaVariables {
+    let mut variables = MetaVariables { start: text.len(), text };
     let set = &mut variables;
-    let (host, port) = server(request);
+    let authority = request.authority();
     set.set("GATEWAY_INTERFACE", b"CGI/1.1");
     set.set("SERVER_SOFTWARE", concat!("weft/", env!("CARGO_PKG_VERSION")).as_bytes());
-    set.set_display("SERVER_PROTOCOL", format_args!("{:?}", request.version()));
-    set.set("SERVER_NAME", host.as_bytes());
-    set.set("SERVER_PORT", port.as_bytes());
+    set.set("SERVER_PROTOCOL", protocol(request.version()));
+    // §4.1.14 requires a value.
+    let host = request.host().filter(|host| !host.is_empty());
+    set.set("SERVER_NAME", host.unwrap_or("localhost").as_bytes());
+    set.set("SERVER_PORT", port(authority, request.is_secure()));
     set.set("REQUEST_METHOD", request.method().as_str().as_bytes());
     set.set("REQUEST_SCHEME", request.scheme().as_bytes());
     set.set("REQUEST_URI", origin_form(request.target()).as_bytes());
@@ -123,8 +131,8 @@ pub(crate) fn meta_variables(
     set_paths(set, request, script);
     match request.peer().address() {
         Some(address) => {
-            set.set_display("REMOTE_ADDR", address.ip().to_canonical());
-            set.set_display("REMOTE_PORT", address.port());
+            set.set_with("REMOTE_ADDR", |text| push_address(text, address.ip().to_canonical()));
+            set.set_with("REMOTE_PORT", |text| push_number(text, address.port().into()));
         }
         // §4.1.8 requires a value. A client on a Unix socket has no address, and must not be taken
         // for a client on the loopback interface.
@@ -142,13 +150,13 @@ pub(crate) fn meta_variables(
         set.set("AUTH_TYPE", auth_type(request));
     }
     if let Some(length) = length {
-        set.set_display("CONTENT_LENGTH", length);
+        set.set_with("CONTENT_LENGTH", |text| push_number(text, length));
     }
     if let Some(content_type) = request.headers().get_bytes("content-type") {
         set.set("CONTENT_TYPE", content_type);
     }
     // The target's authority takes precedence over `Host` (RFC 9112 §3.2.2).
-    if let Some(authority) = request.authority() {
+    if let Some(authority) = authority {
         set.set("HTTP_HOST", authority.as_bytes());
     }
     set_fields(set, request, is_from_proxy, rules.credentials);
@@ -202,22 +210,31 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// Returns the host name and the port that the client sent the request to (§4.1.14, §4.1.15).
-fn server(request: &Request) -> (&str, &str) {
-    let authority = request.authority().unwrap_or_default();
-    let port = authority.rsplit_once(':').map(|(_, port)| port);
-    let port = port.filter(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-    let default_port = if request.is_secure() { "443" } else { "80" };
-    let host = request.host().filter(|host| !host.is_empty());
-    (host.unwrap_or("localhost"), port.unwrap_or(default_port))
+/// Returns the protocol of a request (§4.1.16).
+fn protocol(version: Version) -> &'static [u8] {
+    match version {
+        Version::HTTP_10 => b"HTTP/1.0",
+        Version::HTTP_2 => b"HTTP/2.0",
+        _ => b"HTTP/1.1",
+    }
+}
+
+/// Returns the port that the client sent a request to (§4.1.15).
+fn port(authority: Option<&str>, is_secure: bool) -> &[u8] {
+    let authority = authority.unwrap_or_default().as_bytes();
+    let colon = authority.iter().rposition(|&b| b == b':');
+    let port = colon.map(|colon| &authority[colon + 1..]);
+    let port = port.filter(|port| !port.is_empty() && port.iter().all(u8::is_ascii_digit));
+    port.unwrap_or(if is_secure { b"443" } else { b"80" })
 }
 
 /// Returns path and query of a request target, as sent by the client.
 fn origin_form(target: &str) -> &str {
-    let Some((_, rest)) = target.split_once("://").filter(|_| !target.starts_with('/')) else {
-        return target;
-    };
-    rest.find(['/', '?']).map_or("/", |at| &rest[at..])
+    match target.split_once("://") {
+        _ if target.starts_with('/') => target,
+        Some((_, rest)) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+        None => target,
+    }
 }
 
 /// Adds the request's fields as `HTTP_…` variables (§4.1.18).
@@ -230,38 +247,40 @@ fn set_fields(
     let headers = request.headers();
     let changes = RequestFields::of(request);
     let has_options = headers.get_bytes("connection").is_some();
-    let is_passed = |name: &str| {
+    let is_passed = |name: &[u8]| {
         // `X_Y` would map to the same variable as `X-Y`, which a proxy in front of this server may
         // have validated.
-        let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let is_unambiguous = name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-');
         let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
         let is_withheld =
-            credentials == Credentials::Withheld && name.eq_ignore_ascii_case("authorization");
+            credentials == Credentials::Withheld && is_same_name(name, b"authorization");
         // The server or a trusted proxy has verified the certificate, and the client did not.
         let is_excluded = is_withheld
-            || excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
-            || !is_from_proxy && is_certificate_field(name.as_bytes())
-            || changes.is_some_and(|changes| changes.replaces(name.as_bytes()));
-        let is_name = |option: &[u8]| option.eq_ignore_ascii_case(name.as_bytes());
+            || excluded.any(|excluded| is_same_name(excluded.as_bytes(), name))
+            || !is_from_proxy && is_certificate_field(name)
+            || changes.is_some_and(|changes| changes.replaces(name));
+        let is_name = |option: &[u8]| is_same_name(option, name);
         is_unambiguous && !is_excluded && !(has_options && headers.list("connection").any(is_name))
     };
-    for (index, (name, value)) in headers.iter().enumerate() {
-        let is_same = |other: &(&str, &[u8])| other.0.eq_ignore_ascii_case(name);
-        if !is_passed(name) || headers.iter().take(index).any(|field| is_same(&field)) {
+    for (index, (name, value)) in headers.iter_bytes().enumerate() {
+        let is_same = |other: &(&[u8], &[u8])| is_same_name(other.0, name);
+        if !is_passed(name) || headers.iter_bytes().take(index).any(|field| is_same(&field)) {
             continue;
         }
         // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
-        let separator = if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
+        let separator = if is_same_name(name, b"cookie") { b"; " } else { b", " };
         variables.set_field(name, |text| {
             text.extend_from_slice(value);
-            for (_, value) in headers.iter().skip(index + 1).filter(is_same) {
+            for (_, value) in headers.iter_bytes().skip(index + 1).filter(is_same) {
                 text.extend_from_slice(separator);
                 text.extend_from_slice(value);
             }
         });
     }
     for (name, value) in changes.into_iter().flat_map(RequestFields::iter) {
-        variables.set_field(name.as_str(), |text| text.extend_from_slice(value.as_bytes()));
+        variables.set_field(name.as_str().as_bytes(), |text| {
+            text.extend_from_slice(value.as_bytes());
+        });
     }
 }
 

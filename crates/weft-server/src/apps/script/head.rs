@@ -1,34 +1,33 @@
 //! Head of a script's response (RFC 3875 §6): bytes → status and fields. Pure.
 
-use weft::header::CONTENT_TYPE;
-use weft::{HeaderName, HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+use weft::{Headers, Response, StatusCode};
+use weft_proto::http1::parse::{Field, Fields, MAX_HEAD_BYTES, Span};
+use weft_proto::http1::scan;
+use weft_proto::names::is_same_name;
 
 /// Response head written by a script.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct ScriptHead {
     pub(crate) status: StatusCode,
     /// `Content-Length` of the body, if the script sets one.
     pub(crate) length: Option<u64>,
-    /// Fields that are passed to the client, except `Content-Length`.
-    pub(crate) fields: Vec<(HeaderName, HeaderValue)>,
+    /// Fields that are passed to the client.
+    pub(crate) fields: Headers,
 }
 
 impl ScriptHead {
     /// Returns true if the body is an event stream.
     pub(crate) fn is_event_stream(&self) -> bool {
         const EVENTS: &[u8] = b"text/event-stream";
-        self.fields.iter().any(|(name, value)| {
-            let kind = value.as_bytes().get(..EVENTS.len());
-            name == CONTENT_TYPE && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
-        })
+        let kind = self.fields.get_bytes("content-type").and_then(|kind| kind.get(..EVENTS.len()));
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
     }
 
     /// Returns true if the script asks for its response not to be buffered, as with nginx.
     pub(crate) fn refuses_buffering(&self) -> bool {
-        let mut fields = self.fields.iter();
-        fields.any(|(name, value)| {
-            name == "x-accel-buffering" && value.as_bytes().eq_ignore_ascii_case(b"no")
-        })
+        let value = self.fields.get_bytes("x-accel-buffering");
+        value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
     }
 }
 
@@ -62,22 +61,26 @@ pub(crate) fn parse(
     max_bytes: usize,
 ) -> Result<Option<(ScriptHead, usize)>, String> {
     let end = head_len(output);
-    if end.unwrap_or(output.len()) > max_bytes {
+    if end.unwrap_or(output.len()) > max_bytes.min(MAX_HEAD_BYTES) {
         return Err("its head is larger than allowed".to_owned());
     }
     let Some(end) = end else { return Ok(None) };
     let mut builder = HeadBuilder::default();
+    let mut start = 0;
     for (number, line) in output[..end].split(|&b| b == b'\n').enumerate() {
+        let next = start + line.len() + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line {
             [] => {}
             [b'H', b'T', b'T', b'P', b'/', ..] if number == 0 && form == HeadForm::CgiOrHttp => {
                 builder.parse_status_line(line)?;
             }
-            _ => builder.parse_line(line)?,
+            _ => builder.parse_line(line, start)?,
         }
+        start = next;
     }
-    Ok(Some((builder.build()?, end)))
+    // A copy, so that the client of a slow response does not hold the rest of the output.
+    Ok(Some((builder.build(Bytes::copy_from_slice(&output[..end]))?, end)))
 }
 
 /// Returns the offset after the empty line. Lines end in LF or CRLF (§6.2).
@@ -100,7 +103,7 @@ struct HeadBuilder {
     length: Option<u64>,
     has_type: bool,
     has_location: bool,
-    fields: Vec<(HeaderName, HeaderValue)>,
+    fields: Fields,
 }
 
 impl HeadBuilder {
@@ -113,44 +116,56 @@ impl HeadBuilder {
         Ok(())
     }
 
-    fn parse_line(&mut self, line: &[u8]) -> Result<(), String> {
+    /// Parses the line of a field, which begins at `start` of the output.
+    fn parse_line(&mut self, line: &[u8], start: usize) -> Result<(), String> {
         let fail =
             |reason: &str| Err(format!("{reason}: {}", line[..line.len().min(80)].escape_ascii()));
         if line.starts_with(b"HTTP/") {
             return fail("it speaks HTTP itself (`nph-`), which is not supported");
         }
-        let Some(colon) = line.iter().position(|&b| b == b':') else {
+        let end = scan::token(line);
+        if !line.contains(&b':') {
             return fail("a line of its head has no colon");
-        };
-        let (Ok(name), Ok(value)) = (
-            HeaderName::from_bytes(&line[..colon]),
-            HeaderValue::from_bytes(line[colon + 1..].trim_ascii()),
-        ) else {
+        }
+        let (name, value) = (&line[..end], line.get(end + 1..).unwrap_or_default().trim_ascii());
+        let is_value = scan::field_value(value) == value.len();
+        if name.is_empty() || line.get(end) != Some(&b':') || !is_value {
             return fail("a line of its head is not a valid field");
-        };
-        match name.as_str() {
-            "status" => match (self.status, parse_status(value.as_bytes())) {
+        }
+        let is = |known: &str| is_same_name(name, known.as_bytes());
+        if is("status") {
+            match (self.status, parse_status(value)) {
                 (None, Some(status)) => self.status = Some(status),
                 (None, None) => return fail("no status that a response can have"),
                 (Some(_), _) => return fail("duplicate Status"),
-            },
-            "content-length" => match (self.length, value.to_str().unwrap_or_default().parse()) {
-                (None, Ok(length)) => self.length = Some(length),
+            }
+            return Ok(());
+        }
+        if HOP_BY_HOP_FIELDS.iter().any(|known| is(known)) {
+            return Ok(());
+        }
+        if is("content-length") {
+            match (self.length, parse_length(value)) {
+                (None, Some(length)) => self.length = Some(length),
                 _ => return fail("invalid or duplicate Content-Length"),
-            },
-            "content-type" if self.has_type => return fail("duplicate Content-Type"),
-            "location" if self.has_location => return fail("duplicate Location"),
-            name if HOP_BY_HOP_FIELDS.contains(&name) => {}
-            _ => {
-                self.has_type |= name.as_str() == "content-type";
-                self.has_location |= name.as_str() == "location";
-                self.fields.push((name, value));
             }
         }
+        for (known, has_field) in
+            [("Content-Type", &mut self.has_type), ("Location", &mut self.has_location)]
+        {
+            if is(known) && std::mem::replace(has_field, true) {
+                return fail(&format!("duplicate {known}"));
+            }
+        }
+        let value_start = start + line.len() - line[end + 1..].trim_ascii_start().len();
+        let (name, value) =
+            (Span::new(start, start + end), Span::new(value_start, value_start + value.len()));
+        self.fields.push(Field { name, value });
         Ok(())
     }
 
-    fn build(self) -> Result<ScriptHead, String> {
+    /// Returns the head whose fields are parts of `text`.
+    fn build(self, text: Bytes) -> Result<ScriptHead, String> {
         let HeadBuilder { status, length, has_type, has_location, fields } = self;
         // For a path, §6.2.2 requires the server to process it internally instead of the script. A
         // redirect leads to the same page, and relative links on that page resolve as intended.
@@ -163,8 +178,14 @@ impl HeadBuilder {
                 return Err(message.to_owned());
             }
         };
-        Ok(ScriptHead { status, length, fields })
+        Ok(ScriptHead { status, length, fields: Headers::new(text, fields) })
     }
+}
+
+/// Parses a length, which has digits only (RFC 9110 §8.6).
+fn parse_length(value: &[u8]) -> Option<u64> {
+    let digits = Some(value).filter(|value| value.iter().all(u8::is_ascii_digit))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Parses a status such as `404 Not Found`: three digits, and a reason phrase that is not sent to
@@ -186,16 +207,12 @@ impl ScriptHead {
     }
 
     /// Sets status and fields of a response that has the body already.
-    pub(crate) fn apply_to(self, response: Response) -> Response {
-        let mut response = response.with_status(self.status);
+    pub(crate) fn apply_to(mut self, response: Response) -> Response {
         // A 204 has no `Content-Length` (RFC 9110 §8.6).
-        if let Some(length) = self.length.filter(|_| self.status != StatusCode::NO_CONTENT) {
-            response.set_header(weft::header::CONTENT_LENGTH, length.to_string());
+        if self.status == StatusCode::NO_CONTENT {
+            self.fields.remove("content-length");
         }
-        for (name, value) in self.fields {
-            response = response.with_header(name, value);
-        }
-        response
+        response.with_status(self.status).with_headers(self.fields)
     }
 }
 
@@ -214,8 +231,10 @@ mod tests {
             Err(reason) => reason,
             Ok(Some((ScriptHead { status, length, fields }, end))) => {
                 let length = length.map_or(String::new(), |length| format!(" {length}"));
-                let fields = fields.iter().map(|(n, v)| format!(" {n}={}", v.to_str().unwrap()));
-                let fields = fields.collect::<String>();
+                let field = |(name, value): (&str, &[u8])| {
+                    format!(" {name}={}", str::from_utf8(value).unwrap()).to_ascii_lowercase()
+                };
+                let fields = fields.iter().map(field).collect::<String>();
                 format!("{}{length}{fields} | {}", status.as_u16(), output[end..].escape_ascii())
             }
         }
@@ -237,7 +256,10 @@ mod tests {
                 "Status: 201\nLocation: /a\nContent-Type: a/b\n\nx",
                 "201 location=/a content-type=a/b | x",
             ),
-            ("Content-Length: 5\nContent-Type: a/b\n\nhello", "200 5 content-type=a/b | hello"),
+            (
+                "Content-Length: 5\nContent-Type: a/b\n\nhello",
+                "200 5 content-length=5 content-type=a/b | hello",
+            ),
             (
                 "Content-Type: a/b\nSet-Cookie: a=1\nSet-Cookie: b=2\n\n",
                 "200 content-type=a/b set-cookie=a=1 set-cookie=b=2 | ",
@@ -278,6 +300,7 @@ mod tests {
                 "duplicate Content-Type: Content-Type: a/b",
             ),
             ("Location: /\nLocation: /\n\n", "duplicate Location: Location: /"),
+            ("Content-Length: +1\n\n", "invalid or duplicate Content-Length: Content-Length: +1"),
             ("Content-Length: x\n\n", "invalid or duplicate Content-Length: Content-Length: x"),
             (
                 "Content-Length: 1\nContent-Length: 1\n\n",
@@ -295,7 +318,7 @@ mod tests {
         for (output, expected) in [
             ("HTTP/1.1 404 Not Found\r\nX: y\r\n\r\nz", "404 x=y | z"),
             ("HTTP/1.0 204\r\n\r\n", "204 | "),
-            ("HTTP/1.1 200 OK\nContent-Length: 2\n\n", "200 2 | "),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\n\n", "200 2 content-length=2 | "),
             ("Status: 404\n\n", "404 | "),
             ("HTTP/1.1 200", "more"),
             ("HTTP/1.1 200\nStatus: 404\n\n", "duplicate Status: Status: 404"),

@@ -6,7 +6,9 @@ pub(super) mod head; // output → head of a response
 pub(super) mod lookup; // path → script
 mod variable; // configured environment variables
 
-pub(super) use self::environment::{Credentials, VariableRules, meta_variables};
+pub(super) use self::environment::{
+    Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
+};
 pub(super) use self::head::{HeadForm, ScriptHead};
 pub(super) use self::lookup::{LookupError, Root, Script, ScriptRule};
 pub(crate) use self::variable::Variable;

@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
 use weft::{Body, Error};
 
 use self::body::SpooledBody;
@@ -140,7 +141,15 @@ pub(crate) fn receive(
                         let (body, copy) = (Body::empty(), copies.then(Bytes::new));
                         return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
                     };
-                    let Ok(first) = frame.into_data() else { continue };
+                    let first = match frame.into_data() {
+                        Ok(first) => first,
+                        Err(frame) => {
+                            let trailers = frame.into_trailers().unwrap_or_default();
+                            let copy = copies.then(Bytes::new);
+                            let body = Body::from_http_body(OnlyTrailers(Some(trailers)));
+                            return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
+                        }
+                    };
                     if first.is_empty() {
                         continue;
                     }
@@ -162,6 +171,25 @@ pub(crate) fn receive(
             }
         }
     })
+}
+
+/// A body without content, which ends with a trailer section.
+struct OnlyTrailers(Option<HeaderMap>);
+
+impl http_body::Body for OnlyTrailers {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Poll::Ready(self.0.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 /// The part of a body that is being received.

@@ -79,6 +79,14 @@ fn clients() -> Vec<Attack> {
             .answer("nothing")
             .memory_kib(96.0)
             .cpu(4.0),
+        // The requests continue without their clients, a few of them in connections.
+        row("requests to an application whose client leaves", "client churn")
+            .connections(64)
+            .once(get("/app/", ""))
+            .held_ms(50)
+            .answer("nothing")
+            .memory_kib(96.0)
+            .cpu(4.0),
         row("silent upstream", "held upstream connections")
             .connections(64)
             .once(get("/up/silent", ""))

@@ -33,6 +33,7 @@ languages = ["en", "de"]
 "/" = "-> www"
 "/cgi/" = { cgi = "cgi", timeout = "1s", body_timeout = "1s", max_processes = 16, max_spooled_bytes = "1MiB" }
 "/good/" = { proxy = "GOOD" }
+"/app/" = { fastcgi = "APPLICATION", response_timeout = "1s", max_connections = 4, queue_timeout = "1s" }
 "/up/" = { proxy = "UPSTREAM", max_body_bytes = "1GiB", response_timeout = "1s", body_timeout = "1s", tunnel_timeout = "1s", max_idle_connections = 1 }
 [hosts.patterns]
 "= /exact" = "-> www"
@@ -111,6 +112,8 @@ impl Site {
         let file = self.folder.path().join("weft.toml");
         let text = configuration
             .replace("UPSTREAM", &format!("http://{}/", self.upstream))
+            // A request without the end of a head: the upstream is silent.
+            .replace("APPLICATION", &self.upstream.to_string())
             .replace("GOOD", &format!("http://{}/", self.good_upstream));
         fs::write(&file, text).unwrap();
         Target { weft: Weft::start(&mut weft([Path::new("--config"), &file])) }

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use tempfile::TempDir;
 
 use self::server::{DnsServer, FAILURE, NO_NAME};
-use crate::common::{Client, PATIENCE, Program, Weft, has_tool, read_head, run, until, weft};
+use crate::common::{
+    Client, PATIENCE, Program, Weft, has_tool, raw_upstream, read_head, run, until, weft,
+};
 
 /// An upstream at 127.0.0.`last`, which responds with that number.
 struct Upstream {
@@ -330,10 +332,7 @@ fn connections_of_streams_follow_the_records() {
         "[streams.\"127.0.0.1:0\"]\nto = \"db.example:{port}\"\nresolver = \"{}\"\n",
         dns.address
     ));
-    let address: SocketAddr = {
-        let addresses = server.addresses();
-        addresses.iter().find_map(|it| it.strip_prefix("tcp://")).unwrap().parse().unwrap()
-    };
+    let address = stream_address(&server);
     let request = |stream: &mut TcpStream| {
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         read_head(stream).unwrap();
@@ -350,6 +349,169 @@ fn connections_of_streams_follow_the_records() {
     // A connection that is open continues.
     assert_eq!(request(&mut kept), b'2');
     assert!(two.open.load(SeqCst) >= 1);
+}
+
+/// Returns the address of the only stream.
+fn stream_address(server: &Weft) -> SocketAddr {
+    let addresses = server.addresses();
+    addresses.iter().find_map(|it| it.strip_prefix("tcp://")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn connections_of_streams_reach_the_servers_of_a_service() {
+    let dns = DnsServer::start();
+    let (port, [two, three]) = upstreams([2, 3]);
+    for last in [2, 3] {
+        dns.set_addresses(&format!("n{last}.example"), 60, &[[127, 0, 0, last]]);
+    }
+    const SERVICE: &str = "_db._tcp.app.example";
+    dns.set_services(SERVICE, 0, &[(10, 3, port, "n2.example"), (10, 1, port, "n3.example")]);
+    let (_folder, server) = start_with(&format!(
+        "status = {{ listen = \"127.0.0.1:0\", hosts = [\"a\"] }}\n\
+         [streams.\"127.0.0.1:0\"]\nto = \"srv+tcp://{SERVICE}\"\nresolver = \"{}\"\n\
+         connect_timeout = \"10s\"\n",
+        dns.address
+    ));
+    let address = stream_address(&server);
+    let ask = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut body = [0];
+        if read_head(&mut stream).is_some() {
+            stream.read_exact(&mut body).unwrap();
+        }
+        (stream, body[0])
+    };
+    let mut kept: Vec<_> = (0..8).map(|_| ask()).collect();
+    kept.sort_by_key(|(_, last)| *last);
+    let lasts: Vec<u8> = kept.iter().map(|(_, last)| *last).collect();
+    assert_eq!(lasts, *b"22222233", "as the weights are");
+    assert_eq!((two.connections.load(SeqCst), three.connections.load(SeqCst)), (6, 2));
+    // One is gone: new connections lead to the other, an open one continues.
+    dns.set_services(SERVICE, 0, &[(10, 1, port, "n3.example")]);
+    until("it is gone", || (0..4).all(|_| ask().1 == b'3'));
+    let mut status = status_client(&server);
+    let status = String::from_utf8(status.get("/status.json").body).unwrap();
+    assert!(status.contains("n3.example:") && !status.contains("n2.example"), "{status}");
+    let (open, _) = &mut kept[0];
+    open.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut body = [0];
+    read_head(open).unwrap();
+    open.read_exact(&mut body).unwrap();
+    assert_eq!(body, *b"2");
+    // No server, and no answer yet: the connection is closed.
+    dns.set_services("_none._tcp.app.example", 0, &[]);
+    let (_folder, none) = start_with(&format!(
+        "[streams.\"127.0.0.1:0\"]\nto = \"srv+tcp://_none._tcp.app.example\"\nresolver = \"{}\"\n",
+        dns.address
+    ));
+    let mut stream = TcpStream::connect(stream_address(&none)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+}
+
+#[test]
+fn sessions_stay_at_their_server_of_a_service() {
+    let dns = DnsServer::start();
+    let (port, _upstreams) = upstreams([2, 3]);
+    for last in [2, 3] {
+        dns.set_addresses(&format!("n{last}.example"), 60, &[[127, 0, 0, last]]);
+    }
+    const SERVICE: &str = "_http._tcp.app.example";
+    dns.set_services(SERVICE, 0, &[(10, 1, port, "n2.example"), (10, 1, port, "n3.example")]);
+    let (_folder, server) = start(&format!(
+        "proxy = \"srv+http://{SERVICE}/\", resolver = \"{}\", sticky_cookie = \"s\"",
+        dns.address
+    ));
+    let ask = |cookie: &str| {
+        let mut client = server.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n"));
+        let response = client.response();
+        let set = response.header("set-cookie").map(|it| it.split(';').next().unwrap().to_owned());
+        (String::from_utf8(response.body.clone()).unwrap(), set)
+    };
+    let (first, cookie) = ask("");
+    let cookie = cookie.unwrap();
+    for _ in 0..6 {
+        assert_eq!(ask(&cookie), (first.clone(), None));
+    }
+    // Another order and another server: the session stays.
+    let own = format!("n{first}.example");
+    dns.set_addresses("a.example", 60, &[[127, 0, 0, if first == "2" { 3 } else { 2 }]]);
+    dns.set_services(SERVICE, 0, &[(10, 1, port, "a.example"), (10, 1, port, &own)]);
+    let seen = dns.queries();
+    until("the service is looked up", || ask("").1.is_some() && dns.queries() > seen + 2);
+    for _ in 0..6 {
+        assert_eq!(ask(&cookie), (first.clone(), None));
+    }
+    // Its server is gone: another one gets the session.
+    dns.set_services(SERVICE, 0, &[(10, 1, port, "a.example")]);
+    let mut moved = None;
+    until("the session moves", || {
+        let (last, set) = ask(&cookie);
+        moved = set;
+        last != first
+    });
+    assert_ne!(moved.unwrap(), cookie);
+}
+
+#[test]
+fn servers_of_a_service_prove_their_name() {
+    let dns = DnsServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let certified = rcgen::generate_simple_self_signed(vec!["app.internal".to_owned()]).unwrap();
+    fs::write(path("app.pem"), certified.cert.pem()).unwrap();
+    fs::write(path("app.key"), certified.signing_key.serialize_pem()).unwrap();
+    let (_upstream_folder, upstream) = start_with(&format!(
+        "listen = \"127.0.0.1:0\"\n[tls]\nlisten = \"127.0.0.1:0\"\n\
+         certificates = [{{ cert = \"{}\", key = \"{}\" }}]\n\
+         [hosts.\"*\"]\n\"/\" = {{ respond = \"served\" }}\n",
+        path("app.pem"),
+        path("app.key")
+    ));
+    let port = upstream.tls_address().port();
+    dns.set_addresses("n.example", 60, &[[127, 0, 0, 1]]);
+    dns.set_services("_https._tcp.app.example", 60, &[(10, 1, port, "n.example")]);
+    for (name, status) in [("app.internal", 200), ("n.example", 502)] {
+        let (_folder, server) = start(&format!(
+            "proxy = \"srv+https://_https._tcp.app.example/\", resolver = \"{}\", ca = \"{}\", \
+             tls_name = \"{name}\"",
+            dns.address,
+            path("app.pem")
+        ));
+        let response = server.client().get("/");
+        assert_eq!(response.status, status, "{name}: {}", server.stderr());
+        assert_eq!(response.body == b"served", status == 200, "{name}");
+    }
+}
+
+#[test]
+fn applications_of_a_service_get_requests() {
+    const END: &[u8] = b"\x01\x03\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0";
+    let dns = DnsServer::start();
+    // A request ends with an empty record of its body.
+    let address = raw_upstream(|_, mut stream| {
+        let mut received = Vec::new();
+        while !received.ends_with(b"\x01\x05\0\x01\0\0\0\0") {
+            let mut bytes = [0; 4096];
+            match stream.read(&mut bytes) {
+                Ok(count @ 1..) => received.extend_from_slice(&bytes[..count]),
+                _ => return,
+            }
+        }
+        let output = b"Content-Type: text/plain\n\nfrom an application";
+        let header = [1, 6, 0, 1, 0, output.len() as u8, 0, 0];
+        stream.write_all(&[&header[..], output, END].concat()).unwrap();
+    });
+    dns.set_addresses("n.example", 60, &[[127, 0, 0, 1]]);
+    dns.set_services("_fcgi._tcp.app.example", 60, &[(10, 1, address.port(), "n.example")]);
+    let resolver = dns.address;
+    let (_folder, server) = start(&format!(
+        "fastcgi = \"srv+fastcgi://_fcgi._tcp.app.example\", resolver = \"{resolver}\""
+    ));
+    assert_eq!(get(&server), "from an application");
 }
 
 /// The records of BIND, with an alias and references within its messages.
@@ -424,10 +586,9 @@ fn invalid_settings_of_names_are_reported() {
         ("proxy = \"srv+http://a:80/\"", "the records of a service have its ports"),
         ("proxy = \"srv+http://a/ weight=2\"", "the records of a service have its weights"),
         ("proxy = \"srv+https://a/\"", "srv+https://a/ needs tls_name"),
-        (
-            "proxy = \"srv+http://a/\", sticky_cookie = \"s\"",
-            "sticky_cookie cannot be combined with srv+http://a/",
-        ),
+        ("fastcgi = \"srv+http://a/\"", "expected srv+fastcgi://SERVICE"),
+        ("scgi = \"srv+scgi://a weight=2\"", "the records of a service have its weights"),
+        ("uwsgi = \"srv+uwsgi://a:1\"", "the records of a service have its ports"),
         ("proxy = \"http://a/\", mirror = \"srv+http://b/\"", "expected http://"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -159,6 +159,22 @@ fn forwards_only_listed_request_trailers() {
     }
 }
 
+/// Each row: whether the body is received before it is sent. It has no content.
+#[test]
+fn forwards_trailers_of_empty_bodies() {
+    let upstream = TestServer::start(echo);
+    for is_buffered in [true, false] {
+        let options = format!("buffer_requests = {is_buffered}\nrequest_trailers = [\"x-t\"]");
+        let proxy = Proxy::start(&upstream.url("/"), &options);
+        let request = "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close\r\n\r\n0\r\nX-T: 1\r\nX-U: 2\r\n\r\n";
+        let response = send_request(proxy.address(), request);
+        let (head, body) = response.body.split_once("\n\n").unwrap();
+        assert!(head.contains("transfer-encoding: chunked"), "{is_buffered}: {head}");
+        assert_eq!(body, "\ntrailer x-t: 1", "{is_buffered}");
+    }
+}
+
 /// The path of a route itself has a slash at its end for the upstream only if the URL has one.
 #[test]
 fn the_path_of_a_route_ends_as_the_url() {

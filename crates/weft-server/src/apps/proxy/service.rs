@@ -1,0 +1,139 @@
+//! Services in the DNS (SRV), whose servers are the upstreams of a proxy or a stream.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use super::addresses::AnswerCache;
+use super::member::UpstreamMember;
+use super::settings::DnsSettings;
+use crate::base::dns::{Resolver, Service};
+use crate::base::throttled_log::ThrottledWarning;
+
+/// The services among the upstreams of a proxy or a stream.
+pub(crate) struct Services {
+    sources: Vec<ServiceSource>,
+    resolver: Resolver,
+    failure_warning: ThrottledWarning,
+}
+
+/// A member that stands for the servers of a service.
+struct ServiceSource {
+    member: UpstreamMember,
+    cache: AnswerCache<Service>,
+}
+
+/// Servers of the services at one time, in the order of the services; `None`: there was no answer.
+pub(crate) type Answers = Vec<Option<Arc<[Service]>>>;
+
+impl Services {
+    /// Returns the services among `members`, and the other members.
+    pub(crate) fn split(
+        members: &[UpstreamMember],
+        dns: &DnsSettings,
+    ) -> (Services, Vec<UpstreamMember>) {
+        let (services, others): (Vec<_>, Vec<_>) =
+            members.iter().cloned().partition(|member| member.url.is_service());
+        let source = |member| ServiceSource { member, cache: AnswerCache::new(dns.ttl) };
+        let sources = services.into_iter().map(source).collect();
+        let resolver = Resolver::new(&dns.servers);
+        (Services { sources, resolver, failure_warning: ThrottledWarning::default() }, others)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Returns the answers before the first lookup.
+    pub(crate) fn no_answers(&self) -> Answers {
+        self.sources.iter().map(|_| None).collect()
+    }
+
+    /// Returns the servers. Looks up services whose records have expired; waits only for those without
+    /// records, up to `limit` for each.
+    pub(crate) async fn resolve(&self, limit: Duration) -> Answers {
+        let mut answers = Vec::with_capacity(self.sources.len());
+        for ServiceSource { member, cache } in &self.sources {
+            let resolver = self.resolver.clone();
+            let lookup = |name: String| async move {
+                let mut found = resolver.services(&name).await?;
+                found.items.sort_by(|a, b| (a.priority, &a.target).cmp(&(b.priority, &b.target)));
+                Ok((found.items, found.ttl))
+            };
+            let found = timeout(limit, cache.get(member.url.host(), Instant::now(), lookup)).await;
+            let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            if let Err(error) = &found {
+                self.failure_warning.warn(&format!("the upstream {member}: {error}"));
+            }
+            answers.push(found.ok());
+        }
+        answers
+    }
+
+    /// Returns `configured` with the servers in place of the services, behind the others; each upstream
+    /// once.
+    pub(crate) fn members(
+        &self,
+        configured: &[UpstreamMember],
+        answers: &Answers,
+    ) -> Vec<UpstreamMember> {
+        let others = configured.iter().filter(|member| !member.url.is_service());
+        let found = self.sources.iter().zip(answers);
+        let found = found.flat_map(|(source, answer)| match answer {
+            Some(services) => members_of(&source.member, services),
+            None => Vec::new(),
+        });
+        let mut members = Vec::<UpstreamMember>::new();
+        for member in others.cloned().chain(found) {
+            if !members.iter().any(|known| known.url.is_same_upstream(&member.url)) {
+                members.push(member);
+            }
+        }
+        members
+    }
+}
+
+/// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
+/// The options of `source` apply to each of them.
+fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMember> {
+    let first = services.iter().map(|service| service.priority).min();
+    let member = |service: &Service| {
+        let url = source.url.of_server(&service.target, service.port)?;
+        // Of servers with the weight 0, some requests reach each.
+        let weight = u32::from(service.weight).max(1);
+        let is_backup = source.is_backup || Some(service.priority) != first;
+        Some(UpstreamMember { url, weight, is_backup, max_connections: source.max_connections })
+    };
+    services.iter().filter_map(member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_become_backups_and_weights_stay() {
+        let source = UpstreamMember::parse_list(
+            "srv+http://_http._tcp.example/app max_connections=9",
+            super::super::UpstreamUrl::parse_member,
+        );
+        let service = |priority, weight, port, target: &str| Service {
+            priority,
+            weight,
+            port,
+            target: target.to_owned(),
+        };
+        let services =
+            [service(20, 5, 80, "c"), service(10, 3, 8080, "a"), service(10, 0, 80, "b.example")];
+        let members = members_of(&source.unwrap()[0], &services);
+        let shown: Vec<_> = members.iter().map(ToString::to_string).collect();
+        let expected = [
+            "http://c:80/app weight=5 backup max_connections=9",
+            "http://a:8080/app weight=3 max_connections=9",
+            "http://b.example:80/app max_connections=9",
+        ];
+        assert_eq!(shown, expected);
+    }
+}
