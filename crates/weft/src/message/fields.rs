@@ -169,19 +169,15 @@ impl Fields {
         }
     }
 
-    /// Adds a field of a framework. The only field of most of its responses is one of the static
-    /// fields, which need no list.
+    /// Returns the static fields that are equal to all the fields of an iterator. Those of most
+    /// responses of a framework are.
     #[cfg(feature = "tower")]
-    pub(crate) fn append(&mut self, name: HeaderName, value: HeaderValue) {
-        if let Fields::Owned(list) = self
-            && list.is_empty()
-            && name == CONTENT_TYPE
-            && let Some(common) = [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == value)
-        {
-            *self = Fields::Static(common);
-        } else {
-            self.to_mut().push((name, value));
-        }
+    pub(crate) fn find_static<'a>(
+        mut fields: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    ) -> Option<Fields> {
+        let (_, value) = fields.next().filter(|(name, _)| **name == CONTENT_TYPE)?;
+        let common = [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == *value)?;
+        fields.next().is_none().then_some(Fields::Static(common))
     }
 
     /// Removes all fields with this name. The fields of a forwarded message stay where they are.

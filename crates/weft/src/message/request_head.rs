@@ -76,11 +76,15 @@ impl RequestHead {
         parts.version = parsed.version;
         parts.target = parsed.target;
         parts.authority = authority;
-        parts.original.clear();
-        parts.original.push_str(as_text(path_and_query.of(&text)));
-        parts.path_end = path_end(&parts.original);
+        let path_and_query = path_and_query.of(&text);
+        // Clients often request the same path again, which needs no validation then.
+        let is_rewritten = parts.rewritten.take().is_some();
+        if is_rewritten || parts.original.as_bytes() != path_and_query {
+            parts.original.clear();
+            parts.original.push_str(as_text(path_and_query));
+            parts.path_end = path_end(&parts.original);
+        }
         parts.headers.replace(text, parsed);
-        parts.rewritten = None;
         parts.decoded.take();
     }
 
@@ -91,6 +95,7 @@ impl RequestHead {
         inner.headers.clear();
         if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
             inner.original = String::new();
+            inner.path_end = 0;
         }
         true
     }
@@ -296,6 +301,34 @@ mod tests {
             head.unique_inner().original = String::with_capacity(bytes);
             assert!(head.release_text());
             assert_eq!(head.inner.original.capacity() == bytes, is_retained, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn each_request_has_its_own_path() {
+        let mut head = RequestHead::default();
+        let long = "/l".repeat(MAX_RETAINED_TARGET_BYTES);
+        let long = format!("GET {long} HTTP/1.1");
+        for (line, is_changed, path, query) in [
+            ("GET /a?b HTTP/1.1", true, "/a", Some("b")),
+            ("GET /a?b HTTP/1.1", false, "/a", Some("b")),
+            ("GET /a HTTP/1.1", false, "/a", None),
+            (&*long, false, &long[4..long.len() - 9], None),
+            ("CONNECT a:80 HTTP/1.1", false, "", None),
+            ("GET /a?b HTTP/1.1", true, "/a", Some("b")),
+        ] {
+            let text = format!("{line}\r\nHost: a\r\n\r\n");
+            let limits = parse::Limits { request_line: 8_000, head: 8_000, fields: 10 };
+            let mut parsed = parse::ParsedHead::new();
+            parsed.read(text.as_bytes(), &limits).unwrap();
+            let framed = weft_proto::http1::framing::request(&parsed, text.as_bytes()).unwrap();
+            head.set_parsed(&mut parsed, text.into(), (framed.authority, framed.local));
+            assert_eq!((head.path(), head.query()), (path, query), "{line}");
+            if is_changed {
+                head.set_path_and_query("/changed/by?middleware".into());
+                assert_eq!(head.path(), "/changed/by");
+            }
+            head.release_text();
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadlines, Stopwatch};
+use crate::clock::ticker::Ticker;
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
 use crate::message::connection::{Drain, Shared, ShutdownSignal};
@@ -356,33 +357,35 @@ impl<A: Application> Worker<A> {
         A: 'static,
     {
         let worker = self.clone();
-        tokio::task::spawn_local(async move { worker.run_sweeper().await });
+        tokio::task::spawn_local(async move { worker.run_sweeper(Ticker::kernel).await });
         self
     }
 
     /// Runs the sweeper: wakes the tasks of expired deadlines and refreshes the date. It pauses
     /// while there are no connections, and ends when the worker is superseded and has no
     /// connections.
-    async fn run_sweeper(&self) {
-        let mut tick = tokio::time::interval(self.deadlines.tick());
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    async fn run_sweeper(&self, new_ticker: impl Fn(Duration) -> Ticker) {
         loop {
-            tick.tick().await;
-            self.date.refresh();
-            self.deadlines.sweep();
-            self.wake_superseded();
             while self.deadlines.is_empty() {
                 if self.is_superseded.get() {
                     return;
                 }
                 self.state_changed.notified().await;
             }
+            // Dropped while the sweeper pauses, because a timer of the kernel continues to wake.
+            let mut ticker = new_ticker(self.deadlines.tick());
+            while !self.deadlines.is_empty() {
+                ticker.tick().await;
+                self.date.refresh();
+                self.deadlines.sweep();
+                self.wake_superseded();
+            }
         }
     }
 
-    /// Runs a future of this worker concurrently with the sweeper.
+    /// Runs a future of this worker concurrently with the sweeper, in any runtime with timers.
     pub(crate) async fn with_sweeper<F: Future>(&self, future: F) -> F::Output {
-        let (mut future, mut sweeper) = (pin!(future), pin!(self.run_sweeper()));
+        let (mut future, mut sweeper) = (pin!(future), pin!(self.run_sweeper(Ticker::tokio)));
         poll_fn(|cx| {
             let _: Poll<()> = sweeper.as_mut().poll(cx);
             future.as_mut().poll(cx)

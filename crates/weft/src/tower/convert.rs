@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, into_body_error};
-use crate::message::fields::Fields;
+use crate::message::fields::{Field, Fields};
 use crate::message::payload;
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::Request;
@@ -56,20 +56,15 @@ pub(crate) fn to_http_request<B>(
 /// scheme and an authority, which clients send apart from the path (RFC 9113 §8.3.1).
 fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
     let target = Uri::from_maybe_shared(head.shared_target());
-    let uri = match (target, head.rewritten()) {
-        (target, None) => target.ok(),
-        (target, Some(local)) => {
-            let mut parts = target.unwrap_or_default().into_parts();
-            parts.path_and_query = PathAndQuery::try_from(local).ok();
-            parts.path_and_query.is_some().then(|| Uri::from_parts(parts).ok()).flatten()
-        }
+    let uri = match head.rewritten() {
+        None => target.map_err(|_| no_uri())?,
+        Some(local) => with_local(target.unwrap_or_default(), local).ok_or_else(no_uri)?,
     };
-    let uri = uri.ok_or_else(|| Error::malformed("the request target is no URI"))?;
-    let authority = || Authority::from_maybe_shared(head.shared_authority()?).ok();
+    let is_local = || uri.path().starts_with('/') && uri.authority().is_none();
     if head.version() == Version::HTTP_2
-        && uri.path().starts_with('/')
-        && uri.authority().is_none()
-        && let Some(authority) = authority()
+        && is_local()
+        && let Some(authority) = head.shared_authority()
+        && let Ok(authority) = Authority::from_maybe_shared(authority)
     {
         let mut parts = uri.into_parts();
         parts.scheme = Some(if is_secure { Scheme::HTTPS } else { Scheme::HTTP });
@@ -77,6 +72,17 @@ fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
         return Ok(Uri::from_parts(parts).expect("all parts are present"));
     }
     Ok(uri)
+}
+
+/// Replaces path and query.
+fn with_local(target: Uri, local: &str) -> Option<Uri> {
+    let mut parts = target.into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(local).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+fn no_uri() -> Error {
+    Error::malformed("the request target is no URI")
 }
 
 fn too_many_fields() -> Error {
@@ -167,24 +173,9 @@ pub(super) fn from_http_response<B>(
         body => body,
     };
     let length = body.length();
-    let mut fields = Fields::default();
-    let mut is_length = false;
-    for (name, value) in parts.headers {
-        // The iterator returns the name only for the first of several fields with the same name.
-        let name = match (name, fields.last()) {
-            (Some(name), _) => name,
-            (None, Some((name, _))) if !is_length => name.clone(),
-            _ => CONTENT_LENGTH,
-        };
-        // The engine writes the length itself. A wrong one stays, and is reported.
-        is_length = name == CONTENT_LENGTH;
-        if !is_length || length.is_none() || content_length(value.as_bytes()) != length {
-            fields.append(name, value);
-        }
-    }
     Response {
         status: parts.status,
-        headers: fields,
+        headers: fields(parts.headers, length),
         // A file that was passed through unchanged is sent as a file.
         payload: match (upgrade, body.into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
@@ -194,6 +185,33 @@ pub(super) fn from_http_response<B>(
         extensions: parts.extensions,
         is_generated_error: false,
     }
+}
+
+/// Converts the fields of a response whose body has this length, if known. The engine writes the
+/// length itself. A wrong one stays, and is reported.
+fn fields(map: HeaderMap, length: Option<u64>) -> Fields {
+    let is_written = |name: &HeaderName, value: &HeaderValue| {
+        *name == CONTENT_LENGTH && length.is_some() && content_length(value.as_bytes()) == length
+    };
+    let others = map.iter().filter(|(name, value)| !is_written(name, value));
+    if let Some(common) = Fields::find_static(others) {
+        return common;
+    }
+    let mut list: Vec<Field> = Vec::with_capacity(map.len());
+    let mut is_length = false;
+    for (name, value) in map {
+        // The iterator returns the name only for the first of several fields with the same name.
+        let name = match (name, list.last()) {
+            (Some(name), _) => name,
+            (None, Some((name, _))) if !is_length => name.clone(),
+            _ => CONTENT_LENGTH,
+        };
+        is_length = name == CONTENT_LENGTH;
+        if !is_written(&name, &value) {
+            list.push((name, value));
+        }
+    }
+    Fields::Owned(list)
 }
 
 /// Maximum size of a body whose first frame is polled at once, to detect a body of one frame.
@@ -289,7 +307,7 @@ mod tests {
     use super::*;
     use crate::disk::File;
     use crate::testing::request;
-    use http::{HeaderValue, Response as HttpResponse};
+    use http::Response as HttpResponse;
     use std::io::Write;
 
     fn file() -> Response {

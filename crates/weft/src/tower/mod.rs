@@ -163,22 +163,24 @@ where
     S: Service<http::Request<R>, Response = http::Response<B>, Error: Into<BoxError>>,
 {
     async move {
-        let (is_head, pending_upgrade, call) = {
+        // Declared here, so that the future of the service is not moved together with them.
+        let is_head;
+        let mut pending_upgrade = None;
+        let call = {
             let mut service = service(&request);
             if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
                 return error_response(error);
             }
-            let is_head = *request.method() == Method::HEAD;
+            is_head = *request.method() == Method::HEAD;
             let asks_for_upgrade = hyper_upgrade::is_requested(request.head());
             let mut request = match make_request(request) {
                 Ok(request) => request,
                 Err(error) => return error.into(),
             };
-            let pending_upgrade = match asks_for_upgrade {
-                true => PendingUpgrade::offer(&mut request).map(Box::new),
-                false => None,
-            };
-            (is_head, pending_upgrade, service.call(request))
+            if asks_for_upgrade {
+                pending_upgrade = PendingUpgrade::offer(&mut request).map(Box::new);
+            }
+            service.call(request)
         };
         match call.await {
             Ok(response) => {
