@@ -156,6 +156,14 @@ pub const WORKLOADS: &[Workload] = &[
         wrk(16),
     ),
     workload(
+        "compress-3",
+        "The same, at level 3 of gzip",
+        "nginx has `gzip_comp_level 3`; streams of Weft have this level by default.",
+        &["weft", "nginx"],
+        RequestSpec { fields: GZIP, ..http("/proxy/level-3/text.txt") },
+        wrk(16),
+    ),
+    workload(
         "json",
         "Twenty records in JSON",
         "64 connections; serialized for each request by serde_json.",

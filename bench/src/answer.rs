@@ -9,8 +9,16 @@ use crate::server::Server;
 use crate::site::Site;
 use crate::workload::{RequestSpec, Scheme};
 
-/// Sends one request and compares the body with the file. Returns the names of the header fields.
-pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Vec<String>> {
+/// A response that has passed the check.
+pub struct Answer {
+    /// The names of its header fields.
+    pub fields: Vec<String>,
+    /// The length of a compressed body.
+    pub compressed_bytes: Option<u64>,
+}
+
+/// Sends one request and compares the body with the file.
+pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Answer> {
     let (head, body) = (site.run.join("answer-head"), site.run.join("answer-body"));
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--show-error", "--insecure", "--max-time", "10"]);
@@ -23,6 +31,8 @@ pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Vec<
         curl.args(["-H", &format!("{name}: {value}")]);
     }
     let url = request.url(&request.port(server).to_string());
+    // The size is that before the decompression.
+    curl.args(["-w", "%{size_download}"]);
     let output = curl.arg("-D").arg(&head).arg("-o").arg(&body).arg(url).output();
     let output = output.map_err(|error| format!("curl: {error}"))?;
     if !output.status.success() {
@@ -43,7 +53,8 @@ pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Vec<
     if is_compressed && !fields.iter().any(|name| name == "content-encoding") {
         return Err("the response is not compressed".into());
     }
-    Ok(fields)
+    let size = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
+    Ok(Answer { fields, compressed_bytes: size.filter(|_| is_compressed) })
 }
 
 /// Returns the lowercase field names of a head with status 200.

@@ -30,6 +30,8 @@ pub struct Row {
     pub command: String,
     /// The names of the header fields of its response.
     pub fields: Vec<String>,
+    /// The length of its body, if it is compressed.
+    pub compressed_bytes: Option<u64>,
     /// The reason for missing rounds. A server that failed once is not measured again.
     pub failure: Option<String>,
 }
@@ -73,7 +75,7 @@ fn measure(workload: &'static Workload, options: &Options, launcher: &Launcher<'
 impl Row {
     fn new(peer: &'static str, workers: usize) -> Row {
         let (rounds, command, fields) = (Vec::new(), String::new(), Vec::new());
-        Row { peer, workers, rounds, command, fields, failure: None }
+        Row { peer, workers, rounds, command, fields, compressed_bytes: None, failure: None }
     }
 
     /// Returns the name of the server, with the number of workers if there are several.
@@ -119,7 +121,8 @@ impl Row {
         let server = launcher.start(named(self.peer), self.workers, &cpus, port)?;
         self.command.clone_from(&server.command);
         if workload.load.is_get() && workload.request.path != "/json" {
-            self.fields = answer::check(&server, &workload.request, launcher.site)?;
+            let answer = answer::check(&server, &workload.request, launcher.site)?;
+            (self.fields, self.compressed_bytes) = (answer.fields, answer.compressed_bytes);
         }
         let (request, site) = (&workload.request, launcher.site);
         let folder = &site.run;

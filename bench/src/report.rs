@@ -166,11 +166,14 @@ fn ratio_cell(table: &Table, row: &Row, metric: Metric) -> String {
     }
 }
 
-/// Appends notes on failures, errors and system calls.
+/// Appends notes on failures, compression, errors and system calls.
 fn notes(text: &mut String, row: &Row) {
     let title = row.title();
     if let Some(failure) = &row.failure {
         write_line!(text, "- {title} was not measured completely: {failure}.");
+    }
+    if let Some(bytes) = row.compressed_bytes {
+        write_line!(text, "- {title} sends {bytes} bytes.");
     }
     let samples = || row.rounds.iter().flatten();
     let (errors, requests) = samples().fold((0, 0), |(errors, requests), sample| {

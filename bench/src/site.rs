@@ -73,6 +73,7 @@ impl Site {
     /// Returns the expected response body for a path, which is the same for all servers.
     pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
         let path = path.strip_prefix("/proxy").unwrap_or(path);
+        let path = path.strip_prefix("/level-3").unwrap_or(path);
         let name = match path {
             "/" | "/memory" | "/slow" | "/fastcgi" => "index.html",
             file => file.trim_start_matches('/'),

@@ -120,8 +120,8 @@ fn download_of_a_resident_file_is_hardly_probed() {
     let [_, probes, sent] = traced.during(names, 1, || {
         assert_eq!(client.get("/a.bin").body.len(), MIB << 20);
     });
-    // 17 calls for the first 2 MiB, and 3 for each of the other 23 parts; before, 17 for each.
-    assert!(probes <= 17 + 23 * 3 + 17 * 4, "{probes} probes, {sent} calls that send");
+    // 17 calls for the first 2 MiB, and two for each of the others; without the wide distance, eight.
+    assert!(probes <= 17 + 3 * MIB, "{probes} probes, {sent} calls that send");
     assert!(sent >= MIB / 2, "{sent} calls that send");
     traced.server.stop();
 }
@@ -133,7 +133,9 @@ fn close_notify_is_sent_with_the_response() {
     }
     const CONNECTIONS: usize = 20;
     let site = tempfile::tempdir().unwrap();
+    // In memory: an open file is sent before the end of the connection is known.
     fs::write(site.path().join("a.txt"), "A\n").unwrap();
+    settle(site.path());
     let keys = tempfile::tempdir().unwrap();
     let path = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
     let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -42,12 +42,11 @@ const FETCH_BYTES: u64 = 1 << 20;
 
 /// Distance of the bytes that [`resident_len`] probes. The kernel reads ahead in steps of at least
 /// this size, in order, so if the last byte of a step is resident, so are the others.
-pub(crate) const STRIDE_BYTES: u64 = 128 << 10;
+const STRIDE_BYTES: u64 = 128 << 10;
 
-/// Distance of the bytes that [`resident_len`] probes if the part of the file before them was
-/// resident. The kernel evicts a file that was read in order from its beginning on, so that a gap is
-/// rare.
-pub(crate) const WIDE_STRIDE_BYTES: u64 = 1 << 20;
+/// Distance of these bytes if the part of the file before them was resident. The kernel evicts a file
+/// that was read in order from its beginning on, so that a gap is rare.
+const WIDE_STRIDE_BYTES: u64 = 1 << 20;
 
 /// Reads bytes that are in the page cache. Returns `None` if the read would wait for the disk, or
 /// if the file system does not support `RWF_NOWAIT`.
@@ -67,8 +66,8 @@ pub(crate) fn read_nowait(
 }
 
 /// Returns the number of bytes at the start of the rest of a file, at most `max`, that seem to be in
-/// the page cache. Only one byte of each `stride` is probed; if a page between two probes is missing, the
-/// event loop waits for one disk read.
+/// the page cache. Only some bytes are probed, fewer `behind_resident` bytes; if a page between two probes
+/// is missing, the event loop waits for one disk read.
 ///
 /// Once all of a small cached file is resident, a flag of the file is set, and later calls do not
 /// probe.
@@ -77,14 +76,14 @@ pub(crate) fn resident_len(
     rest: Unsent,
     open: &fs::File,
     max: u64,
-    stride: u64,
+    behind_resident: bool,
 ) -> u64 {
     let length = rest.length.min(max);
     let is_resident = file.is_resident.as_deref().filter(|_| length <= STRIDE_BYTES);
     if is_resident.is_some_and(|flag| flag.load(Relaxed)) {
         return length;
     }
-    let resident = resident_prefix(open, rest.start, length, stride);
+    let resident = resident_prefix(open, rest.start, length, behind_resident);
     if let Some(flag) = is_resident
         && resident == length
         && rest == file.unsent()
@@ -95,11 +94,12 @@ pub(crate) fn resident_len(
     resident
 }
 
-fn resident_prefix(open: &fs::File, at: u64, length: u64, stride: u64) -> u64 {
+fn resident_prefix(open: &fs::File, at: u64, length: u64, behind_resident: bool) -> u64 {
     let is_resident = |at| !matches!(read_nowait(open, &mut [0], at), Ok(None));
-    if !is_resident(at) {
+    if !behind_resident && !is_resident(at) {
         return 0;
     }
+    let stride = if behind_resident { WIDE_STRIDE_BYTES } else { STRIDE_BYTES };
     let mut resident = 0;
     // The last byte of each step is probed: the first may be resident before the rest is read.
     while resident < length {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn resident(file: &fs::File, at: u64, length: u64) -> u64 {
-        resident_prefix(file, at, length, STRIDE_BYTES)
+        resident_prefix(file, at, length, false)
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -356,20 +356,18 @@ mod tests {
         const FIRST_END: u64 = STRIDE_BYTES - 1;
         const SECOND_END: u64 = 2 * STRIDE_BYTES - 1;
         const WIDE_END: u64 = WIDE_STRIDE_BYTES - 1;
-        const DENSE: u64 = STRIDE_BYTES;
-        const WIDE: u64 = WIDE_STRIDE_BYTES;
-        for (resident, start, stride, expected) in [
-            (&[][..], 0, DENSE, 0),
+        for (resident, start, behind_resident, expected) in [
+            (&[][..], 0, false, 0),
             // The first byte of a step does not prove that its last byte is resident.
-            (&[0], 0, DENSE, 0),
-            (&[0, FIRST_END], 0, DENSE, STRIDE_BYTES),
-            (&[0, FIRST_END, STRIDE_BYTES], 0, DENSE, STRIDE_BYTES),
-            (&[0, FIRST_END, SECOND_END], 0, DENSE, 2 * STRIDE_BYTES),
-            (&[0, FIRST_END, SECOND_END], 7, DENSE, 2 * STRIDE_BYTES - 7),
+            (&[0], 0, false, 0),
+            (&[0, FIRST_END], 0, false, STRIDE_BYTES),
+            (&[0, FIRST_END, STRIDE_BYTES], 0, false, STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 0, false, 2 * STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 7, false, 2 * STRIDE_BYTES - 7),
             // Nor does the last byte of the step prove that the first requested byte is.
-            (&[FIRST_END], 0, DENSE, 0),
-            (&[0, WIDE_END], 0, WIDE, WIDE),
-            (&[0, FIRST_END, SECOND_END], 0, WIDE, 0),
+            (&[FIRST_END], 0, false, 0),
+            (&[WIDE_END], 0, true, WIDE_STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 0, true, 0),
         ] {
             let probe = || {
                 // A new file each time: a probe of a missing byte starts a read from the disk.
@@ -379,7 +377,7 @@ mod tests {
                 for &at in resident {
                     file.read_exact_at(&mut [0], at).unwrap();
                 }
-                resident_prefix(&file, start, LENGTH - start, stride)
+                resident_prefix(&file, start, LENGTH - start, behind_resident)
             };
             // The kernel does not always evict all of a file, so more may be resident.
             let mut results = (0..50).map(|_| probe());

@@ -131,7 +131,7 @@ pub struct DirectorySettings {
     /// The maximum number of paths with a file in the cache of each worker. In addition, a
     /// quarter of this number of paths without a file may be cached, but at most 1,024.
     ///
-    /// Default 16,384: besides its contents, an entry takes about 1 KiB.
+    /// Default 16,384: besides its contents, an entry takes about 1.4 KiB.
     pub max_cached_entries: usize,
 
     /// The maximum number of file descriptors that the cache of each worker keeps open.

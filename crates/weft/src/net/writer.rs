@@ -182,29 +182,25 @@ impl Writer {
             let sent = sent.await?;
             self.buffer.advance(sent);
         }
-        let mut stride = disk::STRIDE_BYTES;
+        let mut resident = ResidentPart::default();
+        let mut turn = FILE_TURN_BYTES;
         while rest.length > 0 {
-            let wanted = rest.length.min(FILE_TURN_BYTES);
-            let mut turn = disk::resident_len(file, *rest, open, wanted, stride);
-            stride = match turn == wanted {
-                true => disk::WIDE_STRIDE_BYTES,
-                false => disk::STRIDE_BYTES,
-            };
-            if turn == 0 {
+            let mut length = resident.extend(file, *rest, open);
+            if length == 0 {
                 // At the end of the file, a request for one byte reports it.
-                turn = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
+                length = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
+                resident.end = rest.start + length;
             }
-            while turn > 0 {
-                let mut at = rest.start;
-                let sent = progress(socket, deadline, pace, |fd| {
-                    rustix::fs::sendfile(fd, &**open, Some(&mut at), turn as usize)
-                })
-                .await?;
-                rest.advance(sent)?;
-                turn -= sent as u64;
-            }
-            if rest.length > 0 {
+            let mut at = rest.start;
+            let sent = progress(socket, deadline, pace, |fd| {
+                rustix::fs::sendfile(fd, &**open, Some(&mut at), length as usize)
+            })
+            .await?;
+            rest.advance(sent)?;
+            turn = turn.saturating_sub(sent as u64);
+            if turn == 0 && rest.length > 0 {
                 tokio::task::yield_now().await;
+                turn = FILE_TURN_BYTES;
             }
         }
         self.flush(deadline, pace).await
@@ -272,6 +268,33 @@ impl Writer {
         if let WriteHalf::Secure(half) = &mut self.half {
             half.send_close_notify();
         }
+    }
+}
+
+/// The part of a file in front of the position that was found in the page cache.
+#[derive(Default)]
+struct ResidentPart {
+    /// Position in the file behind the part.
+    end: u64,
+    /// True if all of it was resident that was looked for last.
+    is_complete: bool,
+}
+
+impl ResidentPart {
+    /// Returns the length of the part, at most [`FILE_TURN_BYTES`]. Looks for more if less than half
+    /// of that is left: a call that sends should not be shorter than the socket permits.
+    fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File) -> u64 {
+        self.end = self.end.max(rest.start);
+        let known = self.end - rest.start;
+        if known >= rest.length.min(FILE_TURN_BYTES / 2) {
+            return known;
+        }
+        let ahead = Unsent { start: self.end, length: rest.length - known };
+        let wanted = ahead.length.min(FILE_TURN_BYTES - known);
+        let found = disk::resident_len(file, ahead, open, wanted, self.is_complete);
+        self.is_complete = found == wanted;
+        self.end += found;
+        known + found
     }
 }
 
