@@ -25,7 +25,6 @@ pub(crate) enum CopyEnd {
     /// No data moved for the idle timeout.
     Idle,
     /// A read from a side, or a write to it, has failed.
-    #[allow(dead_code, reason = "the tests of the proxy do not use it")]
     Failed(Side, io::Error),
 }
 

@@ -75,10 +75,8 @@ use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
 
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::balance::{Balancer, Candidate};
 pub(crate) use self::connection::UpstreamConnection;
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::control::{ControlChange, UpstreamMode};
 use self::exchange::OutboundRequest;
 pub(crate) use self::fetch::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
@@ -86,18 +84,15 @@ pub(crate) use self::fields::may_permit_in_request_trailers;
 use self::group::{Groups, Members};
 pub(crate) use self::health::{Availability, FailurePolicy, Health};
 use self::hops::Via;
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::member::{MAX_WEIGHT, UpstreamMember};
 use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::mirror::Mirror;
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::mirror::MirrorSettings;
 use self::pool::Pool;
 use self::request::RequestOptions;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::scripts::ScriptCall;
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::service::{Answers, Services};
 pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
