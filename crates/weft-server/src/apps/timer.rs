@@ -6,11 +6,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::coarse_clock::coarse_now;
-
-/// Timeout from which the time of the last tick is exact enough.
-const MIN_COARSE_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A timer that is started and stopped often and rarely elapses. Stopping and starting it leave the
 /// underlying `Sleep` unchanged if that fires earlier; when it fires, it is reset to the current
 /// deadline.
@@ -28,9 +23,20 @@ impl InactivityTimer {
 
     /// Starts the timer unless it is running. Ready once it has run for `timeout`.
     pub(super) fn poll_elapsed(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_elapsed_since(None, timeout, cx)
+    }
+
+    /// As [`poll_elapsed`](InactivityTimer::poll_elapsed). If the timer is not running, it has started at
+    /// `since`; `None`: now.
+    pub(super) fn poll_elapsed_since(
+        &mut self,
+        since: Option<std::time::Instant>,
+        timeout: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let deadline = match self.deadline {
             Some(deadline) => deadline,
-            None => match now(timeout).checked_add(timeout) {
+            None => match since.map_or_else(Instant::now, Instant::from_std).checked_add(timeout) {
                 Some(deadline) => *self.deadline.insert(deadline),
                 // A deadline beyond the range of `Instant` never elapses.
                 None => return Poll::Pending,
@@ -48,11 +54,6 @@ impl InactivityTimer {
             sleep.as_mut().reset(deadline);
         }
     }
-}
-
-/// Returns the start of a timeout.
-fn now(timeout: Duration) -> Instant {
-    if timeout < MIN_COARSE_TIMEOUT { Instant::now() } else { coarse_now().into() }
 }
 
 #[cfg(test)]

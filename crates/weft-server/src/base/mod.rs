@@ -1,7 +1,6 @@
 //! Small parts that import nothing else of the program.
 
 pub(crate) mod copy; // bytes between two connections, in both directions
-pub(crate) mod coarse_clock; // the time of the last tick
 pub(crate) mod counter; // counters and histograms
 pub(crate) mod dns; // resolver of names
 pub(crate) mod descriptors; // the limit on open file descriptors

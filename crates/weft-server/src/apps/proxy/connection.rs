@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -38,6 +38,9 @@ pub(crate) struct UpstreamConnection {
     pub(super) address: Option<SocketAddr>,
     /// Number of changes of the addresses of the upstream at which this one was compared with them.
     pub(super) compared_at: u64,
+    /// Time at which it was taken from the idle ones, until the first wait for the response: reading the
+    /// clock twice within a microsecond costs more than it tells.
+    pub(super) leased_at: Option<Instant>,
     /// Time for which the upstream keeps the connection while it is idle, if it has told.
     pub(super) idle_limit: Option<Duration>,
     /// HTTP/2 was negotiated by ALPN.
@@ -63,6 +66,7 @@ impl UpstreamConnection {
             stream,
             address,
             compared_at: 0,
+            leased_at: None,
             idle_limit: None,
             has_negotiated_http2: false,
             input: BytesMut::new(),

@@ -101,6 +101,8 @@ impl Exchange<'_> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(ResponseHead, BodyReader), GatewayError>> {
+        // Only now: the next poll may be much later.
+        let since = self.lease.connection.leased_at.take();
         loop {
             if self.send_failure.is_none()
                 && let Poll::Ready(sent) = self.poll_send(cx)
@@ -138,7 +140,7 @@ impl Exchange<'_> {
                 .lease
                 .connection
                 .timer
-                .poll_elapsed(self.settings.response_timeout, cx)
+                .poll_elapsed_since(since, self.settings.response_timeout, cx)
                 .map(|()| Err(GatewayError::Timeout("timed out waiting for the response"))),
         }
     }

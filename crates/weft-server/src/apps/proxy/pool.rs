@@ -15,7 +15,6 @@ use super::http2::{Acquired, Connections, StreamLease};
 use super::metrics::UpstreamMetrics;
 use super::settings::{HttpVersion, ProxySettings};
 use super::upstream::Upstream;
-use crate::base::coarse_clock::coarse_now;
 use crate::base::counter::Histogram;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
@@ -198,7 +197,7 @@ impl Pool {
     }
 
     fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let now = coarse_now();
+        let now = Instant::now();
         self.upstream.refresh_addresses(now);
         let mut idle = self.idle();
         loop {
@@ -207,6 +206,7 @@ impl Pool {
                 if let Some(buffer) = idle.spare_outputs.pop() {
                     connection.output.set_storage(buffer);
                 }
+                connection.leased_at = Some(now);
                 return Some(connection);
             }
         }
@@ -231,7 +231,7 @@ impl Pool {
             return;
         }
         idle.keep_buffers(&mut connection);
-        idle.connections.push((connection, coarse_now()));
+        idle.connections.push((connection, Instant::now()));
         if !idle.is_sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -298,7 +298,7 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
-        let (now, mut idle) = (coarse_now(), pool.idle());
+        let (now, mut idle) = (Instant::now(), pool.idle());
         idle.connections.retain_mut(|(connection, since)| {
             pool.may_keep(connection, now.saturating_duration_since(*since))
         });

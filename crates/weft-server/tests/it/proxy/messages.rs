@@ -164,7 +164,7 @@ fn forwards_only_listed_request_trailers() {
 fn forwards_trailers_of_empty_bodies() {
     let upstream = TestServer::start(echo);
     for is_buffered in [true, false] {
-        let options = format!("buffer_requests = {is_buffered}\nrequest_trailers = [\"x-t\"]");
+        let options = format!("buffer_requests = {is_buffered}, request_trailers = [\"x-t\"]");
         let proxy = Proxy::start(&upstream.url("/"), &options);
         let request = "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\
              Connection: close\r\n\r\n0\r\nX-T: 1\r\nX-U: 2\r\n\r\n";
