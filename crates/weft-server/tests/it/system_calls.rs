@@ -26,14 +26,17 @@ impl Traced {
         // `?` permits names that the architecture does not have.
         let calls: Vec<String> = calls.iter().map(|call| format!("?{call}")).collect();
         let calls = format!("trace={}", calls.join(","));
-        strace.args(["-D", "-f", "-e", &calls, "-o"]).arg(&trace);
+        strace.args(["-D", "-f", "-y", "-e", &calls, "-o"]).arg(&trace);
         strace.arg(env!("CARGO_BIN_EXE_weft")).args(arguments);
         let server = Weft::start(strace.args(["--workers", "1", "--no-log"]));
         Traced { server, trace, _folder: folder }
     }
 
+    /// Returns the lines of the trace without those for the timer of the worker.
     fn trace(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.trace).unwrap()).into_owned()
+        let trace = String::from_utf8_lossy(&fs::read(&self.trace).unwrap()).into_owned();
+        let others = trace.split_inclusive('\n').filter(|line| !line.contains("[timerfd]"));
+        others.collect()
     }
 
     fn count(&self, call: &str) -> usize {
