@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 /// receiver is slow.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// Maximum number of pipes. Without a pipe, bytes are copied.
+/// Maximum number of pipes. Without one, bytes are copied, so that receivers that do not read and hold all
+/// of them do not stop others.
 pub(crate) const MAX_PIPES: usize = 64;
 
 /// Amount that has to arrive without a pause, in bytes; for less, a pipe is not worth its calls.
@@ -64,7 +65,7 @@ impl Splice<'_> {
     /// Moves bytes while many of them arrive at a time. `moved` gets the number of each part.
     ///
     /// # Errors
-    /// Those of the receiving socket.
+    /// The errors of the receiving socket.
     pub(crate) async fn run(self, moved: impl Fn(u64)) -> io::Result<Spliced> {
         loop {
             let Some(mut pipe) = self.pipes.take() else { return Ok(Spliced::NoPipe) };

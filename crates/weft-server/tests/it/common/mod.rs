@@ -3,6 +3,7 @@
 pub mod external;
 pub mod proxy;
 pub mod random;
+pub mod traced;
 
 use std::env;
 use std::ffi::OsStr;

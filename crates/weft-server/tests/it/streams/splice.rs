@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::process::Command;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::{Streams, connect};
-use crate::common::{PATIENCE, Weft, has_tool, raw_upstream, until};
+use crate::common::traced::Traced;
+use crate::common::{PATIENCE, has_tool, raw_upstream, until};
 
 const PIECE: usize = 64 << 10;
 
@@ -58,24 +58,20 @@ fn large_transfers_are_moved_within_the_kernel() {
     }
     const PIECES: usize = 512;
     let folder = tempfile::tempdir().unwrap();
-    let path = |name| folder.path().join(name);
-    std::fs::write(path("weft.toml"), config(download(PIECES))).unwrap();
-    let mut strace = Command::new("strace");
-    // With -D our child process is the program instead of strace.
-    strace.args(["-D", "-f", "-e", "trace=recvfrom,splice", "-o"]).arg(path("trace"));
-    strace.args([env!("CARGO_BIN_EXE_weft"), "--config"]).arg(path("weft.toml"));
-    let server = Weft::start(&mut strace);
-    let address = server.addresses()[0].strip_prefix("tcp://").unwrap().parse().unwrap();
+    let file = folder.path().join("weft.toml");
+    std::fs::write(&file, config(download(PIECES))).unwrap();
+    let arguments = ["--config", file.to_str().unwrap()];
+    let traced = Traced::start(&["recvfrom", "splice"], &arguments);
+    let address = traced.server.addresses()[0].strip_prefix("tcp://").unwrap().parse().unwrap();
     assert_receives(connect(address), PIECES);
-    let trace = || std::fs::read_to_string(path("trace")).unwrap_or_default();
     // Each byte enters a pipe and leaves it. Some are copied, at first and after a pause.
     until("the trace is complete", || {
-        let moved = sum_of_results(&trace(), "splice") / 2;
-        moved + sum_of_results(&trace(), "recvfrom") >= PIECES * PIECE
+        let moved = sum_of_results(&traced.trace(), "splice") / 2;
+        moved + sum_of_results(&traced.trace(), "recvfrom") >= PIECES * PIECE
     });
-    let copied = sum_of_results(&trace(), "recvfrom");
+    let copied = sum_of_results(&traced.trace(), "recvfrom");
     assert!(copied < PIECES * PIECE / 4, "{copied} bytes were copied");
-    server.stop();
+    traced.server.stop();
 }
 
 /// Connects with a receive buffer that is as small as possible.
