@@ -202,7 +202,7 @@ pub(super) async fn reject<A: Application, S: ResponseSink>(
 }
 
 /// Reports and records an invalid request that gets no response.
-pub(super) fn record_refused<A: Application, S: ResponseSink>(
+pub(super) fn record_invalid<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
     error: &Error,

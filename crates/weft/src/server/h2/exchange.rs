@@ -30,7 +30,7 @@ use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
-use crate::server::h2::request::RefusedRequest;
+use crate::server::h2::request::InvalidRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::h2::turns::Demand;
@@ -51,17 +51,12 @@ pub(super) fn serve<'a, A: Application>(
     let shared = connection.borrow_mut().take_spare_shared();
     let (expects_continue, is_tunnel) =
         request.as_ref().map_or((false, false), |it| (it.expects_continue, it.is_tunnel));
-    let (head, refused) = match request {
-        Ok(request) => (Some(request.head), None),
-        Err(refused) => (None, Some(refused)),
-    };
     let mut sink = StreamSink {
         worker,
         connection,
         stream,
         shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.shutdown.clone())),
-        head,
-        refused,
+        request: request.map(|request| request.head),
         pipe,
         expects_continue,
         is_tunnel,
@@ -71,8 +66,8 @@ pub(super) fn serve<'a, A: Application>(
         content: OutboundContent::new(stream),
     };
     async move {
-        if sink.refused.is_some() {
-            Box::pin(sink.refuse()).await;
+        if sink.request.is_err() {
+            Box::pin(sink.reject()).await;
         } else {
             let watch = worker.stopwatch();
             exchange::serve(worker, &mut sink, StreamSink::request, watch).await;
@@ -90,9 +85,7 @@ struct StreamSink<'a, A> {
     connection: &'a RefCell<Connection>,
     stream: u32,
     shared: Arc<Shared>,
-    /// `None` if the request is invalid.
-    head: Option<RequestHead>,
-    refused: Option<Box<RefusedRequest>>,
+    request: Result<RequestHead, Box<InvalidRequest>>,
     /// The channel for the content of the request; `None` if it has none.
     pipe: Option<Pipe>,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
@@ -126,12 +119,12 @@ impl<A: Application> StreamSink<'_, A> {
     }
 
     /// Sends an error response to an invalid request, unless its stream was reset.
-    async fn refuse(&mut self) {
-        let Some(refused) = &mut self.refused else { return };
-        let Some(error) = refused.error.take() else { return };
+    async fn reject(&mut self) {
+        let Err(invalid) = &mut self.request else { return };
+        let Some(error) = invalid.error.take() else { return };
         let worker = self.worker;
-        match refused.is_reset {
-            true => exchange::record_refused(worker, self, &error),
+        match invalid.is_reset {
+            true => exchange::record_invalid(worker, self, &error),
             false => {
                 exchange::reject(worker, self, &error, worker.stopwatch()).await;
             }
@@ -143,7 +136,7 @@ impl<A: Application> StreamSink<'_, A> {
             Some(pipe) if !self.is_tunnel => self.request_body(pipe),
             _ => Body::empty(),
         };
-        Request::new(self.head.clone().unwrap_or_default(), body, self.shared.clone())
+        Request::new(self.head().cloned().unwrap_or_default(), body, self.shared.clone())
     }
 
     fn request_body(&mut self, pipe: Pipe) -> Body {
@@ -247,11 +240,11 @@ impl<A: Application> StreamSink<'_, A> {
 
 impl<A: Application> ResponseSink for StreamSink<'_, A> {
     fn head(&self) -> Option<&RequestHead> {
-        self.head.as_ref()
+        self.request.as_ref().ok()
     }
 
     fn request_line(&self) -> &[u8] {
-        self.refused.as_ref().map_or(&[], |refused| &refused.line)
+        self.request.as_ref().err().map_or(&[], |invalid| &invalid.line)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -296,7 +289,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     fn close_after_response(&mut self) {}
 
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
-        let is_head = self.head.as_ref().is_some_and(|head| *head.method() == Method::HEAD);
+        let is_head = self.head().is_some_and(|head| *head.method() == Method::HEAD);
         let length = length.filter(|_| !is_bodiless(response.status));
         let ends = is_head || is_bodiless(response.status) || length == Some(0);
         if !ends {

@@ -30,7 +30,7 @@ pub(super) struct ParsedRequest {
 
 /// An invalid request.
 #[derive(Debug)]
-pub(super) struct RefusedRequest {
+pub(super) struct InvalidRequest {
     /// `None` once its response has begun.
     pub(super) error: Option<Error>,
     /// Start of its request line in HTTP/1 form, for the record.
@@ -62,7 +62,7 @@ impl From<Error> for FieldBlockError {
 
 const MALFORMED: FieldBlockError = FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR);
 
-fn refused(reason: &'static str) -> FieldBlockError {
+fn invalid(reason: &'static str) -> FieldBlockError {
     FieldBlockError::Respond(Error::malformed(reason))
 }
 
@@ -186,7 +186,7 @@ impl FieldBlock {
         }
         if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value {
             // RFC 9113 §8.2.1
-            return Err(refused("a field value has leading or trailing white space"));
+            return Err(invalid("a field value has leading or trailing white space"));
         }
         self.push(name, value);
         Ok(())
@@ -258,7 +258,7 @@ impl FieldBlock {
     /// Reads Host, which must match `:authority` if that is present (RFC 9113 §8.3.1).
     fn read_host(&mut self, value: &[u8]) -> Result<(), FieldBlockError> {
         if self.host.is_some() {
-            return Err(refused("more than one Host"));
+            return Err(invalid("more than one Host"));
         }
         self.host = Some(self.fields.len());
         let Some(authority) = self.pseudo.authority else {
@@ -266,7 +266,7 @@ impl FieldBlock {
             return Ok(());
         };
         if !authority.of(&self.text).eq_ignore_ascii_case(value) {
-            return Err(refused("Host does not match :authority"));
+            return Err(invalid("Host does not match :authority"));
         }
         let value = self.append(value);
         self.fields[0].value = value;
@@ -275,12 +275,12 @@ impl FieldBlock {
 
     fn read_length(&mut self, value: &[u8]) -> Result<(), FieldBlockError> {
         if value.is_empty() {
-            return Err(refused("Content-Length is not one decimal number"));
+            return Err(invalid("Content-Length is not one decimal number"));
         }
         let length = framing::content_length(value).ok_or(MALFORMED)?;
         match self.length.replace(length) {
             None => Ok(()),
-            Some(other) if other == length => Err(refused("more than one Content-Length")),
+            Some(other) if other == length => Err(invalid("more than one Content-Length")),
             Some(_) => Err(MALFORMED),
         }
     }
@@ -333,13 +333,13 @@ impl FieldBlock {
         Headers::new(Bytes::copy_from_slice(&self.text), std::mem::take(&mut self.fields))
     }
 
-    /// Returns the refusal of the request in this block.
+    /// Returns the invalid request in this block.
     #[cold]
-    pub(super) fn refusal(&self, error: Error, is_reset: bool) -> Box<RefusedRequest> {
+    pub(super) fn invalid_request(&self, error: Error, is_reset: bool) -> Box<InvalidRequest> {
         let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
         let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
         let line = [method.as_bytes(), b" ", path, b" HTTP/2.0"].concat();
-        Box::new(RefusedRequest { error: Some(error), line: request_line(&line).into(), is_reset })
+        Box::new(InvalidRequest { error: Some(error), line: request_line(&line).into(), is_reset })
     }
 
     /// Checks the pseudo-header fields. Returns the target in its HTTP/1 form, and true if the
@@ -353,7 +353,7 @@ impl FieldBlock {
             if *has_scheme || path.is_some() {
                 return Err(MALFORMED);
             }
-            let target = authority.ok_or_else(|| refused("CONNECT without :authority"))?;
+            let target = authority.ok_or_else(|| invalid("CONNECT without :authority"))?;
             return Ok((target, true));
         }
         if !*has_scheme || (is_extended && *method != Method::CONNECT) {
@@ -364,12 +364,12 @@ impl FieldBlock {
             None if authority.is_some() => return Err(MALFORMED),
             // Without :authority, the client has probably converted an HTTP/1 request: it gets a
             // response that describes the error.
-            None => return Err(refused("no :path")),
+            None => return Err(invalid("no :path")),
         };
         match path.of(&self.text) {
             [b'/', ..] => {}
             b"*" if *method == Method::OPTIONS => {}
-            [b'*' | b'?', ..] => return Err(refused("the path does not start with a slash")),
+            [b'*' | b'?', ..] => return Err(invalid("the path does not start with a slash")),
             _ => return Err(MALFORMED),
         }
         Ok((path, is_extended))
@@ -377,7 +377,7 @@ impl FieldBlock {
 
     fn put_host_first(&mut self) -> Result<(), FieldBlockError> {
         if self.pseudo.authority.is_none() {
-            let index = self.host.ok_or_else(|| refused("neither :authority nor Host"))?;
+            let index = self.host.ok_or_else(|| invalid("neither :authority nor Host"))?;
             self.fields[..=index].rotate_right(1);
         }
         framing::check_authority(self.fields[0].value.of(&self.text))?;

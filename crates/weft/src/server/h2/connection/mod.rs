@@ -16,7 +16,7 @@ use self::recv::HeaderBlock;
 use crate::message::connection::Shared;
 use crate::net::writer::Writer;
 use crate::server::h2::pipe::{Pipe, ReadyQueue};
-use crate::server::h2::request::{FieldBlock, ParsedRequest, RefusedRequest};
+use crate::server::h2::request::{FieldBlock, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::server::h2::turns::Turns;
 use crate::settings::Settings;
@@ -76,7 +76,7 @@ enum GoAway {
 /// A request on a new stream.
 pub(super) struct StreamRequest {
     pub(super) stream: u32,
-    pub(super) request: Result<ParsedRequest, Box<RefusedRequest>>,
+    pub(super) request: Result<ParsedRequest, Box<InvalidRequest>>,
     pub(super) pipe: Option<Pipe>,
 }
 

@@ -5,7 +5,7 @@ use crate::server::h2::connection::{
     Connection, GoAway, HEAD_BYTES, MAX_LARGE_HEADS, StreamRequest, dependency,
 };
 use crate::server::h2::pipe::{Pipe, Pushed, RecvEnd};
-use crate::server::h2::request::{FieldBlockError, ParsedRequest, RefusedRequest};
+use crate::server::h2::request::{FieldBlockError, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{Initiator, Stream, StreamState};
 use weft_proto::http2::flow::{RecvWindow, SendWindow};
 use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
@@ -202,10 +202,12 @@ impl Connection {
         }
         self.last_stream = id;
         let request = match self.field_block.request(ends) {
-            Err(FieldBlockError::ResetStream(code)) => return self.refuse_malformed(id, code),
-            _ if depends_on_itself => return self.refuse_malformed(id, ErrorCode::PROTOCOL_ERROR),
+            Err(FieldBlockError::ResetStream(code)) => return self.reset_malformed(id, code),
+            _ if depends_on_itself => return self.reset_malformed(id, ErrorCode::PROTOCOL_ERROR),
             _ if self.is_full() => return self.refuse_stream(id).map(|()| None),
-            Err(FieldBlockError::Respond(error)) => Err(self.field_block.refusal(error, false)),
+            Err(FieldBlockError::Respond(error)) => {
+                Err(self.field_block.invalid_request(error, false))
+            }
             Ok(request) => Ok(request),
         };
         Ok(Some(self.open_stream(id, request, ends)))
@@ -225,20 +227,21 @@ impl Connection {
 
     /// Resets the stream of a malformed request (RFC 9113 §8.1.1). The request is returned so that
     /// it is recorded.
-    fn refuse_malformed(
+    fn reset_malformed(
         &mut self,
         id: u32,
         code: ErrorCode,
     ) -> Result<Option<StreamRequest>, ErrorCode> {
         self.reject_stream(id, code)?;
-        let refusal = self.field_block.refusal(Error::malformed("the request is malformed"), true);
-        Ok(Some(StreamRequest { stream: id, request: Err(refusal), pipe: None }))
+        let invalid =
+            self.field_block.invalid_request(Error::malformed("the request is malformed"), true);
+        Ok(Some(StreamRequest { stream: id, request: Err(invalid), pipe: None }))
     }
 
     fn open_stream(
         &mut self,
         id: u32,
-        request: Result<ParsedRequest, Box<RefusedRequest>>,
+        request: Result<ParsedRequest, Box<InvalidRequest>>,
         ends: bool,
     ) -> StreamRequest {
         self.resets.on_accepted();
