@@ -73,7 +73,7 @@ pub(super) struct FieldBlock {
     fields: Fields,
     /// The size of the field section (RFC 9113 §6.5.2).
     size: usize,
-    fault: Option<FieldBlockError>,
+    error: Option<FieldBlockError>,
     pseudo: Pseudo,
     /// The index of the Host field.
     host: Option<usize>,
@@ -129,7 +129,7 @@ impl FieldBlock {
         self.text.shrink_to(MAX_RETAINED_BYTES);
         self.fields.clear();
         (self.size, self.cookies) = (0, 0);
-        (self.fault, self.host, self.length) = (None, None, None);
+        (self.error, self.host, self.length) = (None, None, None);
         self.pseudo = Pseudo::default();
         self.expects_continue = false;
         self.is_trailers = is_trailers;
@@ -147,21 +147,21 @@ impl FieldBlock {
             self.record(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
             return self.size <= limits.head * MAX_OVERSIZE_FACTOR;
         }
-        if let Err(fault) = self.read(field, limits) {
-            self.record(fault);
+        if let Err(error) = self.read(field, limits) {
+            self.record(error);
         }
         true
     }
 
     /// Records an error. Of several, the most severe is kept, and of equally severe ones the first.
     #[cold]
-    fn record(&mut self, fault: FieldBlockError) {
-        let rank = |fault: &FieldBlockError| match fault {
+    fn record(&mut self, error: FieldBlockError) {
+        let rank = |error: &FieldBlockError| match error {
             FieldBlockError::Respond(_) => 0,
             FieldBlockError::ResetStream(_) => 1,
         };
-        if self.fault.as_ref().is_none_or(|recorded| rank(recorded) < rank(&fault)) {
-            self.fault = Some(fault);
+        if self.error.as_ref().is_none_or(|recorded| rank(recorded) < rank(&error)) {
+            self.error = Some(error);
         }
     }
 
@@ -296,8 +296,8 @@ impl FieldBlock {
 
     /// Builds the request. `end_stream` is true if it has no body.
     pub(super) fn request(&mut self, end_stream: bool) -> Result<ParsedRequest, FieldBlockError> {
-        if let Some(fault) = self.fault.take() {
-            return Err(fault);
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
         let (target, is_tunnel) = self.check_pseudo()?;
         if end_stream && self.length.is_some_and(|length| length > 0) {
@@ -321,10 +321,10 @@ impl FieldBlock {
 
     /// Builds the trailer section.
     pub(super) fn trailers(&mut self) -> Result<Headers, FieldBlockError> {
-        match self.fault.take() {
+        match self.error.take() {
             // An error response is no longer possible: the response may have started.
             Some(FieldBlockError::Respond(_)) => Err(MALFORMED),
-            Some(fault) => Err(fault),
+            Some(error) => Err(error),
             None => Ok(self.headers()),
         }
     }

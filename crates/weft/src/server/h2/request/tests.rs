@@ -173,10 +173,10 @@ fn resets_stream_for_malformed_requests() {
         ("GET", plain, &[(":x", "")]),
         ("GET", plain, &[("x", "a\nb")]),
     ] {
-        let fault = read(method, uri, fields).unwrap_err();
+        let error = read(method, uri, fields).unwrap_err();
         assert!(
-            matches!(fault, FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR)),
-            "{method} {uri:?} {fields:?}: {fault:?}"
+            matches!(error, FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR)),
+            "{method} {uri:?} {fields:?}: {error:?}"
         );
     }
 }
