@@ -5,8 +5,8 @@
 //! 1. An idle connection waits in `worker.rs` until it is readable; it owns no buffer. Then
 //!    [`serve`] takes over.
 //! 2. `next_head` reads until the head is complete, and `parse` parses it.
-//! 3. `begin` determines the framing of the content after the head. A body that was not received
-//!    completely borrows the reader of the connection (`loan`).
+//! 3. `take_request` determines the framing of the content after the head. A body that was not
+//!    received completely borrows the reader of the connection (`loan`).
 //! 4. `exchange::serve` calls the application and sends the response through `sink`.
 //! 5. Unread content is discarded (`drain`), and the next head is read. Buffered responses are
 //!    written when the input contains no further complete request.
@@ -188,7 +188,7 @@ impl<A: Application> ActiveConnection<'_, A> {
                 Err(error) => return Box::pin(self.reject(&error, false)).await,
             };
             let is_head = self.heads.parsed.method == Method::HEAD;
-            let request = match self.begin(length) {
+            let request = match self.take_request(length) {
                 Ok(request) => request,
                 Err(error) => return Box::pin(self.reject(&error, is_head)).await,
             };
@@ -251,7 +251,7 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Creates a request from the parsed head, which has this length, and from the content after
     /// it.
-    fn begin(&mut self, length: usize) -> Result<Request> {
+    fn take_request(&mut self, length: usize) -> Result<Request> {
         let input = &mut self.conn.reader.as_mut().expect("the reader is not lent").buffer;
         let framed = framing::request(&self.heads.parsed, &input[..length])?;
         let text = input.split_to(length).freeze();
