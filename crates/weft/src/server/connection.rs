@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use weft_proto::proxy_protocol::{self, ProxyHeader};
 
 /// A connection, between requests or within one.
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     /// `None` while it is lent to the body of a request.
     pub(crate) reader: Option<Reader>,
     pub(crate) writer: Writer,
@@ -36,15 +36,15 @@ pub(crate) struct Connection {
     pub(crate) upgrade: Option<Upgrade>,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(crate) fn new(
         transport: Transport,
         shared: Arc<Shared>,
         deadline: Deadline,
         settings: &Settings,
-    ) -> Connection {
+    ) -> ServerConnection {
         let (reader, write) = transport.split();
-        Connection {
+        ServerConnection {
             reader: Some(reader),
             writer: Writer::new(write, settings.max_write_buffer_bytes),
             deadline,
@@ -67,7 +67,7 @@ impl Connection {
 
     /// Reads the PROXY header, which precedes the first request.
     pub(crate) async fn read_proxy_header(&mut self) -> Result<ProxyHeader> {
-        let Connection { reader: Some(reader), deadline, .. } = self else {
+        let ServerConnection { reader: Some(reader), deadline, .. } = self else {
             unreachable!("the reader is not lent before the first request")
         };
         poll_fn(|cx| {

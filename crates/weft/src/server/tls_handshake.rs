@@ -14,7 +14,7 @@ use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{ReadHalf, Reader};
 use crate::net::secure::{SecureAcceptor, SecureHandshake};
 use crate::net::writer::WriteHalf;
-use crate::server::connection::Connection;
+use crate::server::connection::ServerConnection;
 use crate::server::linger;
 use crate::server::worker::Worker;
 
@@ -55,7 +55,7 @@ impl Drop for HandshakeInProgress<'_> {
 /// handshake failed. The deadline for the first head applies.
 pub(super) async fn handshake<A: Application>(
     tls: &dyn SecureAcceptor,
-    conn: &mut Connection,
+    conn: &mut ServerConnection,
     worker: &Worker<A>,
 ) -> bool {
     let _in_progress = HandshakeInProgress::new(&worker.handshake_semaphore.handshakes);
@@ -69,7 +69,7 @@ pub(super) async fn handshake<A: Application>(
 
 struct Handshake<'a, A> {
     tls: Box<dyn SecureHandshake>,
-    conn: &'a mut Connection,
+    conn: &'a mut ServerConnection,
     worker: &'a Worker<A>,
     /// `true` once the client has sent anything.
     has_input: bool,
@@ -191,7 +191,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     /// Sends a 400 response to a client that uses plain HTTP.
     async fn send_https_hint(&mut self) {
         let mut pace = Pace::new(&self.worker.settings);
-        let Connection { writer, deadline, .. } = &mut *self.conn;
+        let ServerConnection { writer, deadline, .. } = &mut *self.conn;
         writer.out().extend_from_slice(HTTPS_HINT);
         if poll_fn(|cx| writer.poll_flush(cx, deadline, &mut pace)).await.is_ok() {
             self.linger().await;
@@ -202,7 +202,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     /// Shuts down the sending direction and continues to read for a while, so that the peer
     /// receives the last bytes.
     async fn linger(&mut self) {
-        let Connection { writer, deadline, reader, .. } = &mut *self.conn;
+        let ServerConnection { writer, deadline, reader, .. } = &mut *self.conn;
         let reader = reader.as_mut().expect(HAS_READER);
         deadline.set(self.worker.settings.linger_timeout);
         if linger::shut_down(writer, deadline).await {

@@ -29,7 +29,7 @@ use crate::net::secure::SecureAcceptor;
 use crate::net::socket::Socket;
 use crate::panic::catch_panic;
 use crate::peer::{AuthPolicy, Peer};
-use crate::server::connection::Connection;
+use crate::server::connection::ServerConnection;
 use crate::server::date::CachedDate;
 use crate::server::h1::{self, NextState};
 use crate::server::h2;
@@ -217,7 +217,7 @@ impl<A: Application> Worker<A> {
     /// Serves the connection over a stream in its own task, while its caller waits.
     fn spawn_stream(
         self: &Rc<Self>,
-        mut conn: Connection,
+        mut conn: ServerConnection,
         permit: ConnectionPermit,
         mut caller: oneshot::Sender<Infallible>,
     ) where
@@ -243,14 +243,14 @@ impl<A: Application> Worker<A> {
     }
 
     /// Creates the state of an accepted connection.
-    pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> Connection {
+    pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> ServerConnection {
         let deadline = self.deadlines.deadline();
         let shared = Shared::new(Arc::new(peer), self.shutdown.clone());
-        Connection::new(transport, shared, deadline, &self.settings)
+        ServerConnection::new(transport, shared, deadline, &self.settings)
     }
 
     /// Serves a connection until it closes.
-    pub(crate) async fn serve(&self, conn: &mut Connection) {
+    pub(crate) async fn serve(&self, conn: &mut ServerConnection) {
         conn.deadline.set_awaiting(Awaited::Head, self.settings.head_timeout);
         if self.settings.is_proxy(conn.shared.peer.address())
             && let Err(error) = Box::pin(self.read_proxy_header(conn)).await
@@ -287,7 +287,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Runs the handler of an upgrade on a connection.
-    async fn hand_over(&self, conn: &mut Connection) {
+    async fn hand_over(&self, conn: &mut ServerConnection) {
         let Some((upgrade, connection)) = conn.hand_over() else { return };
         if let Err(error) = catch_panic(async move { upgrade.run(connection).await }).await {
             self.report(&conn.shared.peer, &error);
@@ -295,7 +295,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Sets the client address from the PROXY header of a trusted proxy.
-    async fn read_proxy_header(&self, conn: &mut Connection) -> Result<()> {
+    async fn read_proxy_header(&self, conn: &mut ServerConnection) -> Result<()> {
         if let Some(address) = conn.read_proxy_header().await?.source {
             let peer = Peer { address: Some(address), ..Peer::clone(&conn.shared.peer) };
             conn.shared = Shared::new(Arc::new(peer), self.shutdown.clone());
@@ -304,7 +304,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Waits for input, without a buffer. Returns `false` if the connection is to be closed.
-    async fn has_input(&self, conn: &mut Connection) -> bool {
+    async fn has_input(&self, conn: &mut ServerConnection) -> bool {
         let mut is_shortened = false;
         poll_fn(|cx| {
             let Some(reader) = &mut conn.reader else { return Poll::Ready(false) };

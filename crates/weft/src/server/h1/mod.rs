@@ -31,7 +31,7 @@ use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
-use crate::server::connection::Connection;
+use crate::server::connection::ServerConnection;
 use crate::server::exchange::{self, Outcome, ResponseSink};
 use crate::server::head_buffers::HeadBuffers;
 use crate::server::inbound::{InboundBody, ReceiveClock};
@@ -67,7 +67,10 @@ const REQUEST_BYTES: usize = 900;
 const MIN_READ_BYTES: usize = 1 << 10;
 
 /// Serves a readable connection until all input is processed.
-pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> NextState {
+pub(crate) async fn serve<A: Application>(
+    conn: &mut ServerConnection,
+    worker: &Worker<A>,
+) -> NextState {
     let mut heads = worker.head_buffers.take();
     let mut active = ActiveConnection {
         pace: Pace::new(&worker.settings),
@@ -103,7 +106,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
 
 /// A connection that is serving requests.
 struct ActiveConnection<'a, A> {
-    conn: &'a mut Connection,
+    conn: &'a mut ServerConnection,
     worker: &'a Worker<A>,
     /// Minimum rate at which the peer must receive.
     pace: Pace,
@@ -215,7 +218,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         // The deadline of the first head was set when the connection was accepted.
         let mut timed = self.conn.requests == 0;
         loop {
-            let Connection { reader: Some(reader), deadline, .. } = &*self.conn else {
+            let ServerConnection { reader: Some(reader), deadline, .. } = &*self.conn else {
                 unreachable!("the reader is not lent between requests")
             };
             let drained = reader.buffer.is_empty();

@@ -26,7 +26,7 @@ use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
-use crate::server::h2::connection::{Connection, StreamRequest};
+use crate::server::h2::connection::{Http2Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
@@ -43,7 +43,7 @@ use weft_proto::http2::frame::ErrorCode;
 /// Serves the request of a stream. Without `async`, the future contains each argument once.
 pub(super) fn serve<'a, A: Application>(
     worker: &'a Worker<A>,
-    connection: &'a RefCell<Connection>,
+    connection: &'a RefCell<Http2Connection>,
     peer: &Arc<Peer>,
     received: StreamRequest,
 ) -> impl Future<Output = ()> {
@@ -82,7 +82,7 @@ pub(super) fn serve<'a, A: Application>(
 /// The sending side of a stream.
 struct StreamSink<'a, A> {
     worker: &'a Worker<A>,
-    connection: &'a RefCell<Connection>,
+    connection: &'a RefCell<Http2Connection>,
     stream: u32,
     shared: Arc<Shared>,
     request: Result<RequestHead, Box<InvalidRequest>>,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::server::h2::connection::Connection;
+use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::turns::{Demand, FRAME_WINDOW};
 use crate::server::worker::Worker;
 
@@ -42,7 +42,7 @@ impl OutboundContent {
     }
 
     /// Number of bytes sent, or queued in the connection.
-    pub(super) fn body_bytes(&self, connection: &mut Connection) -> u64 {
+    pub(super) fn body_bytes(&self, connection: &mut Http2Connection) -> u64 {
         match self.queued {
             0 => connection.content_sent(self.stream),
             queued => queued.into(),
@@ -53,7 +53,7 @@ impl OutboundContent {
     /// to wait.
     pub(super) fn send_small(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut Http2Connection,
         bytes: Bytes,
     ) -> Result<Option<Bytes>> {
         let length = bytes.len() as u32;
@@ -74,7 +74,7 @@ impl OutboundContent {
     pub(super) fn poll_send<A>(
         &mut self,
         worker: &Worker<A>,
-        connection: &mut Connection,
+        connection: &mut Http2Connection,
         (unsent, is_last): (&mut Option<Bytes>, bool),
         cx: &Context<'_>,
     ) -> Poll<Result<()>> {
@@ -95,7 +95,7 @@ impl OutboundContent {
     pub(super) fn poll_turn<A>(
         &mut self,
         worker: &Worker<A>,
-        connection: &mut Connection,
+        connection: &mut Http2Connection,
         demand: Demand,
         cx: &Context<'_>,
     ) -> Poll<Result<usize>> {
@@ -107,7 +107,7 @@ impl OutboundContent {
     fn poll_paced<A, T>(
         &mut self,
         worker: &Worker<A>,
-        connection: &Connection,
+        connection: &Http2Connection,
         polled: Poll<Result<T>>,
         cx: &Context<'_>,
     ) -> Poll<Result<T>> {

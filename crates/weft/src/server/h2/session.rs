@@ -17,8 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
 use crate::peer::Peer;
-use crate::server::connection;
-use crate::server::h2::connection::{Connection, StreamRequest};
+
+use crate::server::connection::ServerConnection;
+use crate::server::h2::connection::{Http2Connection, StreamRequest};
 use crate::server::h2::exchange;
 use crate::server::linger;
 use crate::server::worker::Worker;
@@ -27,10 +28,10 @@ use weft_proto::http2::frame::{
 };
 
 /// Serves an HTTP/2 connection until it closes.
-pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, worker: &Worker<A>) {
+pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &Worker<A>) {
     let Some(reader) = conn.reader.take() else { return };
     let (peer, deadline) = (&conn.shared.peer, &conn.deadline);
-    let connection = Connection::new(conn.writer.take(), &worker.settings, worker.limits);
+    let connection = Http2Connection::new(conn.writer.take(), &worker.settings, worker.limits);
     let connection = RefCell::new(connection);
     let mut session = Session {
         worker,
@@ -63,7 +64,7 @@ struct Session<'a, A, E, F> {
     peer: &'a Peer,
     deadline: &'a Deadline,
     reader: Reader,
-    connection: &'a RefCell<Connection>,
+    connection: &'a RefCell<Http2Connection>,
     /// Creates the future of an exchange.
     exchange: E,
     /// Exchanges in progress.

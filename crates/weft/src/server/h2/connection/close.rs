@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::connection::Shared;
-use crate::server::h2::connection::Connection;
+use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
 
@@ -51,7 +51,7 @@ impl ResetHistory {
     }
 }
 
-impl Connection {
+impl Http2Connection {
     /// Processes a RST_STREAM frame (RFC 9113 §6.4).
     pub(super) fn on_rst_stream(
         &mut self,

@@ -30,7 +30,7 @@ use weft_proto::http2::frame::{flag, kind, setting};
 use weft_proto::http2::hpack::{Decoder, Encoder};
 
 /// The state of an open connection.
-pub(super) struct Connection {
+pub(super) struct Http2Connection {
     writer: Writer,
     encoder: Encoder,
     decoder: Decoder,
@@ -120,12 +120,12 @@ const MAX_LARGE_HEADS: usize = 16;
 /// Payload of the PING after the first GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
-impl Connection {
+impl Http2Connection {
     /// Creates a connection and writes the server's SETTINGS.
-    pub(super) fn new(writer: Writer, settings: &Settings, limits: Limits) -> Connection {
+    pub(super) fn new(writer: Writer, settings: &Settings, limits: Limits) -> Http2Connection {
         let window =
             i64::from(settings.body_window_bytes).clamp(DEFAULT_INITIAL_WINDOW, MAX_WINDOW);
-        let mut connection = Connection {
+        let mut connection = Http2Connection {
             writer,
             encoder: Encoder::new(),
             decoder: Decoder::new(),

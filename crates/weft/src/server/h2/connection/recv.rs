@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::server::h2::connection::{
-    Connection, GoAway, HEAD_BYTES, MAX_LARGE_HEADS, StreamRequest, dependency,
+    GoAway, HEAD_BYTES, Http2Connection, MAX_LARGE_HEADS, StreamRequest, dependency,
 };
 use crate::server::h2::pipe::{Pipe, Pushed, RecvEnd};
 use crate::server::h2::request::{FieldBlockError, InvalidRequest, ParsedRequest};
@@ -43,7 +43,7 @@ enum DataVerdict {
     Failed(ErrorCode),
 }
 
-impl Connection {
+impl Http2Connection {
     /// Processes a DATA frame (RFC 9113 §6.1).
     pub(super) fn on_data(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let id = self.check_opened(head.stream)?;
@@ -183,7 +183,7 @@ impl Connection {
         let BlockOpening { stream: id, ends, depends_on_itself } = opening;
         let is_trailers = self.streams.contains(id);
         self.field_block.clear(is_trailers);
-        let Connection { field_block, limits, decoder, .. } = self;
+        let Http2Connection { field_block, limits, decoder, .. } = self;
         match decoder.decode(block, |field| field_block.on_field(field, limits)) {
             Ok(()) => {}
             Err(DecodeError::Malformed) => return Err(ErrorCode::COMPRESSION_ERROR),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::error::{Error, Result};
-use crate::server::h2::connection::Connection;
+use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::streams::{Outbox, Stream};
 use crate::server::h2::turns::{Demand, Lane, Room};
 use weft_proto::http2::frame::{
@@ -15,7 +15,7 @@ use weft_proto::http2::frame::{
 };
 use weft_proto::http2::hpack::{Encoder, Indexing};
 
-impl Connection {
+impl Http2Connection {
     /// Writes a field block, of a head or of trailers. `write` encodes the fields.
     pub(in crate::server::h2) fn send_fields(
         &mut self,
@@ -67,7 +67,7 @@ impl Connection {
 
     /// Frames content if the windows allow it and no other stream waits. Otherwise returns `false`.
     fn send_now(&mut self, id: u32, bytes: &[u8], ends: bool) -> Result<bool> {
-        let Connection { streams, queue, turns, writer, send, .. } = self;
+        let Http2Connection { streams, queue, turns, writer, send, .. } = self;
         let stream = sendable(streams.get_mut(id))?;
         let fits = bytes.len() <= MAX_FRAME_PAYLOAD
             && (bytes.is_empty()
@@ -135,7 +135,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ready when all data queued by [`send`](Connection::send) is framed.
+    /// Ready when all data queued by [`send`](Http2Connection::send) is framed.
     pub(in crate::server::h2) fn poll_sent(
         &mut self,
         id: u32,

@@ -7,10 +7,10 @@ use crate::net::writer::WriteHalf;
 
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
-fn connection() -> Connection {
+fn connection() -> Http2Connection {
     let settings = Settings { head_timeout: Duration::MAX, ..Settings::default() };
     let mut connection =
-        Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
+        Http2Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
     let head = FrameHeader { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
     assert!(connection.on_frame(head, &[]).is_ok());
     connection.writer.out().clear();
@@ -23,7 +23,7 @@ fn shared() -> Arc<Shared> {
 }
 
 fn recv(
-    connection: &mut Connection,
+    connection: &mut Http2Connection,
     (kind, flags, stream): (u8, u8, u32),
     payload: &[u8],
 ) -> Result<Option<StreamRequest>, ErrorCode> {
@@ -127,7 +127,7 @@ fn end_of_stream_needs_no_window() {
     for id in [1, 3] {
         connection.send(id, vec![b'x'; 100_000].into(), true).unwrap();
     }
-    let send_all = |connection: &mut Connection| {
+    let send_all = |connection: &mut Http2Connection| {
         while connection.can_send() {
             connection.on_sent(connection.writer.waiting());
             connection.writer.out().clear();
