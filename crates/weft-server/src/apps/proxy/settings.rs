@@ -137,11 +137,11 @@ pub(crate) struct ProxySettings {
     pub(crate) buffer_responses: bool,
 
     /// Maximum memory of a buffered request body, in bytes; more is stored in a temporary file.
-    /// Default 64 KiB: few requests other than uploads of files are larger.
+    /// Default 16 KiB: few requests other than uploads of files are larger.
     pub(crate) request_buffer_bytes: usize,
 
     /// Maximum memory of a buffered response body, in bytes; more is stored in a temporary file.
-    /// Default 64 KiB: most pages, and one read from the upstream.
+    /// Default 16 KiB: many pages, and a sixteenth of the memory that a client may use.
     pub(crate) response_buffer_bytes: usize,
 
     /// Maximum size of the temporary file of a buffered body, in bytes; more is streamed. 0: none
