@@ -156,7 +156,8 @@ impl GatewayError {
     }
 }
 
-/// A request in the error log: client, method, URL. The client is the one that trusted proxies tell.
+/// A request in the error log: client, method, URL. The client address is that received
+/// from trusted proxies.
 struct Summary<'a>(&'a Request);
 
 /// Maximum length of the target of a request in the error log, in bytes. Longer ones are cut: a

@@ -210,7 +210,7 @@ impl<'a> ServerProcess<'a> {
         sites.chain(streams).collect::<Vec<_>>().join(" ")
     }
 
-    /// Logs what in the active plan is probably not intended.
+    /// Logs the values of the active plan that are probably unintended.
     pub(crate) fn log_warnings(&self) {
         self.active().plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     }

@@ -130,7 +130,8 @@ impl Plan {
     }
 
     /// Makes a plan of the parts of a configuration that are valid, and returns all problems of the
-    /// others. What the plan opens may have problems, too, although nothing can be served.
+    /// others. Resources of this plan can still be opened to report their problems, although it cannot be
+    /// served.
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);

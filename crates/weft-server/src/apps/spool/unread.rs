@@ -2,8 +2,8 @@
 //!
 //! A client that requests large bodies and leaves them unread makes the server write to the disk, at
 //! no cost of its own. Therefore these bytes count against a limit of the client for some time after
-//! their files are gone. What a client makes the server write is bounded by what it reads, its limit, and
-//! as much again in each [`FORGET_TIME`].
+//! their files are gone. The bytes that the server writes for a client are bounded by the bytes that the
+//! client reads, plus its limit, plus that limit again per [`FORGET_TIME`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -145,7 +145,7 @@ mod tests {
             unread.add(client(n), 1_000 + n as u64, 10_000, now);
         }
         assert_eq!(unread.clients().len(), MAX_CLIENTS);
-        // Those with the most remain.
+        // The clients with the most bytes remain.
         assert_eq!(unread.of(client(0), 10_000, now), 0);
         assert!(unread.of(client(2 * MAX_CLIENTS - 1), 10_000, now) > 0);
     }

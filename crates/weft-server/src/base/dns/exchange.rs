@@ -131,7 +131,7 @@ fn merge(first: Found, second: Found) -> Found {
 }
 
 /// Sends a query in a datagram. Only the server can send to its socket, which has a port of its own;
-/// what is not the response to the query is ignored.
+/// other datagrams are ignored.
 async fn by_udp(server: SocketAddr, question: &Question<'_>, has_size: bool) -> io::Result<Answer> {
     let any: IpAddr = match server.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),
