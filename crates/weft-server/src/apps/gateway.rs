@@ -35,7 +35,7 @@ pub(crate) enum GatewayError {
     BadResponse(String),
     /// The response, or the next part of it, did not arrive in time.
     Timeout(&'static str),
-    /// All upstreams are resting or down.
+    /// All upstreams are down.
     NoneAvailable,
     /// All connections or processes are in use, and the queue is full or the wait in it was too
     /// long.

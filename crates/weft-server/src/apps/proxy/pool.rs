@@ -73,7 +73,7 @@ pub(super) struct PoolSlot {
 
 impl Drop for PoolSlot {
     fn drop(&mut self) {
-        self.pool.upstream.health.end_trial();
+        self.pool.upstream.health.end_probe();
     }
 }
 

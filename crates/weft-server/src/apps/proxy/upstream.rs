@@ -320,13 +320,13 @@ impl Upstream {
         Ok(connection)
     }
 
-    /// Records a failure of the upstream. Only the first of a series and the start of a resting
-    /// period are logged.
+    /// Records a failure of the upstream. Only the first of a series and the start of a down
+    /// time are logged.
     pub(crate) fn record_failure(&self, reason: &str) {
         self.failures.fetch_add(1, Relaxed);
         match self.health.record_failure(Instant::now()) {
             Some(HealthChange::FirstFailure) => log::warn!("the upstream {self}: {reason}"),
-            Some(HealthChange::StartedResting) => {
+            Some(HealthChange::WentDown) => {
                 log::warn!("the upstream {self} fails again and again: {reason}");
             }
             None => {}
