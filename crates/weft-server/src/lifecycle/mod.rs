@@ -299,8 +299,8 @@ impl<'a> ServerProcess<'a> {
                 if let Some(status) = status {
                     status.drain_after_handover();
                 }
-                streams.deadline().set(plan.retire_timeout);
-                handle.drain_after_handover(plan.retire_timeout, IDLE_GRACE);
+                streams.deadline().set(plan.handover_timeout);
+                handle.drain_after_handover(plan.handover_timeout, IDLE_GRACE);
                 streams.finish();
             }
             ExitMode::Stop | ExitMode::Quit => {

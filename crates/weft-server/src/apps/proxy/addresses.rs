@@ -86,10 +86,11 @@ type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 
 /// Wait for a lookup that is in progress.
 enum LookupWait<T> {
+    /// The answer is used at once.
     None(Arc<[T]>),
-    /// It is old: the lookup may be faster than a connection to an address that is gone.
+    /// The answer is old: the lookup may be faster than a connection to an address that is gone.
     Limited(Arc<[T]>),
-    /// There is none.
+    /// There is no answer.
     UntilResult,
 }
 
