@@ -35,7 +35,7 @@ pub(crate) enum GatewayError {
     BadResponse(String),
     /// The response, or the next part of it, did not arrive in time.
     Timeout(&'static str),
-    /// All upstreams are resting or down.
+    /// All upstreams are down.
     NoneAvailable,
     /// All connections or processes are in use, and the queue is full or the wait in it was too
     /// long.
@@ -156,7 +156,8 @@ impl GatewayError {
     }
 }
 
-/// A request in the error log: client, method, URL. The client is the one that trusted proxies tell.
+/// A request in the error log: client, method, URL. The client address is that received
+/// from trusted proxies.
 struct Summary<'a>(&'a Request);
 
 /// Maximum length of the target of a request in the error log, in bytes. Longer ones are cut: a

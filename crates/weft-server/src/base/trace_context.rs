@@ -19,7 +19,7 @@ pub(crate) struct TraceContext {
     pub(crate) trace_id: NonZeroU128,
     /// The span of this server, which is the parent of those behind it.
     pub(crate) span_id: NonZeroU64,
-    /// The span that the client has told; `None` if the trace begins here.
+    /// Parent span from the client's `traceparent`; `None` if the trace begins here.
     pub(crate) parent_id: Option<NonZeroU64>,
     /// The spans of the trace are recorded.
     pub(crate) is_sampled: bool,
@@ -77,7 +77,7 @@ fn hex(part: &[u8], digits: usize) -> Option<u128> {
 pub(crate) fn trace_state<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     let members = lines.flat_map(|line| line.split(|&b| b == b','));
     let trimmed = members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty());
-    // One more is enough to know that there are too many.
+    // One more is enough to detect that there are too many.
     let mut members: Vec<_> = trimmed.take(MAX_STATE_MEMBERS + 1).collect();
     if members.is_empty() || members.len() > MAX_STATE_MEMBERS {
         return None;

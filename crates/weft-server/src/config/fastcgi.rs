@@ -119,13 +119,13 @@ pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String>
     not_empty(addresses, "unix:/run/php/php-fpm.sock or 127.0.0.1:9000")
 }
 
-/// Parses addresses of upstreams of the same form, which speak SCGI.
+/// Parses addresses of upstreams of the same form, which use SCGI.
 pub(super) fn parse_scgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
     let addresses = UpstreamMember::parse_list(text, UpstreamUrl::scgi)?;
     not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:4000")
 }
 
-/// Parses addresses of upstreams of the same form, which speak uwsgi.
+/// Parses addresses of upstreams of the same form, which use uwsgi.
 pub(super) fn parse_uwsgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
     let addresses = UpstreamMember::parse_list(text, UpstreamUrl::uwsgi)?;
     not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:3031")

@@ -210,7 +210,7 @@ impl<'a> ServerProcess<'a> {
         sites.chain(streams).collect::<Vec<_>>().join(" ")
     }
 
-    /// Logs what in the active plan is probably not intended.
+    /// Logs the values of the active plan that are probably unintended.
     pub(crate) fn log_warnings(&self) {
         self.active().plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     }
@@ -299,8 +299,8 @@ impl<'a> ServerProcess<'a> {
                 if let Some(status) = status {
                     status.drain_after_handover();
                 }
-                streams.deadline().set(plan.retire_timeout);
-                handle.drain_after_handover(plan.retire_timeout, IDLE_GRACE);
+                streams.deadline().set(plan.handover_timeout);
+                handle.drain_after_handover(plan.handover_timeout, IDLE_GRACE);
                 streams.finish();
             }
             ExitMode::Stop | ExitMode::Quit => {

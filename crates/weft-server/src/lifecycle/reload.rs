@@ -246,7 +246,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         streams: _,
         status_hosts: _,
         drain_timeout: _,
-        retire_timeout: _,
+        handover_timeout: _,
         buffer_space: _,
         trusted_proxies: _,
         client_ip_header: _,

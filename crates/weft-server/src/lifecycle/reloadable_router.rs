@@ -16,7 +16,7 @@ pub(crate) struct ReloadableRouter(Rc<Reloader>);
 
 struct Reloader {
     current: Rc<RefCell<Router>>,
-    /// Knows if the plan has changed since the router was built.
+    /// Receiver of plans; detects a change since the router was built.
     plans: RefCell<PlanReceiver>,
     route_metrics: Option<Arc<RouteMetrics>>,
 }

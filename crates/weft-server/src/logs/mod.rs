@@ -50,7 +50,7 @@ pub(crate) struct Logs {
 struct State {
     current: Arc<OpenLogs>,
     /// Writers of former logs, which end when no request needs them any more.
-    retired: Vec<Arc<Writer>>,
+    former: Vec<Arc<Writer>>,
 }
 
 impl Logs {
@@ -58,7 +58,7 @@ impl Logs {
     /// now on.
     pub(crate) fn new(logs: Arc<OpenLogs>) -> Logs {
         logs.install_error_log();
-        let state = State { current: logs, retired: Vec::new() };
+        let state = State { current: logs, former: Vec::new() };
         Logs { state: Mutex::new(state), generation: AtomicU64::new(0) }
     }
 
@@ -66,9 +66,9 @@ impl Logs {
     pub(crate) fn replace(&self, logs: Arc<OpenLogs>) {
         logs.install_error_log();
         let mut state = self.state();
-        let former = std::mem::replace(&mut state.current, logs);
-        state.retired.retain(|writer| !writer.is_finished());
-        state.retired.extend(former.writers());
+        let replaced = std::mem::replace(&mut state.current, logs);
+        state.former.retain(|writer| !writer.is_finished());
+        state.former.extend(replaced.writers());
         drop(state);
         self.generation.fetch_add(1, Relaxed);
     }
@@ -110,11 +110,11 @@ impl Logs {
 
     /// Returns the writers of distinct outputs, that of the error log last.
     fn writers(&self) -> Vec<Arc<Writer>> {
-        let State { current, retired } = &*self.state();
+        let State { current, former } = &*self.state();
         let current = current.writers();
-        let is_retired =
+        let is_former =
             |writer: &&Arc<Writer>| !current.iter().any(|known| Arc::ptr_eq(known, writer));
-        let mut all: Vec<_> = retired.iter().filter(is_retired).cloned().collect();
+        let mut all: Vec<_> = former.iter().filter(is_former).cloned().collect();
         all.extend(current);
         all
     }

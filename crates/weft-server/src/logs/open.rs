@@ -48,12 +48,12 @@ pub(crate) struct OpenLogs {
 struct Source {
     name: &'static str,
     to: LogTarget,
-    settings: Settings,
+    settings: OutputSettings,
 }
 
-/// Settings that all outputs have in common.
+/// OutputSettings that all outputs have in common.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Settings {
+struct OutputSettings {
     rotation: Rotation,
     facility: Facility,
     tag: String,
@@ -205,7 +205,7 @@ impl WorkerAccessLogs<'_> {
 
 /// Sinks while they are opened.
 struct Opening<'a> {
-    settings: Settings,
+    settings: OutputSettings,
     former: Option<&'a OpenLogs>,
     sinks: HashMap<Source, Arc<Sink>>,
     /// The files that were opened.
@@ -219,7 +219,8 @@ impl<'a> Opening<'a> {
             max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
             max_files: config.max_files,
         };
-        let settings = Settings { rotation, facility: config.facility, tag: config.tag.clone() };
+        let settings =
+            OutputSettings { rotation, facility: config.facility, tag: config.tag.clone() };
         let of_devices = former.map(|former| former.of_devices.clone()).unwrap_or_default();
         Opening { settings, former, sinks: HashMap::new(), files: Vec::new(), of_devices }
     }
@@ -299,7 +300,7 @@ impl Source {
     }
 }
 
-impl Settings {
+impl OutputSettings {
     fn header(&self, name: &'static str) -> MessageHeader {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let is_valid = !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic());

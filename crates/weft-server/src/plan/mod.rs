@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     /// Time for requests in flight to complete at a stop.
     pub(crate) drain_timeout: Duration,
     /// Time for requests in flight to complete after another process has taken over the sockets.
-    pub(crate) retire_timeout: Duration,
+    pub(crate) handover_timeout: Duration,
     /// Limits of the space for buffered bodies.
     pub(crate) buffer_space: BufferSpaceLimits,
     /// Proxies whose `client_ip_header` is trusted.
@@ -130,7 +130,8 @@ impl Plan {
     }
 
     /// Makes a plan of the parts of a configuration that are valid, and returns all problems of the
-    /// others. What the plan opens may have problems, too, although nothing can be served.
+    /// others. Resources of this plan can still be opened to report their problems, although it cannot be
+    /// served.
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
@@ -215,7 +216,7 @@ impl Plan {
             problems
                 .push(Problem { location: ConfigLocation::Unknown, message: message.to_owned() });
         }
-        let TopConfig { workers, defer_accept, drain_timeout, retire_timeout, .. } = top;
+        let TopConfig { workers, defer_accept, drain_timeout, handover_timeout, .. } = top;
         let buffer_space = BufferSpaceLimits {
             memory_bytes: top.max_buffer_bytes,
             memory_bytes_per_client: top.max_buffer_bytes_per_client,
@@ -234,7 +235,7 @@ impl Plan {
             defer_accept,
             log,
             drain_timeout,
-            retire_timeout,
+            handover_timeout,
             buffer_space,
             trusted_proxies: top.trusted_proxies,
             client_ip_header: top.client_ip_header,

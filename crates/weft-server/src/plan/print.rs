@@ -26,7 +26,7 @@ pub(crate) fn print(plan: &Plan) -> String {
         workers: plan.workers,
         defer_accept: plan.defer_accept,
         drain_timeout: plan.drain_timeout,
-        retire_timeout: plan.retire_timeout,
+        handover_timeout: plan.handover_timeout,
         max_buffer_bytes: plan.buffer_space.memory_bytes,
         max_buffer_bytes_per_client: plan.buffer_space.memory_bytes_per_client,
         max_temp_bytes: plan.buffer_space.disk_bytes,

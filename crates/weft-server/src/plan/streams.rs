@@ -24,7 +24,7 @@ pub(super) fn stream_addresses(streams: &[StreamConfig]) -> Vec<Located<String>>
     streams.iter().flat_map(addresses).collect()
 }
 
-/// Validates the sections. What is missing is an error only if the configuration is complete.
+/// Validates the sections. A missing value is an error only if the configuration is complete.
 pub(super) fn plan_streams(
     streams: Vec<StreamConfig>,
     has_certificates: bool,

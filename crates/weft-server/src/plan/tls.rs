@@ -23,7 +23,7 @@ pub(crate) struct TlsPlan {
     pub(crate) acme: Option<AcmePlan>,
 }
 
-/// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
+/// Validates `[tls]`. Returns `None` if TLS is not configured. A missing value is an error only if
 /// the configuration is complete. With streams that use the certificates, there is no default address.
 pub(super) fn plan_tls(
     tls: TlsConfig,

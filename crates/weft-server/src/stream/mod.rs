@@ -1,6 +1,6 @@
 //! TCP connections and UDP datagrams that are forwarded without HTTP (`[streams]`).
 //!
-//! `server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
+//! `stream_server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
 //! the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to one of the
 //! upstreams (`targets`), and then bytes in both directions. TLS passes through unless the stream
 //! terminates it.

@@ -225,7 +225,7 @@ impl Targets {
     }
 
     /// Chooses an upstream that was not tried, whose checks pass, and that has fewer connections than
-    /// its maximum. Those that rest are tried last.
+    /// its maximum. Upstreams that are down are tried last.
     fn reserve(&self, group: &TargetGroup, client: IpAddr, tried: &[usize]) -> Option<TargetSlot> {
         let now = Instant::now();
         let is_full = |target: &Target| {
@@ -239,7 +239,7 @@ impl Targets {
             let target = &group.targets[index];
             Candidate {
                 is_up: may_connect(index) && !is_full(target),
-                was_tried: target.upstream.health.availability(now) == Availability::Resting,
+                was_tried: target.upstream.health.availability(now) == Availability::Down,
                 is_full: false,
                 weight: target.upstream.weight(now),
                 load: target.connections.load(Relaxed),

@@ -178,7 +178,7 @@ impl Session {
     /// Forwards datagrams in both directions until the end of the session.
     ///
     /// # Errors
-    /// Those of the socket of the upstream.
+    /// Errors of the upstream's socket.
     async fn forward(
         mut self,
         stream: &Stream,

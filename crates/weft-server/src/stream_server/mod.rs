@@ -274,7 +274,7 @@ impl Accepting {
         let log = stream.settings().access_log.as_ref().and_then(|to| plan.logs.stream(to));
         let mut record =
             ConnectionRecord::new(stream.clone(), log.cloned(), StreamProtocol::Tcp, (peer, local));
-        // That of a proxy is compared after its PROXY header has been read.
+        // A proxy's address is compared after its PROXY header has been read.
         if !stream.settings().is_proxy(peer.ip()) && !stream.allows(peer.ip()) {
             record.end = End::Denied;
             log::debug!("a connection from {peer} was closed: its client is not allowed");

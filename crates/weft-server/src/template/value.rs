@@ -69,7 +69,7 @@ impl<'a> Value<'a> {
                 None => "unix:".into(),
             }),
             Placeholder::ClientPort => {
-                // Most proxies do not tell the port of their client; then it is 0.
+                // Most proxies do not send the port of their client; then it is 0.
                 let port = peer.address().map(|address| address.port()).filter(|port| *port != 0);
                 Value::Plain(port.map(|port| port.to_string()).unwrap_or_default().into())
             }

@@ -178,7 +178,7 @@ fn satisfy_combines_addresses_and_authentication() {
 /// A user whom the server has authenticated is known to placeholders and scripts, in place of what
 /// the client says about itself.
 #[test]
-fn authenticated_users_are_told_to_upstreams_and_scripts() {
+fn passes_the_authenticated_user_to_upstreams_and_scripts() {
     let upstream = echo();
     let (_folder, server) = serve(&format!(
         "[hosts.\"*\"]\n\

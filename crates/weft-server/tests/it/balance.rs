@@ -212,7 +212,7 @@ fn statuses_are_failures_if_configured() {
     for _ in 0..6 {
         assert_eq!(ask(&server, "GET"), "200 1");
     }
-    until("the upstream rests", || server.stderr().contains("fails again and again"));
+    until("the upstream is down", || server.stderr().contains("fails again and again"));
     statuses[0].store(200, Relaxed);
     assert!((0..6).all(|_| ask(&server, "GET") == "200 1"));
     // If all have failed, their responses are forwarded.

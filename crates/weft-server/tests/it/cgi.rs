@@ -527,7 +527,7 @@ fn invalid_script_responses_are_a_bad_gateway() {
     for (script, status, log) in [
         ("echo no head; echo", 502, "a line of its head has no colon: no head"),
         ("printf 'X: y\\n\\n'", 502, "its head has neither Content-Type nor Location nor Status"),
-        ("printf 'HTTP/1.1 200 OK\\n\\n'", 502, "it speaks HTTP itself"),
+        ("printf 'HTTP/1.1 200 OK\\n\\n'", 502, "it begins with a status line"),
         ("printf 'Status: 1\\n\\n'", 502, "no status that a response can have: Status: 1"),
         ("printf 'Content-Type: a/b\\n'", 502, "it ended without a head"),
         ("", 502, "it ended without a head"),

@@ -24,7 +24,7 @@ const CLIENTS: usize = 16;
 /// Time for which an upstream rests after failures.
 const DOWN_TIME: Duration = Duration::from_millis(500);
 
-/// Workers of the server. Each tries a resting upstream again after `DOWN_TIME`.
+/// Workers of the server. Each tries an upstream that is down again after `DOWN_TIME`.
 const WORKERS: usize = 2;
 
 /// Permitted ratio of the p99 on the other upstreams to the undisturbed one, and a difference that

@@ -483,13 +483,13 @@ fn upstream_metrics_distinguish_dead_and_live_upstreams() {
     let mut client = Client::tcp(site.address);
     (0..6).for_each(|_| assert_eq!(client.get("/api/x").status, 200));
     let metrics = site.metrics();
-    for (address, up, resting, requests, failures) in
+    for (address, up, down, requests, failures) in
         [(dead, 0.0, 1.0, 0.0, 1.0), (alive, 1.0, 0.0, 6.0, 0.0)]
     {
         assert_eq!(metrics.get("weft_upstream_up", &labels(address)), up);
         assert_eq!(metrics.get("weft_upstream_state", &state(address, "up")), up);
-        assert_eq!(metrics.get("weft_upstream_state", &state(address, "resting")), resting);
-        assert_eq!(metrics.get("weft_upstream_state", &state(address, "down")), 0.0);
+        assert_eq!(metrics.get("weft_upstream_state", &state(address, "down")), down);
+        assert_eq!(metrics.get("weft_upstream_state", &state(address, "unhealthy")), 0.0);
         assert_eq!(metrics.get("weft_upstream_requests_total", &labels(address)), requests);
         assert_eq!(metrics.get("weft_upstream_response_seconds_count", &labels(address)), requests);
         assert_eq!(metrics.get("weft_upstream_failures_total", &labels(address)), failures);

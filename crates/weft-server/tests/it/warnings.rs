@@ -10,7 +10,7 @@ use crate::config::{folder_with, run_in};
 /// Each row: the file, and the warnings. They are no errors, unless `--strict` is given, but have an exit
 /// status of their own.
 #[test]
-fn check_warns_of_what_is_probably_not_intended() {
+fn check_warns_of_probably_unintended_values() {
     for (text, expected) in [
         ("\"/\" = \"<< /\"\n", &[":2:7: warning: the redirect of `/` leads back to itself"][..]),
         ("\"/\" = \"<< /new/\"\n", &[":2:7: warning: the redirect of `/` leads back to itself"]),

@@ -130,7 +130,7 @@ impl<'s> Attempt<'s> {
             Failure::Other("the authority's response is no certificate".to_owned())
         })?;
         let mut state = ask_for_window(&account, der).await;
-        // The authority may want a new certificate to be renewed at once, again and again.
+        // The authority may request immediate renewal of every new certificate.
         let pause = renewed.lifetime.map_or(MAX_PAUSE, |it| it.length() / 4).min(MAX_PAUSE);
         state.retry_at = seconds(SystemTime::now() + pause);
         let renewed = StoredCertificate { state: state.clone(), ..read()? };

@@ -70,11 +70,11 @@ pub(crate) struct CgiSettings {
     pub(crate) buffer_responses: bool,
 
     /// Maximum memory of a buffered request body, in bytes; more is stored in an unnamed file in
-    /// `TMPDIR` or /tmp. Default 64 KiB, as for upstreams.
+    /// `TMPDIR` or /tmp. Default 16 KiB, as for upstreams.
     pub(crate) request_buffer_bytes: usize,
 
     /// Maximum memory of a buffered response body, in bytes; more is stored in such a file. Default
-    /// 64 KiB, as for upstreams.
+    /// 16 KiB, as for upstreams.
     pub(crate) response_buffer_bytes: usize,
 
     /// Maximum size of the temporary file of a buffered body, in bytes; more is streamed. 0: none

@@ -84,13 +84,14 @@ struct CachedAnswer<T> {
 
 type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 
-/// Use of an earlier answer while another lookup is in progress.
-enum Wait<T> {
-    No(Arc<[T]>),
-    /// It is old: the lookup may be faster than a connection to an address that is gone.
-    Shortly(Arc<[T]>),
-    /// There is none.
-    Fully,
+/// Wait for a lookup that is in progress.
+enum LookupWait<T> {
+    /// The answer is used at once.
+    None(Arc<[T]>),
+    /// The answer is old: the lookup may be faster than a connection to an address that is gone.
+    Limited(Arc<[T]>),
+    /// There is no answer.
+    UntilResult,
 }
 
 impl<T> Clone for AnswerCache<T> {
@@ -135,11 +136,11 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             let wait = match &state.cached {
                 Some(CachedAnswer { items, expires_at, .. }) if !state.is_invalid => {
                     match now < *expires_at + MAX_STALE {
-                        true => Wait::No(items.clone()),
-                        false => Wait::Shortly(items.clone()),
+                        true => LookupWait::None(items.clone()),
+                        false => LookupWait::Limited(items.clone()),
                     }
                 }
-                _ => Wait::Fully,
+                _ => LookupWait::UntilResult,
             };
             (wait, state.lookup.clone())
         };
@@ -156,11 +157,11 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             }
         };
         match wait {
-            Wait::No(items) => Ok(items),
-            Wait::Shortly(items) => {
+            LookupWait::None(items) => Ok(items),
+            LookupWait::Limited(items) => {
                 Ok(timeout(MAX_WAIT, lookup).await.ok().and_then(Result::ok).unwrap_or(items))
             }
-            Wait::Fully => lookup.await,
+            LookupWait::UntilResult => lookup.await,
         }
     }
 

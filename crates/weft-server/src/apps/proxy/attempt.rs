@@ -32,7 +32,7 @@ impl Proxy {
         retry: Option<RetryReason>,
     ) -> impl Future<Output = Result<Response, GatewayError>> {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
-            notes.begin_attempt(&pool.location);
+            notes.begin_attempt(&pool.upstream_name);
         }
         outbound.wait = UpstreamWait::new(self.shared.settings.failure_latency);
         async move {

@@ -65,7 +65,7 @@ impl Proxy {
             return Some(0);
         }
         let now = Instant::now();
-        // Resting the only upstream would fail all requests for no benefit.
+        // Excluding the only upstream would fail all requests for no benefit.
         let availability = |upstream: &Upstream| match count {
             1 => Availability::Available,
             _ => upstream.health.availability(now),
@@ -89,18 +89,18 @@ impl Proxy {
         };
         let chosen = of_session.filter(is_available).or_else(|| balancer.choose(key, candidate));
         let chosen = chosen.or_else(|| {
-            // If the responses of all are failures, what they send is better than nothing.
-            let may_rest = self.shared.settings.has_failing_responses();
+            // If the responses of all are failures, such a response is better than none.
+            let may_be_down = self.shared.settings.has_failing_responses();
             let last_resort = |index: usize| {
                 let upstream = &pools[index].upstream;
-                let is_resting = availability(upstream) == Availability::Resting;
-                let is_up = upstream.may_get_requests() && (may_rest || !is_resting);
+                let is_down = availability(upstream) == Availability::Down;
+                let is_up = upstream.may_get_requests() && (may_be_down || !is_down);
                 Candidate { is_up, ..candidate(index) }
             };
             balancer.choose(key, last_resort)
         });
         if let Some(index) = chosen {
-            pools[index].upstream.health.begin_trial(now);
+            pools[index].upstream.health.begin_probe(now);
         }
         chosen
     }

@@ -26,7 +26,7 @@ const LARGE_BYTES: usize = 32 << 10;
 /// Amount of buffered output at which it is sent before more is read from the client, in bytes.
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
-/// A stream of any kind, which can tell whether it is a socket.
+/// A stream that can be downcast to a socket.
 pub(super) trait Transport: Stream + Any {}
 
 impl<T: Stream> Transport for T {}
@@ -38,10 +38,10 @@ pub(crate) struct UpstreamConnection {
     pub(super) address: Option<SocketAddr>,
     /// Number of changes of the addresses of the upstream at which this one was compared with them.
     pub(super) compared_at: u64,
-    /// Time at which it was taken from the idle ones, until the first wait for the response: reading the
-    /// clock twice within a microsecond costs more than it tells.
+    /// Time at which it was taken from the idle ones, until the first wait for the response: a second
+    /// reading of the clock within a microsecond is not worth its cost.
     pub(super) leased_at: Option<Instant>,
-    /// Time for which the upstream keeps the connection while it is idle, if it has told.
+    /// Idle time after which the upstream closes the connection (`Keep-Alive: timeout`), if it was sent.
     pub(super) idle_limit: Option<Duration>,
     /// HTTP/2 was negotiated by ALPN.
     pub(super) has_negotiated_http2: bool,

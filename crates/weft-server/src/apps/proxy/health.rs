@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits that decide when failing requests make an upstream rest.
+/// Limits on failing requests after which an upstream is down, which means that it gets no requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailurePolicy {
     pub(crate) max_failures: u32,
@@ -21,41 +21,41 @@ pub(crate) struct FailurePolicy {
 pub(crate) struct Health {
     policy: FailurePolicy,
     created_at: Instant,
-    /// End of the resting period, in milliseconds since `created_at`; 0: none.
-    resting_until: AtomicU64,
-    /// End of the time for which others wait for the outcome of a trial, in milliseconds since
+    /// End of the down time, in milliseconds since `created_at`; 0: none.
+    down_until: AtomicU64,
+    /// End of the time for which others wait for the outcome of a probe, in milliseconds since
     /// `created_at`; 0: none.
-    trial_until: AtomicU64,
+    probe_until: AtomicU64,
     /// Time of the last recovery, in milliseconds since `created_at`; 0: none.
     recovered_at: AtomicU64,
     /// The last health checks have failed.
     is_unhealthy: AtomicBool,
-    /// `record` is not `Healthy`; readable without the mutex.
+    /// `failure_state` is not `Healthy`; readable without the mutex.
     has_failures: AtomicBool,
-    record: Mutex<Record>,
+    failure_state: Mutex<FailureState>,
 }
 
 /// Outcome of the most recent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Record {
+enum FailureState {
     Healthy,
     /// Number of failures, and the time of the first of them.
     Failing {
         since: Duration,
         failures: u32,
     },
-    /// Resting, or being tried again after resting: one more failure starts another resting period.
-    Probation,
+    /// Down, or being tried again after the down time: one more failure starts another down time.
+    HalfOpen,
 }
 
 /// Requests that an upstream may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
     Available,
-    /// Its resting period is over, and a request tries it now. Others wait for the outcome, unless
-    /// there is no other upstream.
-    OnTrial,
-    Resting,
+    /// Its down time is over, and a request tries it now. Others wait for the outcome, unless there
+    /// is no other upstream.
+    Probing,
+    Down,
 }
 
 /// Change of health caused by a failure.
@@ -63,8 +63,8 @@ pub(crate) enum Availability {
 pub(super) enum HealthChange {
     /// The first failure of a series.
     FirstFailure,
-    /// `max_failures` was reached: the upstream rests from now on.
-    StartedResting,
+    /// `max_failures` was reached: the down time begins.
+    WentDown,
 }
 
 impl Health {
@@ -72,44 +72,44 @@ impl Health {
         Health {
             policy,
             created_at: now,
-            resting_until: AtomicU64::new(0),
-            trial_until: AtomicU64::new(0),
+            down_until: AtomicU64::new(0),
+            probe_until: AtomicU64::new(0),
             recovered_at: AtomicU64::new(0),
             is_unhealthy: AtomicBool::new(false),
             has_failures: AtomicBool::new(false),
-            record: Mutex::new(Record::Healthy),
+            failure_state: Mutex::new(FailureState::Healthy),
         }
     }
 
     /// Returns which requests the upstream gets for now, because of those that have failed.
     pub(crate) fn availability(&self, now: Instant) -> Availability {
-        let until = self.resting_until.load(Relaxed);
+        let until = self.down_until.load(Relaxed);
         if until == 0 {
             return Availability::Available;
         }
         let age = self.age(now).as_millis();
         match age < u128::from(until) {
-            true => Availability::Resting,
-            false if age < u128::from(self.trial_until.load(Relaxed)) => Availability::OnTrial,
+            true => Availability::Down,
+            false if age < u128::from(self.probe_until.load(Relaxed)) => Availability::Probing,
             false => Availability::Available,
         }
     }
 
-    /// Called for each request to the upstream. If it has not responded since its resting period,
-    /// this request tries it, and others wait for as long as that period. Two workers may begin a
-    /// trial at once.
-    pub(crate) fn begin_trial(&self, now: Instant) {
-        if self.resting_until.load(Relaxed) > 0 {
+    /// Called for each request to the upstream. If it has not responded since its down time,
+    /// this request is a probe, and others wait for as long as the down time. Two workers may begin a
+    /// probe at once.
+    pub(crate) fn begin_probe(&self, now: Instant) {
+        if self.down_until.load(Relaxed) > 0 {
             let until = self.age(now).saturating_add(self.policy.down_time).as_millis();
-            self.trial_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
+            self.probe_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
         }
     }
 
-    /// Ends a trial, with or without an outcome: a client may leave before there is one, and must not
+    /// Ends a probe, with or without an outcome: a client may leave before there is one, and must not
     /// keep the upstream from others.
-    pub(crate) fn end_trial(&self) {
-        if self.trial_until.load(Relaxed) > 0 {
-            self.trial_until.store(0, Relaxed);
+    pub(crate) fn end_probe(&self) {
+        if self.probe_until.load(Relaxed) > 0 {
+            self.probe_until.store(0, Relaxed);
         }
     }
 
@@ -122,7 +122,7 @@ impl Health {
     /// a recovery.
     pub(crate) fn percent(&self, now: Instant) -> u32 {
         let slow_start = self.policy.slow_start.as_millis();
-        let began_at = self.recovered_at.load(Relaxed).max(self.resting_until.load(Relaxed));
+        let began_at = self.recovered_at.load(Relaxed).max(self.down_until.load(Relaxed));
         if slow_start == 0 || began_at == 0 {
             return 100;
         }
@@ -147,43 +147,44 @@ impl Health {
     /// Records a failed request for which the upstream is responsible.
     pub(super) fn record_failure(&self, now: Instant) -> Option<HealthChange> {
         let age = self.age(now);
-        let mut record = self.record();
+        let mut state = self.failure_state();
         self.has_failures.store(true, Relaxed);
-        let failures = match *record {
-            // Requests that were in progress when the resting period began do not extend it.
-            Record::Probation if self.availability(now) == Availability::Resting => return None,
-            Record::Probation => self.policy.max_failures,
+        let failures = match *state {
+            // Requests that were in progress when the down time began do not extend it.
+            FailureState::HalfOpen if self.availability(now) == Availability::Down => return None,
+            FailureState::HalfOpen => self.policy.max_failures,
             // Failures of two workers may be recorded in another order than that of their
             // timestamps.
-            Record::Failing { since, failures }
+            FailureState::Failing { since, failures }
                 if age.saturating_sub(since) <= self.policy.window =>
             {
-                *record = Record::Failing { since, failures: failures + 1 };
+                *state = FailureState::Failing { since, failures: failures + 1 };
                 failures + 1
             }
-            Record::Failing { .. } | Record::Healthy => {
-                *record = Record::Failing { since: age, failures: 1 };
+            FailureState::Failing { .. } | FailureState::Healthy => {
+                *state = FailureState::Failing { since: age, failures: 1 };
                 1
             }
         };
         if failures < self.policy.max_failures {
             return (failures == 1).then_some(HealthChange::FirstFailure);
         }
-        *record = Record::Probation;
+        *state = FailureState::HalfOpen;
         let until = age.saturating_add(self.policy.down_time).as_millis();
-        self.resting_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
-        Some(HealthChange::StartedResting)
+        self.down_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
+        Some(HealthChange::WentDown)
     }
 
-    /// Records a response; returns whether the upstream was resting or being tried again.
+    /// Records a response; returns whether the upstream was down or being tried again.
     pub(super) fn record_success(&self, now: impl FnOnce() -> Instant) -> bool {
         if !self.has_failures.load(Relaxed) {
             return false;
         }
-        let mut record = self.record();
+        let mut state = self.failure_state();
         self.has_failures.store(false, Relaxed);
-        self.resting_until.store(0, Relaxed);
-        let has_recovered = std::mem::replace(&mut *record, Record::Healthy) == Record::Probation;
+        self.down_until.store(0, Relaxed);
+        let has_recovered =
+            std::mem::replace(&mut *state, FailureState::Healthy) == FailureState::HalfOpen;
         if has_recovered {
             self.set_recovered(now());
         }
@@ -194,8 +195,8 @@ impl Health {
         now.saturating_duration_since(self.created_at)
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failure_state(&self) -> MutexGuard<'_, FailureState> {
+        self.failure_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -210,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn rests_after_max_failures_for_down_time() {
+    fn is_down_after_max_failures_for_down_time() {
         use Event::*;
-        // Three failures within ten seconds, then a resting period of twenty.
+        // Three failures within ten seconds, then a down time of twenty.
         for (events, (checked_at, expected)) in [
             (&[][..], (0, false)),
             (&[Failed(1), Failed(2)], (2, false)),
@@ -222,11 +223,11 @@ mod tests {
             (&[Failed(1), Failed(2), Succeeded, Failed(3)], (3, false)),
             (&[Failed(1), Failed(2), Failed(3)], (22, true)),
             (&[Failed(1), Failed(2), Failed(3)], (23, false)),
-            // A request that was in progress does not extend the resting period.
+            // A request that was in progress does not extend the down time.
             (&[Failed(1), Failed(2), Failed(3), Failed(9)], (23, false)),
             // Failures may be recorded out of order.
             (&[Failed(2), Failed(1), Failed(3)], (3, true)),
-            // After the resting period one failure starts another.
+            // After the down time one failure starts another.
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (49, true)),
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (50, false)),
             (&[Failed(1), Failed(2), Failed(3), Succeeded, Failed(30)], (30, false)),
@@ -247,13 +248,13 @@ mod tests {
                     Succeeded => _ = health.record_success(Instant::now),
                 }
             }
-            let is_resting = health.availability(at(checked_at)) == Availability::Resting;
-            assert_eq!(is_resting, expected, "{events:?} at {checked_at}");
+            let is_down = health.availability(at(checked_at)) == Availability::Down;
+            assert_eq!(is_down, expected, "{events:?} at {checked_at}");
         }
     }
 
     #[test]
-    fn one_request_tries_an_upstream_after_its_rest() {
+    fn one_request_tries_an_upstream_after_its_down_time() {
         use Availability::*;
         let created_at = Instant::now();
         let at = |seconds| created_at + Duration::from_secs(seconds);
@@ -269,24 +270,24 @@ mod tests {
         let found = |seconds: &[u64]| -> Vec<_> {
             seconds.iter().map(|second| health.availability(at(*second))).collect()
         };
-        // A request to a healthy upstream is no trial.
-        health.begin_trial(at(1));
+        // A request to a healthy upstream is no probe.
+        health.begin_probe(at(1));
         assert_eq!(found(&[1]), [Available]);
         health.record_failure(at(2));
-        assert_eq!(found(&[2, 21, 22]), [Resting, Resting, Available]);
-        // A trial without outcome is followed by another one.
-        health.begin_trial(at(30));
-        assert_eq!(found(&[30, 49, 50]), [OnTrial, OnTrial, Available]);
-        // A trial whose client has left.
-        health.begin_trial(at(51));
-        health.end_trial();
+        assert_eq!(found(&[2, 21, 22]), [Down, Down, Available]);
+        // A probe without outcome is followed by another one.
+        health.begin_probe(at(30));
+        assert_eq!(found(&[30, 49, 50]), [Probing, Probing, Available]);
+        // A probe whose client has left.
+        health.begin_probe(at(51));
+        health.end_probe();
         assert_eq!(found(&[51]), [Available]);
-        // A trial that fails.
-        health.begin_trial(at(60));
-        assert_eq!(health.record_failure(at(65)), Some(HealthChange::StartedResting));
-        assert_eq!(found(&[65, 84, 85]), [Resting, Resting, Available]);
-        // A trial that succeeds.
-        health.begin_trial(at(90));
+        // A probe that fails.
+        health.begin_probe(at(60));
+        assert_eq!(health.record_failure(at(65)), Some(HealthChange::WentDown));
+        assert_eq!(found(&[65, 84, 85]), [Down, Down, Available]);
+        // A probe that succeeds.
+        health.begin_probe(at(90));
         assert!(health.record_success(|| at(91)));
         assert_eq!(found(&[91]), [Available]);
     }
@@ -304,7 +305,7 @@ mod tests {
         let health = Health::new(policy, created_at);
         assert_eq!(health.percent(at(0)), 100, "no recovery yet");
         health.record_failure(at(10));
-        // The first requests after the resting period, which ends at 30.
+        // The first requests after the down time, which ends at 30.
         assert_eq!([30, 31, 80].map(|second| health.percent(at(second))), [1, 1, 50]);
         assert!(health.record_success(|| at(40)));
         let found = [40, 41, 90, 139, 140, 999].map(|second| health.percent(at(second)));

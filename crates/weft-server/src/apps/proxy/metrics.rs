@@ -118,10 +118,10 @@ impl SentRequest<'_> {
 pub(crate) enum State {
     /// No known problem.
     Up,
-    /// Too many requests have failed: the upstream gets none for a while, if there is another.
-    Resting,
-    /// Health checks have failed.
+    /// Too many requests have failed: the upstream gets none for its down time, if there is another.
     Down,
+    /// Health checks have failed.
+    Unhealthy,
     /// An operator drains it: it gets only requests of its sessions.
     Draining,
     /// An operator has taken it out.
@@ -130,13 +130,13 @@ pub(crate) enum State {
 
 impl State {
     pub(crate) const ALL: [State; 5] =
-        [State::Up, State::Resting, State::Down, State::Draining, State::Disabled];
+        [State::Up, State::Down, State::Unhealthy, State::Draining, State::Disabled];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             State::Up => "up",
-            State::Resting => "resting",
             State::Down => "down",
+            State::Unhealthy => "unhealthy",
             State::Draining => "draining",
             State::Disabled => "disabled",
         }
@@ -173,10 +173,10 @@ impl UpstreamReport {
         let health = &upstream.health;
         let state = match upstream.mode() {
             UpstreamMode::Disabled => State::Disabled,
-            _ if health.is_unhealthy() => State::Down,
+            _ if health.is_unhealthy() => State::Unhealthy,
             UpstreamMode::Draining => State::Draining,
-            UpstreamMode::Up if health.availability(Instant::now()) == Availability::Resting => {
-                State::Resting
+            UpstreamMode::Up if health.availability(Instant::now()) == Availability::Down => {
+                State::Down
             }
             UpstreamMode::Up => State::Up,
         };

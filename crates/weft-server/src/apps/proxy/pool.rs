@@ -22,7 +22,7 @@ use crate::base::counter::Histogram;
 pub(super) struct Pool {
     pub(super) upstream: Arc<Upstream>,
     /// Host and port of the upstream, or the path of its socket.
-    pub(super) location: Arc<str>,
+    pub(super) upstream_name: Arc<str>,
     settings: Arc<ProxySettings>,
     /// Limit on the connections in use. A new connection is opened only if none is idle, so this
     /// also limits the total.
@@ -73,7 +73,7 @@ pub(super) struct PoolSlot {
 
 impl Drop for PoolSlot {
     fn drop(&mut self) {
-        self.pool.upstream.health.end_trial();
+        self.pool.upstream.health.end_probe();
     }
 }
 
@@ -96,10 +96,19 @@ impl Pool {
             queue_timeout: settings.queue_timeout,
         });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
-        let location = upstream.url.location().into();
+        let upstream_name = upstream.url.location().into();
         let connect_times = Arc::<Histogram>::default();
         let http2 = Connections::new(upstream.clone(), settings.clone(), connect_times.clone());
-        Arc::new(Pool { upstream, location, settings, limit, idle, http2, connect_times, metrics })
+        Arc::new(Pool {
+            upstream,
+            upstream_name,
+            settings,
+            limit,
+            idle,
+            http2,
+            connect_times,
+            metrics,
+        })
     }
 
     /// Requests in progress or queued.

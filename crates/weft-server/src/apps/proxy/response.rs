@@ -32,8 +32,9 @@ pub(super) fn is_event_stream(head: &ResponseHead) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
-/// Returns the time for which the connection may be used again, if the upstream tells when it closes it
-/// (`Keep-Alive: timeout=N`). It is shorter, because a request that is sent meanwhile would be lost.
+/// Returns the time for which the connection may be used again, if the upstream has sent the idle time
+/// after which it closes it (`Keep-Alive: timeout=N`). The result is shorter, because a request that is
+/// sent meanwhile would be lost.
 pub(super) fn idle_limit(head: &ResponseHead) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_secs(1);
     let parameters = head.headers.get_bytes("keep-alive")?.split(|&b| b == b',');

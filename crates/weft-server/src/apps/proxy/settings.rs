@@ -43,7 +43,7 @@ pub(crate) struct ProxySettings {
     /// Convert calls of gRPC-Web, of scripts in web pages, to gRPC. Default false.
     pub(crate) grpc_web: bool,
 
-    /// Scripts of upstreams that speak FastCGI or SCGI.
+    /// Scripts of upstreams that use FastCGI or SCGI.
     pub(crate) fastcgi: FastCgiSettings,
 
     /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
@@ -137,11 +137,11 @@ pub(crate) struct ProxySettings {
     pub(crate) buffer_responses: bool,
 
     /// Maximum memory of a buffered request body, in bytes; more is stored in a temporary file.
-    /// Default 64 KiB: few requests other than uploads of files are larger.
+    /// Default 16 KiB: few requests other than uploads of files are larger.
     pub(crate) request_buffer_bytes: usize,
 
     /// Maximum memory of a buffered response body, in bytes; more is stored in a temporary file.
-    /// Default 64 KiB: most pages, and one read from the upstream.
+    /// Default 16 KiB: many pages, and a sixteenth of the memory that a client may use.
     pub(crate) response_buffer_bytes: usize,
 
     /// Maximum size of the temporary file of a buffered body, in bytes; more is streamed. 0: none
@@ -403,7 +403,7 @@ impl Default for Check {
 }
 
 impl ProxySettings {
-    /// The defaults for upstreams that speak FastCGI.
+    /// The defaults for upstreams that use FastCGI.
     ///
     /// No connection is kept: a process of PHP-FPM serves one connection at a time, so that idle
     /// connections would occupy all of them.
@@ -422,12 +422,12 @@ impl ProxySettings {
         Some(ClientIdentity { certificate, key })
     }
 
-    /// The defaults for upstreams that speak SCGI, which has one request in a connection.
+    /// The defaults for upstreams that use SCGI, which has one request in a connection.
     pub(crate) fn scgi() -> ProxySettings {
         ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
     }
 
-    /// The defaults for upstreams that speak uwsgi, which has one request in a connection.
+    /// The defaults for upstreams that use uwsgi, which has one request in a connection.
     pub(crate) fn uwsgi() -> ProxySettings {
         ProxySettings { protocol: Protocol::Uwsgi, ..ProxySettings::fastcgi() }
     }

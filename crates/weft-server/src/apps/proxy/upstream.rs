@@ -47,7 +47,7 @@ type LookupFuture = BoxFuture<'static, io::Result<(Vec<SocketAddr>, Option<Durat
 const BACKLOG_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Upstream {
-    /// Creates an upstream that speaks HTTP/1.1, and uses `tls` if its URL is `https`.
+    /// Creates an upstream of HTTP/1.1, and uses `tls` if its URL is `https`.
     ///
     /// # Errors
     /// If the host is not a valid name for a certificate.
@@ -160,7 +160,7 @@ impl Upstream {
     /// Opens a connection as [`connect`](Upstream::connect), and sends `preface` on it before the handshake
     /// of TLS.
     ///
-    /// Clients may keep many connections waiting for an upstream. What few of them need is boxed, and
+    /// Clients may keep many connections waiting for an upstream. Rarely needed state is boxed, and
     /// without `async`, the future contains each argument once.
     pub(crate) fn connect_with_preface(
         &self,
@@ -320,13 +320,13 @@ impl Upstream {
         Ok(connection)
     }
 
-    /// Records a failure of the upstream. Only the first of a series and the start of a resting
-    /// period are logged.
+    /// Records a failure of the upstream. Only the first of a series and the start of a down
+    /// time are logged.
     pub(crate) fn record_failure(&self, reason: &str) {
         self.failures.fetch_add(1, Relaxed);
         match self.health.record_failure(Instant::now()) {
             Some(HealthChange::FirstFailure) => log::warn!("the upstream {self}: {reason}"),
-            Some(HealthChange::StartedResting) => {
+            Some(HealthChange::WentDown) => {
                 log::warn!("the upstream {self} fails again and again: {reason}");
             }
             None => {}

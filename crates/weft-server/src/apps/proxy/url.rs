@@ -49,19 +49,19 @@ impl UpstreamUrl {
         !self.path.is_empty()
     }
 
-    /// Parses the address of an upstream that speaks FastCGI: `unix:/SOCKET` or `HOST:PORT`, or
+    /// Parses the address of an upstream that uses FastCGI: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+fastcgi://SERVICE` for the servers of a service in the DNS.
     pub(crate) fn fastcgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
     }
 
-    /// Parses the address of an upstream that speaks SCGI: `unix:/SOCKET` or `HOST:PORT`, or
+    /// Parses the address of an upstream that uses SCGI: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+scgi://SERVICE`.
     pub(crate) fn scgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "scgi://", "127.0.0.1:4000")
     }
 
-    /// Parses the address of an upstream that speaks uwsgi: `unix:/SOCKET` or `HOST:PORT`, or
+    /// Parses the address of an upstream that uses uwsgi: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+uwsgi://SERVICE`.
     pub(crate) fn uwsgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "uwsgi://", "127.0.0.1:3031")

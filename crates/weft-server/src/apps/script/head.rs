@@ -121,7 +121,7 @@ impl HeadBuilder {
         let fail =
             |reason: &str| Err(format!("{reason}: {}", line[..line.len().min(80)].escape_ascii()));
         if line.starts_with(b"HTTP/") {
-            return fail("it speaks HTTP itself (`nph-`), which is not supported");
+            return fail("it begins with a status line (`nph-`), which is not supported");
         }
         let end = scan::token(line);
         if !line.contains(&b':') {
@@ -275,7 +275,7 @@ mod tests {
             ("X: y\n\n", "its head has neither Content-Type nor Location nor Status"),
             (
                 "HTTP/1.1 200 OK\nX: y\n\n",
-                "it speaks HTTP itself (`nph-`), which is not supported: HTTP/1.1 200 OK",
+                "it begins with a status line (`nph-`), which is not supported: HTTP/1.1 200 OK",
             ),
             ("hello\n\n", "a line of its head has no colon: hello"),
             ("Content-Type: a/b\n folded\n\n", "a line of its head has no colon:  folded"),
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn parses_status_lines() {
-        const LINE: &str = "it speaks HTTP itself (`nph-`), which is not supported: ";
+        const LINE: &str = "it begins with a status line (`nph-`), which is not supported: ";
         const INVALID: &str = "no valid status line: ";
         for (output, expected) in [
             ("HTTP/1.1 404 Not Found\r\nX: y\r\n\r\nz", "404 x=y | z"),

@@ -89,7 +89,7 @@ impl SpooledBody {
         Poll::Ready(event)
     }
 
-    fn take_data(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn on_data(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(remaining) = &mut self.remaining {
             *remaining = remaining.saturating_sub(data.len() as u64);
         }
@@ -142,13 +142,13 @@ impl HttpBody for SpooledBody {
                         state.reading = 0;
                         state.settle();
                         drop(state);
-                        self.take_data(data)
+                        self.on_data(data)
                     }
                     Err(error) => self.fail(Box::new(failed("cannot be read", error)), cx),
                 };
             }
             match ready!(self.poll_event(cx)) {
-                Event::Data(data) => return self.take_data(data),
+                Event::Data(data) => return self.on_data(data),
                 Event::Reading(reading) => self.reading = Some(reading),
                 Event::Trailers(trailers) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));

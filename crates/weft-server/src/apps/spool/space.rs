@@ -217,7 +217,7 @@ impl Share {
         }
     }
 
-    /// Records bytes that nobody will read. Those of responses are recorded already.
+    /// Records bytes that are not read any more. Bytes of responses are recorded already.
     pub(super) fn record_unread(&self, bytes: u64, kind: Kind) {
         if let (Some(client), Kind::Request, 1..) = (self.client, kind, bytes) {
             self.space.unread_requests.add(client, bytes, self.max_disk_bytes(), Instant::now());

@@ -2,8 +2,8 @@
 //!
 //! A client that requests large bodies and leaves them unread makes the server write to the disk, at
 //! no cost of its own. Therefore these bytes count against a limit of the client for some time after
-//! their files are gone. What a client makes the server write is bounded by what it reads, its limit, and
-//! as much again in each [`FORGET_TIME`].
+//! their files are gone. The bytes that the server writes for a client are bounded by the bytes that the
+//! client reads, plus its limit, plus that limit again per [`DECAY_TIME`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,9 +14,10 @@ use super::super::client_limit::Client;
 
 /// Time after which all bytes that a client may leave unread are available again. They become available
 /// little by little.
-const FORGET_TIME: Duration = Duration::from_secs(600);
+const DECAY_TIME: Duration = Duration::from_secs(600);
 
-/// Maximum number of clients with unread bytes. If there are more, that with the fewest is forgotten.
+/// Maximum number of clients with unread bytes. If there are more, the client with the fewest is
+/// removed.
 const MAX_CLIENTS: usize = 1_024;
 
 /// The unread bytes of clients.
@@ -34,10 +35,10 @@ struct Unread {
 }
 
 impl Unread {
-    /// Returns the bytes that still count, if `max` bytes are forgotten in [`FORGET_TIME`].
+    /// Returns the bytes that still count, if `max` bytes decay in [`DECAY_TIME`].
     fn remaining(&self, max: u64, now: Instant) -> u64 {
         let part =
-            now.saturating_duration_since(self.since).as_secs_f64() / FORGET_TIME.as_secs_f64();
+            now.saturating_duration_since(self.since).as_secs_f64() / DECAY_TIME.as_secs_f64();
         self.bytes.saturating_sub((max as f64 * part) as u64)
     }
 }
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn unread_bytes_are_forgotten_little_by_little() {
         let (unread, start) = (UnreadBytes::default(), Instant::now());
-        let after = |part: f64| start + FORGET_TIME.mul_f64(part);
+        let after = |part: f64| start + DECAY_TIME.mul_f64(part);
         let of = |n, part| unread.of(client(n), 100, after(part));
         unread.add(client(1), 80, 100, start);
         assert_eq!((of(1, 0.0), of(1, 0.5), of(2, 0.0)), (80, 30, 0));
@@ -145,7 +146,7 @@ mod tests {
             unread.add(client(n), 1_000 + n as u64, 10_000, now);
         }
         assert_eq!(unread.clients().len(), MAX_CLIENTS);
-        // Those with the most remain.
+        // The clients with the most bytes remain.
         assert_eq!(unread.of(client(0), 10_000, now), 0);
         assert!(unread.of(client(2 * MAX_CLIENTS - 1), 10_000, now) > 0);
     }

@@ -53,10 +53,10 @@ impl Servers {
             let found = match *kinds {
                 [first, second] => {
                     let (first, second) =
-                        tokio::join!(self.ask(&name, first), self.ask(&name, second));
+                        tokio::join!(self.query(&name, first), self.query(&name, second));
                     merge(first, second)
                 }
-                _ => self.ask(&name, kinds[0]).await,
+                _ => self.query(&name, kinds[0]).await,
             };
             if let Some(found) = found? {
                 return Ok(found);
@@ -81,8 +81,8 @@ impl Servers {
         }
     }
 
-    /// Asks one server after the other until one answers.
-    async fn ask(&self, name: &str, kind: RecordType) -> Found {
+    /// Sends a query to one server after the other until one responds.
+    async fn query(&self, name: &str, kind: RecordType) -> Found {
         let question = Question { name, kind };
         let mut failure = io::Error::other("there are no servers");
         for _ in 0..self.attempts {
@@ -131,7 +131,7 @@ fn merge(first: Found, second: Found) -> Found {
 }
 
 /// Sends a query in a datagram. Only the server can send to its socket, which has a port of its own;
-/// what is not the response to the query is ignored.
+/// other datagrams are ignored.
 async fn by_udp(server: SocketAddr, question: &Question<'_>, has_size: bool) -> io::Result<Answer> {
     let any: IpAddr = match server.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),

@@ -1,4 +1,4 @@
-//! A resolver of names that reports how long its answers are valid, and knows services (SRV).
+//! Resolver of host names and services (SRV) that also returns the TTL of its answers.
 //!
 //! By default, it uses the files of the system: `/etc/hosts`, and the servers and search domains of
 //! `/etc/resolv.conf`. A name that these do not resolve is looked up by the resolver of the C library,

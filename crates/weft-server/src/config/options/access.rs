@@ -213,8 +213,8 @@ pub(super) const FORWARD_AUTH_TIMEOUT: Key<RouteOptions> = Key {
 pub(super) const SATISFY: Key<RouteOptions> = Key {
     name: "satisfy",
     flag: "satisfy",
-    argument: "WHAT",
-    help: "what is required if there are networks (`allow`, `deny`) and authentication: all, or \
+    argument: "MODE",
+    help: "requirement if there are networks (`allow`, `deny`) and authentication: all, or \
            any of them (all)",
     kind: ValueKind::Choice(&["all", "any"], |options, choice| {
         options.satisfy = Some(if choice == "any" { Satisfy::Any } else { Satisfy::All });

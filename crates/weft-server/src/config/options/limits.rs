@@ -33,7 +33,7 @@ pub(super) const RATE_KEY: Key<RouteOptions> = Key {
     name: "rate_key",
     flag: "rate-key",
     argument: "TEMPLATE",
-    help: "what has the rate in place of the address of the client, such as {header.X-API-Key} or \
+    help: "key that the rate applies to, in place of the client address, such as {header.X-API-Key} or \
            {host}; a request without a value is not limited",
     kind: ValueKind::Text(|options, text| {
         let template = Template::parse(&text.value).and_then(Template::forbid_user);

@@ -44,7 +44,7 @@ pub(super) fn translate<'a>(
     Ok(())
 }
 
-/// Returns true for names of scripts, whose source nobody wants to serve as an index.
+/// Returns true for names of scripts, whose source must not be served as an index.
 pub(super) fn is_script(name: &str) -> bool {
     [".php", ".cgi", ".pl", ".py"].iter().any(|end| name.ends_with(end))
 }

@@ -7,7 +7,7 @@ use super::tree::Directive;
 
 /// Addresses that a server listens on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listening {
+pub(super) struct HttpListen {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
     pub(super) plain: BTreeSet<String>,
     pub(super) tls: BTreeSet<String>,
@@ -17,9 +17,9 @@ pub(super) struct Listening {
     pub(super) has_proxy_protocol: bool,
 }
 
-impl Listening {
-    pub(super) fn of(server: &Directive, outcomes: &Outcomes) -> Listening {
-        let mut listening = Listening::default();
+impl HttpListen {
+    pub(super) fn of(server: &Directive, outcomes: &Outcomes) -> HttpListen {
+        let mut listening = HttpListen::default();
         let is_named = |directive: &&Directive, name: &str| directive.name == name;
         let all_tls = server.children().iter().find(|it| is_named(it, "ssl"));
         let all_tls = all_tls.is_some_and(|directive| directive.arg(0) == "on");

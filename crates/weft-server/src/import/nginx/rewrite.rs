@@ -43,7 +43,7 @@ pub(super) fn of_all<'a>(location: &Location<'a>, table: &mut Table) -> Result<b
     };
     match redirect_all(location, directive, table) {
         Ok(()) => Ok(true),
-        // That of a server is reported by `routes`.
+        // `routes` reports the one of a server.
         Err(_) if location.directive.is_none() => Ok(false),
         Err(reason) => Err(Refusal { directive, reason }),
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::listen::Listening;
+use super::listen::HttpListen;
 use super::outcomes::Outcomes;
 use super::returns::is_redirect_to_https;
 use super::tree::Directive;
@@ -12,7 +12,7 @@ pub(super) struct Server<'a> {
     pub(super) directive: &'a Directive,
     /// As in `server_name`.
     pub(super) names: Vec<String>,
-    pub(super) listening: Listening,
+    pub(super) listening: HttpListen,
 }
 
 /// Names with the same content.
@@ -30,7 +30,7 @@ pub(super) struct Site {
 
 impl<'a> Server<'a> {
     pub(super) fn new(directive: &'a Directive, outcomes: &Outcomes) -> Server<'a> {
-        let listening = Listening::of(directive, outcomes);
+        let listening = HttpListen::of(directive, outcomes);
         let mut names = Vec::new();
         for directive in directive.children().iter().filter(|it| it.name == "server_name") {
             outcomes.carried(directive);
@@ -122,7 +122,7 @@ pub(super) fn sites(servers: &[Server<'_>], outcomes: &Outcomes) -> Vec<Site> {
             }
         }
     }
-    let first = |is_default: fn(&Listening) -> bool, has: fn(&Listening) -> bool| {
+    let first = |is_default: fn(&HttpListen) -> bool, has: fn(&HttpListen) -> bool| {
         let default = servers.iter().position(|server| is_default(&server.listening));
         default.or_else(|| servers.iter().position(|server| has(&server.listening)))
     };

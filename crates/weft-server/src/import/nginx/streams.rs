@@ -122,7 +122,7 @@ struct Server<'s, 'a> {
 
 /// The addresses of a server.
 #[derive(Default)]
-struct Listening {
+struct StreamListen {
     names: Vec<String>,
     is_tcp: bool,
     is_udp: bool,
@@ -156,8 +156,8 @@ impl Server<'_, '_> {
         Some((Stream { notes: Vec::new(), addresses, options }, pairs))
     }
 
-    fn listening(&self, addresses: &mut BTreeSet<String>) -> Option<Listening> {
-        let mut listening = Listening::default();
+    fn listening(&self, addresses: &mut BTreeSet<String>) -> Option<StreamListen> {
+        let mut listening = StreamListen::default();
         for directive in self.scope.own("listen") {
             let has = |word: &str| directive.args.iter().skip(1).any(|arg| arg == word);
             let text = directive.arg(0);
@@ -185,7 +185,7 @@ impl Server<'_, '_> {
     }
 
     /// Translates `proxy_pass`. Returns true if the server name selects the upstreams.
-    fn upstreams(&self, listening: &Listening, options: &mut Table) -> Option<bool> {
+    fn upstreams(&self, listening: &StreamListen, options: &mut Table) -> Option<bool> {
         let pass = self.scope.own("proxy_pass").pop()?;
         let target = pass.arg(0);
         if !target.contains('$') {
@@ -331,7 +331,7 @@ impl Server<'_, '_> {
         true
     }
 
-    fn settings(&self, listening: &Listening, is_routed: bool, options: &mut Table) {
+    fn settings(&self, listening: &StreamListen, is_routed: bool, options: &mut Table) {
         let scope = &self.scope;
         if scope.is_on("proxy_protocol") {
             options.set("proxy_protocol", Value::text("v1"));

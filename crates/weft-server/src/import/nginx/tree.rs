@@ -189,7 +189,7 @@ impl Reader {
 fn read_text(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
-    // One byte more, to tell that the file is larger.
+    // One byte more, to detect that the file is larger.
     let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MAX_FILE_BYTES {

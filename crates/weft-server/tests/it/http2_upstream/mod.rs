@@ -17,7 +17,7 @@ use self::peer::*;
 use crate::common::proxy::Proxy;
 use crate::common::{Client, PATIENCE, until, unused_address};
 
-/// Starts a proxy with these options to an upstream that is known to speak HTTP/2.
+/// Starts a proxy with these options to an upstream that is known to use HTTP/2.
 fn start_proxy(upstream: SocketAddr, options: &str) -> Proxy {
     Proxy::start(&format!("h2c://{upstream}/"), options)
 }

@@ -16,7 +16,7 @@ fn version(proxy: &Proxy) -> String {
 }
 
 #[test]
-fn speaks_the_version_that_is_set_or_negotiated() {
+fn uses_the_version_that_is_set_or_negotiated() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::create_dir(file("site")).unwrap();

@@ -32,7 +32,7 @@ fn all_timeouts_can_be_never() {
         let settings = names.iter().map(|name| format!("{name} = \"never\""));
         settings.collect::<Vec<_>>().join(between)
     };
-    let general = never(&["drain_timeout", "retire_timeout"], "\n");
+    let general = never(&["drain_timeout", "handover_timeout"], "\n");
     let limits = never(&["head_timeout", "idle_timeout", "stall_timeout", "linger_timeout"], "\n");
     let route_timeouts = never(
         &[

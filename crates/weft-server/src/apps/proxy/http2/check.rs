@@ -44,7 +44,7 @@ pub(in super::super) async fn is_serving(
         let mut data = Vec::new();
         while let Some(piece) = body.data().await {
             data.extend_from_slice(&piece.ok()?);
-            // What is more is another message.
+            // Further bytes are another message.
             if data.len() > SERVING.len() {
                 return Some(false);
             }

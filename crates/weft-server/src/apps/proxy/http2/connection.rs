@@ -67,7 +67,7 @@ pub(in super::super) struct StreamLease {
 impl Connection {
     /// Sends the preface, starts the task of the connection, and waits for the SETTINGS of the
     /// upstream, which are the first that it sends (RFC 9113 §3.4): the number of streams that it
-    /// permits is known then, and a server that does not speak HTTP/2 has got no request.
+    /// permits is known then, and a server that does not use HTTP/2 has got no request.
     pub(super) async fn start(
         connections: &Arc<Connections>,
         connection: UpstreamConnection,
