@@ -133,8 +133,8 @@ pub(crate) fn admit_stream(
     permit.ok_or_else(|| rejected("the peer has the maximum number of connections"))
 }
 
-/// The state of a listener: connections that were rejected, and the exhaustion of resources for further
-/// ones.
+/// The state of a listener: connections that were rejected, and the exhaustion of resources for
+/// further ones.
 struct ListenerAcceptor<'a, W> {
     limiter: &'a Arc<ConnectionLimiter>,
     bound: &'a LocalAddress,
