@@ -247,7 +247,7 @@ impl Connection {
 
     /// Without a peer, and without a server that could shut down.
     #[cfg(feature = "tower")]
-    pub(super) fn of_nobody() -> Connection {
+    pub(super) fn detached() -> Connection {
         Connection::new(Shared::new(Arc::default(), Arc::new(watch::channel(None).1)))
     }
 

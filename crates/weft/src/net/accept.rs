@@ -17,10 +17,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::accepted::{Accepted, accept_now};
 use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
+use crate::net::exhaustion::{Exhaustion, ReserveOutcome};
 use crate::net::listen::Listener;
 use crate::net::reject::{LingeringConnections, Rejection};
 use crate::net::secure::SecureAcceptor;
-use crate::net::shortage::{Shortage, Use};
 use crate::peer::Peer;
 
 /// Accepts from one socket until `stopped` is ready, then accepts the connections that the kernel
@@ -36,9 +36,9 @@ pub(crate) async fn accept(
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop accepts a listening socket");
     let (limiter, bound, workers) = (&limiter, &bound, &workers);
-    let shortage = Shortage::new(socket.get_ref().clone());
+    let exhaustion = Exhaustion::new(socket.get_ref().clone());
     let rejected = LingeringConnections::default();
-    let mut acceptor = ListenerAcceptor { limiter, bound, tls, workers, shortage, rejected };
+    let mut acceptor = ListenerAcceptor { limiter, bound, tls, workers, exhaustion, rejected };
     let mut stopped = pin!(stopped);
     loop {
         let next = pin!(accept_next(&socket, limiter, workers));
@@ -50,7 +50,7 @@ pub(crate) async fn accept(
             Either::Right((Err(error), _)) if is_transient(&error) => {}
             Either::Right((Err(error), _)) => {
                 workers.report(cannot_accept(bound, error));
-                acceptor.relieve_shortage().await;
+                acceptor.relieve_exhaustion().await;
             }
         }
     }
@@ -133,21 +133,21 @@ pub(crate) fn admit_stream(
     permit.ok_or_else(|| rejected("the peer has the maximum number of connections"))
 }
 
-/// The state of a listener: connections that were rejected, and the lack of resources for further
-/// ones.
+/// The state of a listener: connections that were rejected, and the exhaustion of resources for
+/// further ones.
 struct ListenerAcceptor<'a, W> {
     limiter: &'a Arc<ConnectionLimiter>,
     bound: &'a LocalAddress,
     tls: Option<Arc<dyn SecureAcceptor>>,
     workers: &'a W,
-    shortage: Shortage,
+    exhaustion: Exhaustion,
     rejected: LingeringConnections,
 }
 
 impl<W: Workers> ListenerAcceptor<'_, W> {
     /// Delivers a connection to a worker, or rejects it if its peer has too many.
     fn admit(&mut self, (socket, address): (OwnedFd, Option<SocketAddr>)) {
-        self.shortage.end();
+        self.exhaustion.end();
         let peer = Peer { address, local_address: self.bound.address(), tls: None };
         match self.limiter.try_acquire(address.map(|address| address.ip())) {
             Some(permit) => {
@@ -161,13 +161,13 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
         }
     }
 
-    /// Accepts one connection in spite of a long shortage, or waits before the next attempt.
-    async fn relieve_shortage(&mut self) {
-        if self.shortage.is_long() {
-            match self.shortage.use_reserve(self.tls.is_some()) {
-                Use::Accepted(accepted) => return self.admit(accepted),
-                Use::Rejected => return,
-                Use::Unavailable => {}
+    /// Accepts one connection in spite of a long exhaustion, or waits before the next attempt.
+    async fn relieve_exhaustion(&mut self) {
+        if self.exhaustion.is_long() {
+            match self.exhaustion.use_reserve(self.tls.is_some()) {
+                ReserveOutcome::Accepted(accepted) => return self.admit(accepted),
+                ReserveOutcome::Rejected => return,
+                ReserveOutcome::Unavailable => {}
             }
         }
         let workers = self.workers;
@@ -180,7 +180,7 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
         poll_fn(|cx| {
             self.rejected.poll(cx);
             // The next client gets the reserve as soon as it is free.
-            match self.shortage.poll_freed(cx) {
+            match self.exhaustion.poll_freed(cx) {
                 Poll::Ready(()) => Poll::Ready(()),
                 Poll::Pending => pause.as_mut().poll(cx),
             }
@@ -193,7 +193,7 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
         let mut future = pin!(future);
         poll_fn(|cx| {
             self.rejected.poll(cx);
-            let _: Poll<()> = self.shortage.poll_freed(cx);
+            let _: Poll<()> = self.exhaustion.poll_freed(cx);
             future.as_mut().poll(cx)
         })
         .await

@@ -9,7 +9,7 @@ pub(crate) mod listen;
 pub(crate) mod reader;
 mod reject;
 pub(crate) mod secure;
-mod shortage;
+mod exhaustion;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub mod tls;

@@ -230,13 +230,13 @@ impl Writer {
         // connection is closed already, and for Unix sockets.
         let is_reset = self.half.plain().socket().is_some_and(|socket| socket.reset().is_ok());
         if !is_reset {
-            self.cut();
+            self.shut_down_socket();
         }
         self.half.close();
     }
 
     /// Shuts both directions down, for a socket that stays open because a body has the reader.
-    pub(crate) fn cut(&mut self) {
+    pub(crate) fn shut_down_socket(&mut self) {
         // It fails if the peer has closed the connection already.
         let _ = self.half.plain().socket().map(|socket| socket.shutdown(Shutdown::Both));
     }

@@ -15,7 +15,7 @@ impl Request {
         connection: Option<Connection>,
         extensions: Extensions,
     ) -> Request {
-        let connection = connection.unwrap_or_else(Connection::of_nobody);
+        let connection = connection.unwrap_or_else(Connection::detached);
         Request { head, body, connection, extensions }
     }
 

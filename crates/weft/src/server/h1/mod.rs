@@ -93,7 +93,7 @@ pub(crate) async fn serve<A: Application>(
         active.linger().await;
     }
     if next != NextState::Idle && active.conn.reader.is_none() {
-        active.conn.writer.cut();
+        active.conn.writer.shut_down_socket();
     }
     active.return_buffers(next);
     drop(active);

@@ -28,7 +28,7 @@ use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
-use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
+use crate::server::h2::outbound::{MAX_SMALL_CONTENT_BYTES, OutboundContent};
 use crate::server::h2::pipe::Pipe;
 use crate::server::h2::request::InvalidRequest;
 use crate::server::h2::response;
@@ -305,7 +305,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
             other => Err(other),
         };
         match bytes {
-            Ok(bytes) if bytes.len() <= SMALL_BYTES => {
+            Ok(bytes) if bytes.len() <= MAX_SMALL_CONTENT_BYTES => {
                 match self.content.send_small(&mut self.connection.borrow_mut(), bytes)? {
                     None => Ok(Remaining::Nothing),
                     Some(bytes) => Ok(Remaining::Content(Payload::Body(bytes.into()), length)),

@@ -12,7 +12,7 @@ use crate::server::worker::Worker;
 
 /// Content of up to this size is queued in the connection regardless of the client's windows,
 /// because that is cheaper than waiting. A budget of the connection bounds the total size.
-pub(super) const SMALL_BYTES: usize = 4 << 10;
+pub(super) const MAX_SMALL_CONTENT_BYTES: usize = 4 << 10;
 
 /// The content of one response.
 pub(super) struct OutboundContent {

@@ -84,7 +84,7 @@ pub(super) enum PipeEvent {
 }
 
 /// Pieces smaller than this are joined.
-const SMALL_BYTES: usize = 1 << 10;
+const MIN_SEPARATE_BYTES: usize = 1 << 10;
 
 /// Pieces smaller than this are counted: the overhead of their frames exceeds their content.
 const TINY_BYTES: usize = 64;
@@ -102,7 +102,7 @@ const MAX_OUTGOING_BYTES: usize = 32 << 10;
 /// windows are closed, use up the budget of the connection.
 const MIN_OUTGOING_BYTES: usize = 1 << 10;
 
-/// Budget of a connection for what its tunnels have written and it has not framed, besides
+/// Budget of a connection for bytes that its tunnels have written and that are not framed, besides
 /// `MIN_OUTGOING_BYTES` for each. 64 KiB: two tunnels at full speed.
 const MAX_TUNNELS_BYTES: usize = 64 << 10;
 
@@ -128,13 +128,13 @@ impl Pipe {
         if data.len() < TINY_BYTES {
             state.tiny_pieces += 1;
         }
-        if data.len() >= SMALL_BYTES {
+        if data.len() >= MIN_SEPARATE_BYTES {
             // Copied, so that the input buffer is not retained.
             state.flush_small();
             state.received.push_back(Bytes::copy_from_slice(data));
         } else {
             state.small.extend_from_slice(data);
-            if state.small.len() >= 4 * SMALL_BYTES {
+            if state.small.len() >= 4 * MIN_SEPARATE_BYTES {
                 state.flush_small();
             }
         }
@@ -348,7 +348,8 @@ impl PipeState {
     }
 }
 
-/// Streams that the task of the connection must process, and the budget for what tunnels write.
+/// Streams that the task of the connection must process, and the budget for bytes written by
+/// tunnels.
 #[derive(Default)]
 pub(super) struct ReadyQueue {
     state: Mutex<ReadyState>,

@@ -1,4 +1,4 @@
-//! Shortages of file descriptors or memory.
+//! Exhaustion of file descriptors or memory.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -12,15 +12,15 @@ use crate::clock::deadline::Stopwatch;
 use crate::net::accepted::accept_now;
 use crate::net::reject::{Lingering, Rejection};
 
-/// Duration of a shortage of resources after which waiting clients are rejected.
-const MAX_SHORTAGE: Duration = Duration::from_secs(1);
+/// Duration of an exhaustion after which waiting clients are rejected.
+const MAX_EXHAUSTION: Duration = Duration::from_secs(1);
 
 /// Time for which a rejected connection has the reserve while another client waits for it.
 const MIN_LINGER: Duration = Duration::from_millis(100);
 
-/// A lack of file descriptors or memory, by which `accept4(2)` fails, and a descriptor in reserve
-/// for it.
-pub(super) struct Shortage {
+/// Exhaustion of file descriptors or memory, by which `accept4(2)` fails, and a descriptor in
+/// reserve for it.
+pub(super) struct Exhaustion {
     listener: Arc<OwnedFd>,
     /// Closed to accept a connection that is rejected, instead of waiting in the accept queue
     /// without an answer. A duplicate of the listening socket; `None` while it is used, and if
@@ -32,7 +32,7 @@ pub(super) struct Shortage {
 }
 
 /// The result of a use of the reserve.
-pub(super) enum Use {
+pub(super) enum ReserveOutcome {
     /// A connection was accepted and can be served: the reserve was restored beside it.
     Accepted((OwnedFd, Option<SocketAddr>)),
     Rejected,
@@ -40,46 +40,46 @@ pub(super) enum Use {
     Unavailable,
 }
 
-impl Shortage {
-    pub(super) fn new(listener: Arc<OwnedFd>) -> Shortage {
+impl Exhaustion {
+    pub(super) fn new(listener: Arc<OwnedFd>) -> Exhaustion {
         let reserve = listener.try_clone().ok();
-        Shortage { listener, reserve, lingering: None, since: None }
+        Exhaustion { listener, reserve, lingering: None, since: None }
     }
 
-    /// Ends the shortage: a connection was accepted.
+    /// Ends the exhaustion: a connection was accepted.
     pub(super) fn end(&mut self) {
         self.since = None;
     }
 
-    /// Returns `true` if the shortage has lasted for [`MAX_SHORTAGE`]. The first call starts it.
+    /// Returns `true` if the exhaustion has lasted for [`MAX_EXHAUSTION`]. The first call starts it.
     pub(super) fn is_long(&mut self) -> bool {
-        self.since.get_or_insert_with(Stopwatch::start).elapsed() >= MAX_SHORTAGE
+        self.since.get_or_insert_with(Stopwatch::start).elapsed() >= MAX_EXHAUSTION
     }
 
     /// Accepts a connection with the reserved descriptor, and rejects it if there is still no other
     /// one. Over TLS it is only closed.
-    pub(super) fn use_reserve(&mut self, is_tls: bool) -> Use {
+    pub(super) fn use_reserve(&mut self, is_tls: bool) -> ReserveOutcome {
         if let Some((_, since)) = &self.lingering
             && since.elapsed() < MIN_LINGER
         {
-            return Use::Unavailable;
+            return ReserveOutcome::Unavailable;
         }
         drop((self.reserve.take(), self.lingering.take()));
         let accepted = accept_now(&self.listener);
         self.reserve = self.listener.try_clone().ok();
         match accepted {
-            Err(_) => Use::Unavailable,
-            Ok(connection) if self.reserve.is_some() => Use::Accepted(connection),
+            Err(_) => ReserveOutcome::Unavailable,
+            Ok(connection) if self.reserve.is_some() => ReserveOutcome::Accepted(connection),
             Ok((socket, _)) if is_tls => {
                 self.reserve = self.replace(socket);
-                Use::Rejected
+                ReserveOutcome::Rejected
             }
             Ok((socket, _)) => {
                 match Rejection::OutOfDescriptors.send(socket) {
                     Some(lingering) => self.lingering = Some((lingering, Stopwatch::start())),
                     None => self.reserve = self.listener.try_clone().ok(),
                 }
-                Use::Rejected
+                ReserveOutcome::Rejected
             }
         }
     }
@@ -111,17 +111,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_served_if_the_shortage_has_ended() {
+    fn serves_a_connection_if_the_exhaustion_has_ended() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut shortage = Shortage::new(Arc::new(listener.into()));
-        assert!(matches!(shortage.use_reserve(false), Use::Unavailable), "no client waits");
+        let mut exhaustion = Exhaustion::new(Arc::new(listener.into()));
+        assert!(
+            matches!(exhaustion.use_reserve(false), ReserveOutcome::Unavailable),
+            "no client waits"
+        );
         let client = TcpStream::connect(address).unwrap();
-        let Use::Accepted((_, Some(peer))) = shortage.use_reserve(false) else {
+        let ReserveOutcome::Accepted((_, Some(peer))) = exhaustion.use_reserve(false) else {
             panic!("not accepted")
         };
         assert_eq!(peer, client.local_addr().unwrap());
-        assert!(shortage.reserve.is_some());
+        assert!(exhaustion.reserve.is_some());
     }
 }
