@@ -57,11 +57,19 @@ pub(crate) enum ValueKind<T> {
     CertificatePairs(fn(&mut T, Certificates)),
 }
 
-/// The value of [`ValueKind::CertificatePairs`].
+/// Certificates of the listeners of `[tls]`.
+#[derive(Debug)]
 pub(crate) enum Certificates {
-    /// They are ordered from an authority.
+    /// They are ordered for the names of the hosts; also the default of listeners without certificates, if
+    /// a host has a name.
     Automatic,
     Pairs(Vec<Located<CertificatePair>>),
+}
+
+impl Default for Certificates {
+    fn default() -> Certificates {
+        Certificates::Pairs(Vec::new())
+    }
 }
 
 /// A keyword, or the path of a file. A file with the name of a keyword is written with a leading

@@ -50,7 +50,7 @@ pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
 pub(crate) use files::{FILES, FilesConfig};
-pub(crate) use key::{CertificatePair, Key, ValueKind};
+pub(crate) use key::{CertificatePair, Certificates, Key, ValueKind};
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};

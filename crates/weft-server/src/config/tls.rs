@@ -11,10 +11,7 @@ use super::top::addresses;
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfig {
     pub(crate) listen: Vec<Located<String>>,
-    pub(crate) certificates: Vec<Located<CertificatePair>>,
-    /// Orders certificates for the names of the hosts; the default of listeners without certificates,
-    /// if a host has a name.
-    pub(crate) is_automatic: bool,
+    pub(crate) certificates: Certificates,
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
@@ -27,7 +24,8 @@ pub(crate) struct TlsConfig {
 impl TlsConfig {
     /// Returns true if there are listeners, and nothing is set about their certificates.
     pub(crate) fn lacks_certificates(&self) -> bool {
-        !self.listen.is_empty() && self.certificates.is_empty() && !self.self_signed
+        let has_none = matches!(&self.certificates, Certificates::Pairs(pairs) if pairs.is_empty());
+        !self.listen.is_empty() && has_none && !self.self_signed
     }
 }
 
@@ -64,14 +62,12 @@ pub(crate) static TLS: [Key<TlsConfig>; 8] = [
         argument: "FILE",
         help: "certificate chain in PEM, with its private key in --tls-key FILE, in the same \
                order; selected by the server name that the client sends (SNI), otherwise the first",
-        kind: ValueKind::CertificatePairs(|tls, certificates| match certificates {
-            Certificates::Automatic => tls.is_automatic = true,
-            Certificates::Pairs(pairs) => tls.certificates = pairs,
-        }),
+        kind: ValueKind::CertificatePairs(|tls, certificates| tls.certificates = certificates),
         show: |tls| {
-            if tls.is_automatic {
-                return quoted("auto");
-            }
+            let pairs = match &tls.certificates {
+                Certificates::Automatic => return quoted("auto"),
+                Certificates::Pairs(pairs) => pairs,
+            };
             let pair = |Located { value: CertificatePair { certificate, key }, .. }: &Located<
                 CertificatePair,
             >| {
@@ -79,7 +75,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 8] = [
                     [certificate, key].map(|path| quoted(&path.to_string_lossy()));
                 format!("{{ cert = {certificate}, key = {key} }}")
             };
-            list(tls.certificates.iter().map(pair))
+            list(pairs.iter().map(pair))
         },
     },
     Key {

@@ -34,8 +34,8 @@ pub(crate) use self::tls::TlsPlan;
 use crate::apps::spool::BufferSpaceLimits;
 use crate::config::PermittedChanges;
 use crate::config::{
-    Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig, Problem,
-    TopConfig, TracingConfig, without_effect,
+    Certificates, Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig,
+    Problem, TopConfig, TracingConfig, without_effect,
 };
 use crate::route::{PathKey, Pattern};
 
@@ -159,7 +159,7 @@ impl Plan {
             let names = hosts.iter().map(|host| &*host.names.value);
             names.filter(|names| !names.starts_with("~ ")).flat_map(str::split_whitespace)
         };
-        let is_automatic = tls.is_automatic
+        let is_automatic = matches!(tls.certificates, Certificates::Automatic)
             || tls.lacks_certificates() && can_order(all_names(), &acme.challenge_kinds());
         if is_automatic || acme.orders_certificates() {
             defaults.https_redirect.get_or_insert(true);

@@ -9,10 +9,10 @@ use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
-    ACME, AcmeConfig, CGI, ConfigLocation, DnsConfig, FILES, FilesConfig, Key, LIMITS, LOG,
-    Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig,
-    RewriteConfig, RouteOptions, SPLIT, STATUS, STREAM, SplitConfig, StatusConfig, TLS, TOP,
-    TRACING, TlsConfig, TlsProfile, TopConfig, quoted, quoted_list,
+    ACME, AcmeConfig, CGI, Certificates, ConfigLocation, DnsConfig, FILES, FilesConfig, Key,
+    LIMITS, LOG, Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE,
+    ResponseConfig, RewriteConfig, RouteOptions, SPLIT, STATUS, STREAM, SplitConfig, StatusConfig,
+    TLS, TOP, TRACING, TlsConfig, TlsProfile, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan, TlsPlan};
@@ -100,8 +100,10 @@ fn at<T>(value: T) -> Located<T> {
 fn tls_config(plan: &TlsPlan) -> TlsConfig {
     TlsConfig {
         listen: all_at(&plan.listen.list),
-        certificates: plan.certificates.clone(),
-        is_automatic: plan.acme.as_ref().is_some_and(|acme| acme.includes_hosts),
+        certificates: match plan.acme.as_ref().is_some_and(|acme| acme.includes_hosts) {
+            true => Certificates::Automatic,
+            false => Certificates::Pairs(plan.certificates.clone()),
+        },
         self_signed: plan.certificates.is_empty() && plan.acme.is_none(),
         tickets: plan.tickets.clone().map(at),
         client_ca: plan.client_ca.clone().map(at),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::Addresses;
 use crate::acme::AcmePlan;
 use crate::config::{
-    CertificatePair, ClientAuthMode, ConfigLocation, ConfigResult, Located, Problem, TlsConfig,
-    TlsProfile,
+    CertificatePair, Certificates, ClientAuthMode, ConfigLocation, ConfigResult, Located, Problem,
+    TlsConfig, TlsProfile,
 };
 
 /// Validated `[tls]` section.
@@ -34,6 +34,10 @@ pub(super) fn plan_tls(
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
     let TlsConfig { client_auth, only_1_3, profile, .. } = tls;
     let only_1_3 = only_1_3 || profile == TlsProfile::Modern;
+    let certificates = match certificates {
+        Certificates::Automatic => Vec::new(),
+        Certificates::Pairs(pairs) => pairs,
+    };
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
             true => first.problem("`self_signed` cannot be combined with `certificates`"),

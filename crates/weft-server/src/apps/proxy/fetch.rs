@@ -105,7 +105,7 @@ pub(crate) struct OwnResponse {
 
 /// Creates an upstream whose health is not considered.
 fn own_upstream(url: UpstreamUrl, tls: Option<Arc<ClientConfig>>) -> Result<Upstream, String> {
-    if url.is_h2c {
+    if url.is_h2c() {
         return Err(format!("{url}: expected http:// or https://"));
     }
     let (window, down_time) = (Duration::from_secs(1), Duration::ZERO);

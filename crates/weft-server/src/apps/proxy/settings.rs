@@ -17,7 +17,7 @@ use super::pin::Pin;
 use super::rewriting::Replacement;
 use super::sticky::StickySettings;
 use super::tls::ClientIdentity;
-use super::url::{UpstreamAddress, UpstreamUrl};
+use super::url::UpstreamUrl;
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -451,10 +451,10 @@ impl ProxySettings {
         self.trusted.as_deref().unwrap_or_default()
     }
 
-    /// Returns the version of HTTP that is spoken to an upstream.
+    /// Returns the version of HTTP that an upstream is used with.
     pub(super) fn http_version_of(&self, url: &UpstreamUrl) -> HttpVersion {
         match self.http_version {
-            _ if url.is_h2c => HttpVersion::Http2,
+            _ if url.is_h2c() => HttpVersion::Http2,
             HttpVersion::Negotiated if !url.is_tls() => HttpVersion::Http1,
             version => version,
         }
@@ -467,8 +467,7 @@ impl ProxySettings {
 
     /// Returns true if connections to an upstream use TLS.
     pub(crate) fn has_tls_upstream(&self) -> bool {
-        let is_tls = |address: &_| matches!(address, UpstreamAddress::Tcp { tls: true, .. });
-        self.urls().any(|url| is_tls(&url.address))
+        self.urls().any(UpstreamUrl::is_tls)
     }
 
     /// Checks the settings.

@@ -56,13 +56,13 @@ impl Upstream {
         health: Health,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Upstream, String> {
-        let tls = match (&url.address, tls) {
-            (UpstreamAddress::Tcp { host, tls: true, .. }, Some(config)) => {
-                let name = ServerName::try_from(host.clone());
+        let tls = match tls.as_ref().filter(|_| url.is_tls()) {
+            Some(config) => {
+                let name = ServerName::try_from(url.host().to_owned());
                 let name = name.map_err(|error| format!("{url}: {error}"))?;
                 Some((TlsConnector::from(config.clone()), name))
             }
-            _ => None,
+            None => None,
         };
         let (failures, addresses, overload_warning) = Default::default();
         let resolver = Resolver::new(&[]);

@@ -12,8 +12,7 @@ use http::Uri;
 pub(crate) struct UpstreamUrl {
     text: String,
     pub(super) address: UpstreamAddress,
-    /// The scheme is `h2c`: HTTP/2 by prior knowledge, without TLS.
-    pub(super) is_h2c: bool,
+    scheme: Scheme,
     /// The host is the name of a service (SRV), whose servers are the upstreams.
     is_service: bool,
     /// Host and port as in the URL; `localhost` for a Unix socket.
@@ -31,9 +30,19 @@ pub(super) enum UpstreamAddress {
         /// Name or IP address, without brackets.
         host: String,
         port: u16,
-        tls: bool,
     },
     Unix(PathBuf),
+}
+
+/// The security of connections to an upstream, and the version of HTTP if the URL determines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Scheme {
+    /// No TLS. Also that of Unix sockets, and of protocols other than HTTP.
+    Http,
+    /// TLS. Also that of `tls://`, for protocols other than HTTP.
+    Https,
+    /// HTTP/2 by prior knowledge, without TLS.
+    H2c,
 }
 
 /// Begins the URL of a service in the DNS (RFC 2782).
@@ -41,7 +50,12 @@ const SERVICE_PREFIX: &str = "srv+";
 
 impl UpstreamUrl {
     pub(crate) fn is_tls(&self) -> bool {
-        matches!(self.address, UpstreamAddress::Tcp { tls: true, .. })
+        self.scheme == Scheme::Https
+    }
+
+    /// Returns true for HTTP/2 by prior knowledge, without TLS.
+    pub(super) fn is_h2c(&self) -> bool {
+        self.scheme == Scheme::H2c
     }
 
     /// Returns true if the URL has a path other than a slash.
@@ -79,12 +93,11 @@ impl UpstreamUrl {
         let is_tls = text.starts_with("tls://");
         let scheme = if is_tls { "tls://" } else { "tcp://" };
         let mut url = UpstreamUrl::without_path(text, scheme, "127.0.0.1:5432")?;
-        match &mut url.address {
-            UpstreamAddress::Tcp { tls, .. } => *tls = is_tls,
-            UpstreamAddress::Unix(_) if is_tls => {
-                return Err(format!("{text}: expected tls://HOST:PORT"));
-            }
-            UpstreamAddress::Unix(_) => {}
+        if is_tls && url.is_unix() {
+            return Err(format!("{text}: expected tls://HOST:PORT"));
+        }
+        if is_tls {
+            url.scheme = Scheme::Https;
         }
         Ok(url)
     }
@@ -199,9 +212,9 @@ impl UpstreamUrl {
     fn has_address_of(&self, other: &UpstreamUrl) -> bool {
         match (&self.address, &other.address) {
             (
-                UpstreamAddress::Tcp { host: a, port: a_port, tls: a_tls },
-                UpstreamAddress::Tcp { host: b, port: b_port, tls: b_tls },
-            ) => a.eq_ignore_ascii_case(b) && (a_port, a_tls) == (b_port, b_tls),
+                UpstreamAddress::Tcp { host: a, port: a_port },
+                UpstreamAddress::Tcp { host: b, port: b_port },
+            ) => a.eq_ignore_ascii_case(b) && (a_port, self.is_tls()) == (b_port, other.is_tls()),
             (a, b) => a == b,
         }
     }
@@ -229,23 +242,21 @@ impl FromStr for UpstreamUrl {
         if text.ends_with(',') || text.contains(",http") || text.contains(",unix:") {
             return Err(invalid("URLs are separated by spaces, without a comma"));
         }
-        let mut is_h2c = false;
-        let (address, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
+        let (address, scheme, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             if !socket.starts_with('/') {
                 return Err(invalid("expected the path of a socket, such as unix:/run/app.sock"));
             }
-            (UpstreamAddress::Unix(socket.into()), "localhost".to_owned(), format!("/{path}"))
+            let (address, authority) =
+                (UpstreamAddress::Unix(socket.into()), "localhost".to_owned());
+            (address, Scheme::Http, authority, format!("/{path}"))
         } else {
             let uri: Uri =
                 text.parse().map_err(|error| invalid(&format!("invalid URL: {error}")))?;
-            let tls = match uri.scheme_str() {
-                Some("http") => false,
-                Some("https") => true,
-                Some("h2c") => {
-                    is_h2c = true;
-                    false
-                }
+            let scheme = match uri.scheme_str() {
+                Some("http") => Scheme::Http,
+                Some("https") => Scheme::Https,
+                Some("h2c") => Scheme::H2c,
                 _ => return Err(invalid("expected http://, https://, h2c:// or unix:/")),
             };
             let authority = uri.authority().ok_or_else(|| invalid("expected a host"))?;
@@ -254,7 +265,7 @@ impl FromStr for UpstreamUrl {
             }
             let host = authority.host();
             let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
-                "" if tls => 443,
+                "" if scheme == Scheme::Https => 443,
                 "" => 80,
                 port => {
                     let port = port.trim_start_matches(':').parse();
@@ -265,8 +276,8 @@ impl FromStr for UpstreamUrl {
             if host.is_empty() {
                 return Err(invalid("expected a host"));
             }
-            let address = UpstreamAddress::Tcp { host: host.to_owned(), port, tls };
-            (address, authority.as_str().to_owned(), uri.path().to_owned())
+            let address = UpstreamAddress::Tcp { host: host.to_owned(), port };
+            (address, scheme, authority.as_str().to_owned(), uri.path().to_owned())
         };
         if text.contains(['?', '#']) {
             return Err(invalid("the URL of an upstream must not have a query or a fragment"));
@@ -278,7 +289,7 @@ impl FromStr for UpstreamUrl {
         let path = path.trim_end_matches('/').to_owned();
         let text = text.to_owned();
         let is_service = false;
-        Ok(UpstreamUrl { text, address, is_h2c, is_service, authority, path, has_final_slash })
+        Ok(UpstreamUrl { text, address, scheme, is_service, authority, path, has_final_slash })
     }
 }
 
@@ -294,14 +305,18 @@ mod tests {
 
     #[test]
     fn parses_upstream_urls() {
-        let tcp = |host: &str, port, tls| UpstreamAddress::Tcp { host: host.to_owned(), port, tls };
-        let unix = |path: &str| UpstreamAddress::Unix(path.into());
+        use Scheme::*;
+        let tcp = |host: &str, port, scheme| {
+            (UpstreamAddress::Tcp { host: host.to_owned(), port }, scheme)
+        };
+        let unix = |path: &str| (UpstreamAddress::Unix(path.into()), Http);
         for (text, expected) in [
-            ("http://127.0.0.1:3000/", Some((tcp("127.0.0.1", 3000, false), "127.0.0.1:3000", ""))),
-            ("http://app", Some((tcp("app", 80, false), "app", ""))),
-            ("https://app/a/b/", Some((tcp("app", 443, true), "app", "/a/b"))),
-            ("https://app/a//", Some((tcp("app", 443, true), "app", "/a"))),
-            ("http://[::1]:8080/x", Some((tcp("::1", 8080, false), "[::1]:8080", "/x"))),
+            ("http://127.0.0.1:3000/", Some((tcp("127.0.0.1", 3000, Http), "127.0.0.1:3000", ""))),
+            ("http://app", Some((tcp("app", 80, Http), "app", ""))),
+            ("https://app/a/b/", Some((tcp("app", 443, Https), "app", "/a/b"))),
+            ("h2c://app", Some((tcp("app", 80, H2c), "app", ""))),
+            ("https://app/a//", Some((tcp("app", 443, Https), "app", "/a"))),
+            ("http://[::1]:8080/x", Some((tcp("::1", 8080, Http), "[::1]:8080", "/x"))),
             ("unix:/run/app.sock", Some((unix("/run/app.sock"), "localhost", ""))),
             ("unix:/run/app.sock:/", Some((unix("/run/app.sock"), "localhost", ""))),
             ("unix:/run/app.sock:/a/", Some((unix("/run/app.sock"), "localhost", "/a"))),
@@ -324,7 +339,9 @@ mod tests {
             ("unix:/run/app.sock:/a b", None),
         ] {
             let url = text.parse::<UpstreamUrl>().ok();
-            let parts = url.as_ref().map(|url| (url.address.clone(), &*url.authority, &*url.path));
+            let parts = url
+                .as_ref()
+                .map(|url| ((url.address.clone(), url.scheme), &*url.authority, &*url.path));
             assert_eq!(parts, expected, "{text}");
         }
     }
