@@ -8,10 +8,11 @@
 //! 3. `take_request` determines the framing of the content after the head. A body that was not
 //!    received completely borrows the reader of the connection (`loan`).
 //! 4. `exchange::serve` calls the application and sends the response through `sink`.
-//! 5. Unread content is discarded (`drain`), and the next head is read. Buffered responses are
+//! 5. Unread content is discarded (`discard`), and the next head is read. Buffered responses are
 //!    written when the input contains no further complete request.
 
-mod drain;
+mod close;
+mod discard;
 mod lent_reader;
 mod loan;
 mod sink;
@@ -221,8 +222,8 @@ impl<A: Application> ActiveConnection<'_, A> {
             let ServerConnection { reader: Some(reader), deadline, .. } = &*self.conn else {
                 unreachable!("the reader is not lent between requests")
             };
-            let drained = reader.buffer.is_empty();
-            if !drained
+            let is_empty = reader.buffer.is_empty();
+            if !is_empty
                 && let Some(length) = self.heads.parsed.read(&reader.buffer, &self.worker.limits)?
             {
                 deadline.clear();
@@ -231,7 +232,7 @@ impl<A: Application> ActiveConnection<'_, A> {
             // The text of the last head would prevent the reuse of the input buffer.
             self.heads.clear();
             self.flush_output().await?;
-            if drained {
+            if is_empty {
                 return Ok(None);
             }
             if !std::mem::replace(&mut timed, true) {

@@ -228,7 +228,7 @@ impl Pipe {
         };
         if let Some(data) = first {
             state.read += data.len();
-            let is_due = state.is_drained() || state.read >= NOTIFY_BYTES;
+            let is_due = state.has_no_data() || state.read >= NOTIFY_BYTES;
             let is_finished = state.take_finished_notification();
             drop(guard);
             if is_due || is_finished {
@@ -324,12 +324,12 @@ impl Outgoing {
 }
 
 impl PipeState {
-    fn is_drained(&self) -> bool {
+    fn has_no_data(&self) -> bool {
         self.received.is_empty() && self.small.is_empty()
     }
 
     fn is_fully_read(&self) -> bool {
-        self.is_drained() && !matches!(self.end, RecvEnd::Open)
+        self.has_no_data() && !matches!(self.end, RecvEnd::Open)
     }
 
     fn is_finished(&self) -> bool {

@@ -112,7 +112,7 @@ enum ConnectionEnd {
 /// The state of the input after all complete frames were processed.
 #[derive(PartialEq, Eq)]
 enum Input {
-    Drained,
+    Processed,
     /// Output has to be sent before more frames are processed.
     Blocked,
     Ended,
@@ -169,7 +169,7 @@ where
             }
             Phase::Active | Phase::Draining => Poll::Pending,
             Phase::Idle => {
-                self.drain();
+                self.begin_drain();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -225,13 +225,13 @@ where
             if self.received_since_wait >= BUDGET_BYTES {
                 self.received_since_wait = 0;
                 cx.waker().wake_by_ref();
-                return Ok(Input::Drained);
+                return Ok(Input::Processed);
             }
             if self.reader.buffer.capacity() == 0 {
                 // An idle connection owns no buffer.
                 match self.reader.poll_readable(cx) {
                     Poll::Ready(ready) => ready.map_err(Error::from)?,
-                    Poll::Pending => return Ok(Input::Drained),
+                    Poll::Pending => return Ok(Input::Processed),
                 }
                 self.reader.buffer = self.worker.buffers.take_input();
             }
@@ -245,7 +245,7 @@ where
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
                 Poll::Pending => {
                     self.received_since_wait = 0;
-                    return Ok(Input::Drained);
+                    return Ok(Input::Processed);
                 }
             }
         }
@@ -350,7 +350,7 @@ where
             self.exchanges.push(exchange);
         }
         if self.requests == self.worker.settings.max_requests && self.phase == Phase::Active {
-            self.drain();
+            self.begin_drain();
         }
         has_pipe || !is_done
     }
@@ -396,7 +396,7 @@ where
             }
             Phase::Draining => {}
             _ if self.worker.is_last_response(self.peer) || is_going_away => {
-                self.drain();
+                self.begin_drain();
                 return true;
             }
             Phase::Active if is_idle => {
@@ -433,7 +433,7 @@ where
     }
 
     /// Announces by GOAWAY that no further requests will be accepted (RFC 9113 §6.8).
-    fn drain(&mut self) {
+    fn begin_drain(&mut self) {
         self.connection.borrow_mut().announce_goaway();
         self.enter_phase(Phase::Draining);
     }
