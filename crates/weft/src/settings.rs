@@ -64,7 +64,7 @@ pub struct Settings {
     /// HTTP/2 the stream is reset.
     ///
     /// Default 64 KiB: cheaper than a new connection.
-    pub max_drain_bytes: u64,
+    pub max_discarded_bytes: u64,
 
     /// Maximum number of requests on one connection; the last response has `Connection: close`. 0
     /// means no limit.
@@ -229,7 +229,7 @@ impl Default for Settings {
             max_fields: 100,
             max_trailer_bytes: 8_192,
             max_body_bytes: 16 << 20,
-            max_drain_bytes: 64 << 10,
+            max_discarded_bytes: 64 << 10,
             max_requests: 0,
             max_write_buffer_bytes: 32 << 10,
             max_connections: 16_384,

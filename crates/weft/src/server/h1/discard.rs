@@ -16,9 +16,9 @@ impl<A: Application> ActiveConnection<'_, A> {
     pub(super) fn input_is_bounded(&self) -> bool {
         match &self.input {
             Input::Clear | Input::Lent(_) => true,
-            Input::Unread(body) => {
-                body.remaining().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
-            }
+            Input::Unread(body) => body
+                .remaining()
+                .is_none_or(|length| length <= self.worker.settings.max_discarded_bytes),
             Input::Unusable => false,
         }
     }
@@ -45,7 +45,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     /// Reads and discards the rest of a body.
     async fn discard_body(&mut self, mut body: BodyDecoder) -> Result<()> {
         let limits = self.worker.trailer_limits;
-        let mut allowed = self.worker.settings.max_drain_bytes as usize;
+        let mut allowed = self.worker.settings.max_discarded_bytes as usize;
         loop {
             let used = match body.step(&self.reader().buffer, &limits)? {
                 Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,

@@ -112,8 +112,8 @@ impl<A: Application> StreamSink<'_, A> {
             return drop(Tunnel::new(pipe.clone()));
         }
         // A body that the application still holds is not discarded.
-        let max_drain_bytes = self.worker.settings.max_drain_bytes;
-        if pipe.is_reader_closed() && !pipe.is_fully_read() && max_drain_bytes > 0 {
+        let max_discarded_bytes = self.worker.settings.max_discarded_bytes;
+        if pipe.is_reader_closed() && !pipe.is_fully_read() && max_discarded_bytes > 0 {
             Box::pin(self.discard_body(pipe.clone())).await;
         }
     }
@@ -164,7 +164,7 @@ impl<A: Application> StreamSink<'_, A> {
         deadline.set(settings.linger_timeout);
         let source = StreamContent::new(pipe, None, None);
         let clock = ReceiveClock::new(self.worker, &self.shared);
-        let mut rest = InboundBody::new(source, settings.max_drain_bytes, clock);
+        let mut rest = InboundBody::new(source, settings.max_discarded_bytes, clock);
         poll_fn(|cx| {
             loop {
                 match rest.poll_chunk(cx) {
