@@ -127,8 +127,8 @@ pub struct Settings {
     /// Default 20 s.
     pub head_timeout: Duration,
 
-    /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING begins it anew:
-    /// a client could as well send a request. An HTTP/2 connection with an open stream is not idle.
+    /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING restarts it,
+    /// because a request would have the same effect. An HTTP/2 connection with an open stream is not idle.
     ///
     /// Default 60 s: most clients close the connection earlier.
     pub idle_timeout: Duration,

@@ -1,5 +1,5 @@
 //! The lingering close (RFC 9112 §9.6): the sending direction ends first, and input is discarded
-//! until the peer closes too. A reset would destroy what the peer has not read yet.
+//! until the peer closes too. A reset would destroy bytes that the peer has not read yet.
 
 use std::future::poll_fn;
 use std::task::Poll;
