@@ -134,13 +134,29 @@ struct ExchangeState {
     accepts_interim: bool,
     /// Set if the client waits for a 100 that was not sent.
     awaits_continue: bool,
-    /// Set if the client sends no further request.
-    client_closes: bool,
-    keep_alive: bool,
+    persistence: Persistence,
     progress: ResponseProgress,
     framing: ResponseFraming,
     /// Number of content bytes buffered or sent.
     body_bytes: u64,
+}
+
+/// Persistence of the connection after the response (RFC 9112 §9.3).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    KeepAlive,
+    ServerCloses,
+    /// The client sends no further request.
+    ClientCloses,
+}
+
+impl Persistence {
+    /// Excludes a further request.
+    fn close(&mut self) {
+        if *self == Persistence::KeepAlive {
+            *self = Persistence::ServerCloses;
+        }
+    }
 }
 
 enum CurrentRequest {
@@ -168,8 +184,7 @@ impl Default for ExchangeState {
             request: CurrentRequest::Invalid { is_head: false },
             accepts_interim: false,
             awaits_continue: false,
-            client_closes: false,
-            keep_alive: false,
+            persistence: Persistence::ServerCloses,
             progress: ResponseProgress::NotStarted,
             framing: ResponseFraming::Bodiless,
             body_bytes: 0,
@@ -265,8 +280,11 @@ impl<A: Application> ActiveConnection<'_, A> {
         exchange.request = CurrentRequest::Valid;
         exchange.accepts_interim = self.heads.parsed.version != Version::HTTP_10;
         exchange.awaits_continue = framed.expects_continue;
-        exchange.client_closes = !framed.keep_alive;
-        exchange.keep_alive = framed.keep_alive && !is_last;
+        exchange.persistence = match framed.keep_alive {
+            true if is_last => Persistence::ServerCloses,
+            true => Persistence::KeepAlive,
+            false => Persistence::ClientCloses,
+        };
         self.conn.shared.begin_exchange();
         let HeadBuffers { parsed, head } = self.heads;
         head.set_parsed(parsed, text, (framed.authority, framed.local));
@@ -318,8 +336,8 @@ impl<A: Application> ActiveConnection<'_, A> {
         if self.conn.upgrade.is_some() {
             return NextState::HandOver;
         }
-        if !self.exchange.keep_alive {
-            return self.closing_state(self.exchange.client_closes);
+        if self.exchange.persistence != Persistence::KeepAlive {
+            return self.closing_state();
         }
         match self.input {
             Input::Clear => NextState::Idle,

@@ -16,7 +16,7 @@ use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
 use crate::server::exchange::{Remaining, ResponseSink, Trailers};
 use crate::server::h1::loan::BodyEvent;
-use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
+use crate::server::h1::{ActiveConnection, CurrentRequest, Input, Persistence, ResponseProgress};
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::{self, ResponseFraming};
 use weft_proto::http1::{chunk_encoder, compose};
@@ -78,7 +78,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     fn close_after_response(&mut self) {
-        self.exchange.keep_alive = false;
+        self.exchange.persistence.close();
     }
 
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
@@ -96,10 +96,13 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             }
             _ => framing::response(version, response.status, length),
         };
-        self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
-            && self.input_is_bounded()
-            && !response.wants_close()
-            && !self.worker.is_last_response(&self.conn.shared.peer);
+        if framing == ResponseFraming::UntilClose
+            || !self.input_is_bounded()
+            || response.wants_close()
+            || self.worker.is_last_response(&self.conn.shared.peer)
+        {
+            self.exchange.persistence.close();
+        }
         let writer = &mut self.conn.writer;
         self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
         self.exchange.body_bytes = 0;
@@ -111,7 +114,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
                 status: response.status,
                 fields: response.headers.sources(),
                 framing,
-                keep_alive: self.exchange.keep_alive,
+                keep_alive: self.exchange.persistence == Persistence::KeepAlive,
                 head_prefix: &self.worker.date.head_prefix(),
             },
         );
@@ -223,7 +226,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             ResponseProgress::Buffered { start } => self.conn.writer.buffer.truncate(start),
             ResponseProgress::Started => return false,
         }
-        self.exchange.keep_alive = false;
+        self.exchange.persistence.close();
         true
     }
 
