@@ -103,49 +103,37 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         {
             self.exchange.persistence.close();
         }
-        let writer = &mut self.conn.writer;
-        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
-        self.exchange.body_bytes = 0;
         self.exchange.framing = framing;
-        compose::head(
-            writer.out(),
-            &compose::ResponseHead {
-                version,
-                status: response.status,
-                fields: response.headers.sources(),
-                framing,
-                keep_alive: self.exchange.persistence == Persistence::KeepAlive,
-                head_prefix: &self.worker.date.head_prefix(),
-            },
-        );
+        self.write_head(&compose::ResponseHead {
+            version,
+            status: response.status,
+            fields: response.headers.sources(),
+            framing,
+            keep_alive: self.exchange.persistence == Persistence::KeepAlive,
+            head_prefix: &self.worker.date.head_prefix(),
+        });
         if head_only || framing == ResponseFraming::Bodiless {
             return Ok(self.buffered());
         }
-        let bytes = match response.payload {
-            Payload::File(file)
-                if file.as_slice().is_some_and(|bytes| writer.buffer.push_copy(bytes)) =>
-            {
-                self.exchange.body_bytes = file.length;
-                return Ok(self.buffered());
+        let buffer = &mut self.conn.writer.buffer;
+        if let Payload::File(file) = &response.payload
+            && file.as_slice().is_some_and(|bytes| buffer.push_copy(bytes))
+        {
+            self.exchange.body_bytes = file.length;
+            return Ok(self.buffered());
+        }
+        match response.payload.into_bytes() {
+            Ok(bytes) => {
+                self.exchange.body_bytes = bytes.len() as u64;
+                buffer.push(bytes);
+                Ok(self.buffered())
             }
-            Payload::File(file) => match file.in_memory() {
-                Some(bytes) => bytes,
-                None => return Ok(Remaining::Content(Payload::File(file), length)),
-            },
-            Payload::Body(body) => match body.into_bytes() {
-                Ok(bytes) => bytes,
-                Err(stream) => return Ok(Remaining::Content(Payload::Body(stream), length)),
-            },
-            other => return Ok(Remaining::Content(other, length)),
-        };
-        self.exchange.body_bytes = bytes.len() as u64;
-        writer.buffer.push(bytes);
-        Ok(self.buffered())
+            Err(payload) => Ok(Remaining::Content(payload, length)),
+        }
     }
 
     fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
         self.restore_returned_reader();
-        self.exchange.body_bytes = 0;
         if !matches!(self.input, Input::Clear) {
             let reason = "an upgrade requires that the body of the request was read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
@@ -154,19 +142,14 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             fields.lines = b"connection: upgrade\r\n";
         }
-        let writer = &mut self.conn.writer;
-        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
-        compose::head(
-            writer.out(),
-            &compose::ResponseHead {
-                version: Version::HTTP_11,
-                status: response.status,
-                fields,
-                framing: ResponseFraming::Bodiless,
-                keep_alive: true,
-                head_prefix: &self.worker.date.head_prefix(),
-            },
-        );
+        self.write_head(&compose::ResponseHead {
+            version: Version::HTTP_11,
+            status: response.status,
+            fields,
+            framing: ResponseFraming::Bodiless,
+            keep_alive: true,
+            head_prefix: &self.worker.date.head_prefix(),
+        });
         if let Payload::Upgrade(upgrade) = response.payload {
             self.conn.upgrade = Some(upgrade);
         }
@@ -240,6 +223,14 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
 }
 
 impl<A: Application> ActiveConnection<'_, A> {
+    /// Buffers the head of a final response.
+    fn write_head(&mut self, head: &compose::ResponseHead<'_>) {
+        let writer = &mut self.conn.writer;
+        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
+        self.exchange.body_bytes = 0;
+        compose::head(writer.out(), head);
+    }
+
     /// Returns [`Remaining::Buffered`] if the output must be sent before more is buffered.
     fn buffered(&self) -> Remaining {
         match self.conn.writer.must_flush() {

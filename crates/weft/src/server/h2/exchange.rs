@@ -299,12 +299,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         if ends {
             return Ok(Remaining::Nothing);
         }
-        let bytes = match response.payload {
-            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
-            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
-            other => Err(other),
-        };
-        match bytes {
+        match response.payload.into_bytes() {
             Ok(bytes) if bytes.len() <= MAX_SMALL_CONTENT_BYTES => {
                 match self.content.send_small(&mut self.connection.borrow_mut(), bytes)? {
                     None => Ok(Remaining::Nothing),
