@@ -18,6 +18,7 @@ mod loan;
 mod sink;
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -59,7 +60,7 @@ pub(crate) enum NextState {
 /// Work for one connection after which the task yields: the bytes of the heads, and for each request
 /// [`REQUEST_BYTES`]. 64 requests with small heads, and fewer with large ones, because the time to
 /// parse and to evaluate a head grows with its length.
-const BUDGET_BYTES: usize = 64 << 10;
+const BUDGET_WORK: usize = 64 << 10;
 
 /// Work for a request regardless of its length, in bytes of a head.
 const REQUEST_BYTES: usize = 900;
@@ -220,7 +221,7 @@ impl<A: Application> ActiveConnection<'_, A> {
                 return next;
             }
             work += REQUEST_BYTES + length;
-            if work >= BUDGET_BYTES {
+            if work >= BUDGET_WORK {
                 work = 0;
                 tokio::task::yield_now().await;
             }
@@ -347,15 +348,19 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Ready when the client has disconnected, which can be detected only by reading ahead.
     fn poll_disconnected(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        match ready!(self.poll_read_ahead(cx)) {
+            Ok(()) => Poll::Ready(Error::disconnected()),
+            Err(error) => Poll::Ready(error.into()),
+        }
+    }
+
+    /// Reads ahead until the input buffer is full. Ready at the end of the input, or with an error.
+    fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(reader) = &mut self.conn.reader else { return Poll::Pending };
         while reader.buffer.len() < INPUT_BYTES {
-            if let Err(error) = ready!(reader.poll_readable(cx)) {
-                return Poll::Ready(error.into());
-            }
-            match ready!(reader.poll_fill(cx, MIN_READ_BYTES)) {
-                Ok(0) => return Poll::Ready(Error::disconnected()),
-                Ok(_) => {}
-                Err(error) => return Poll::Ready(error.into()),
+            ready!(reader.poll_readable(cx))?;
+            if ready!(reader.poll_fill(cx, MIN_READ_BYTES))? == 0 {
+                return Poll::Ready(Ok(()));
             }
         }
         Poll::Pending
@@ -374,24 +379,13 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Returns `true` if a read fails because of the client. It is registered for the next one.
     fn is_broken(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(reader) = &mut self.conn.reader else { return false };
-        let failed = |error: std::io::Error| {
-            use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
-            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
-        };
-        while reader.buffer.len() < INPUT_BYTES {
-            match reader.poll_readable(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return failed(error),
-                Poll::Pending => return false,
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+        match self.poll_read_ahead(cx) {
+            Poll::Ready(Err(error)) => {
+                matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
             }
-            match reader.poll_fill(cx, MIN_READ_BYTES) {
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Err(error)) => return failed(error),
-                Poll::Ready(Ok(0)) | Poll::Pending => return false,
-            }
+            Poll::Ready(Ok(())) | Poll::Pending => false,
         }
-        false
     }
 
     /// Restores the reader that a body has returned.
