@@ -15,7 +15,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::reader::Reader;
+use crate::net::reader::{ReadBudget, Reader};
 use crate::peer::Peer;
 
 use crate::server::connection::ServerConnection;
@@ -48,16 +48,13 @@ pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
         pace: Pace::new(&worker.settings),
         write_deadline: worker.deadlines.deadline(),
         refilled: Stopwatch::start(),
-        received_since_wait: 0,
+        budget: ReadBudget::default(),
     };
     if let Err(error) = session.run().await {
         worker.report(peer, &error);
     }
     session.close().await;
 }
-
-/// Number of bytes received without a wait after which the task yields.
-const BUDGET_BYTES: usize = 256 << 10;
 
 struct Session<'a, A, E, F> {
     worker: &'a Worker<A>,
@@ -80,8 +77,7 @@ struct Session<'a, A, E, F> {
     write_deadline: Deadline,
     /// Time at which the flood budget was last refilled.
     refilled: Stopwatch,
-    /// Number of bytes received since the last wait.
-    received_since_wait: usize,
+    budget: ReadBudget,
 }
 
 /// The phases of a connection.
@@ -222,11 +218,6 @@ where
             if !self.reader.buffer.is_empty() && self.process_input(cx, has_work)? {
                 return Ok(Input::Blocked);
             }
-            if self.received_since_wait >= BUDGET_BYTES {
-                self.received_since_wait = 0;
-                cx.waker().wake_by_ref();
-                return Ok(Input::Processed);
-            }
             if self.reader.buffer.capacity() == 0 {
                 // An idle connection owns no buffer.
                 match self.reader.poll_readable(cx) {
@@ -236,17 +227,11 @@ where
                 self.reader.buffer = self.worker.buffers.take_input();
             }
             let before = self.reader.buffer.len();
-            match self.reader.poll_fill(cx, read_size(before)) {
+            match self.budget.poll_fill(&mut self.reader, cx, read_size(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
-                Poll::Ready(Ok(bytes)) => {
-                    self.received_since_wait += bytes;
-                    self.charge(before)?;
-                }
+                Poll::Ready(Ok(_)) => self.charge(before)?,
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
-                Poll::Pending => {
-                    self.received_since_wait = 0;
-                    return Ok(Input::Processed);
-                }
+                Poll::Pending => return Ok(Input::Processed),
             }
         }
     }
