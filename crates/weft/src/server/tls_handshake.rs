@@ -207,10 +207,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn linger(&mut self) {
         let ServerConnection { writer, deadline, reader, .. } = &mut *self.conn;
         let reader = reader.as_mut().expect(HAS_READER);
-        deadline.set(self.worker.settings.linger_timeout);
-        if linger::shut_down(writer, deadline).await {
-            linger::discard(reader, deadline).await;
-        }
+        linger::close(writer, reader, deadline, self.worker.settings.linger_timeout).await;
     }
 
     /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if no request

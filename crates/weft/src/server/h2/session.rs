@@ -440,15 +440,12 @@ where
     /// `Disconnect::Cancel`, and on their own, without the socket, if they are detached or upgraded.
     async fn close(&mut self) {
         self.connection.borrow_mut().reset_all();
-        self.deadline.set(self.worker.settings.linger_timeout);
         // Moved out, because no borrow may be held across an await point.
         let mut writer = self.connection.borrow_mut().writer().take();
-        let Session { deadline, reader, exchanges, .. } = self;
+        let Session { worker, deadline, reader, exchanges, .. } = self;
         let closed = async move {
-            // A lingering close, because a reset would destroy the last frames.
-            if linger::shut_down(&mut writer, deadline).await {
-                linger::discard(reader, deadline).await;
-            }
+            // A reset would destroy the last frames.
+            linger::close(&mut writer, reader, deadline, worker.settings.linger_timeout).await;
             reader.close();
         };
         let ended = async { while exchanges.next().await.is_some() {} };
