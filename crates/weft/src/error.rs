@@ -32,7 +32,8 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The peer's message violates RFC 9110 or RFC 9112, or is not the expected form or query.
+    /// The peer's message violates RFC 9110, RFC 9112 or RFC 9113, or is not the expected form or
+    /// query.
     Malformed,
     /// The request line is longer than [`Settings::max_request_line_bytes`](crate::Settings).
     TargetTooLong,

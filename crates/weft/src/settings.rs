@@ -64,7 +64,7 @@ pub struct Settings {
     /// HTTP/2 the stream is reset.
     ///
     /// Default 64 KiB: cheaper than a new connection.
-    pub max_drain_bytes: u64,
+    pub max_discarded_bytes: u64,
 
     /// Maximum number of requests on one connection; the last response has `Connection: close`. 0
     /// means no limit.
@@ -127,8 +127,8 @@ pub struct Settings {
     /// Default 20 s.
     pub head_timeout: Duration,
 
-    /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING begins it anew:
-    /// a client could as well send a request. An HTTP/2 connection with an open stream is not idle.
+    /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING restarts it,
+    /// because a request would have the same effect. An HTTP/2 connection with an open stream is not idle.
     ///
     /// Default 60 s: most clients close the connection earlier.
     pub idle_timeout: Duration,
@@ -229,7 +229,7 @@ impl Default for Settings {
             max_fields: 100,
             max_trailer_bytes: 8_192,
             max_body_bytes: 16 << 20,
-            max_drain_bytes: 64 << 10,
+            max_discarded_bytes: 64 << 10,
             max_requests: 0,
             max_write_buffer_bytes: 32 << 10,
             max_connections: 16_384,

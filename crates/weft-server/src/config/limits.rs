@@ -72,7 +72,7 @@ pub(crate) static LIMITS: [Key<Settings>; 24] = [
         "maximum size of the trailer section of a chunked body; larger: 400"),
     limit!(max_body_bytes, "max-body-bytes", size 0..=u64::MAX,
         "maximum size of a request body, if its route has no `max_body_bytes`; larger: 413"),
-    limit!(max_drain_bytes, "max-drain-bytes", size 0..=u64::MAX,
+    limit!(max_discarded_bytes, "max-discarded-bytes", size 0..=u64::MAX,
         "maximum size of an unread request body that is discarded to keep the connection open"),
     limit!(max_requests, "max-requests", count 0..=u64::MAX,
         "maximum number of requests per connection; 0: unlimited"),

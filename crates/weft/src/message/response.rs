@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
@@ -54,6 +55,15 @@ pub(crate) enum Payload {
 impl Payload {
     pub(crate) fn empty() -> Payload {
         Payload::Body(Body::empty())
+    }
+
+    /// Returns the content if it is in memory, otherwise the payload unchanged.
+    pub(crate) fn into_bytes(self) -> Result<Bytes, Payload> {
+        match self {
+            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
+            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
+            other => Err(other),
+        }
     }
 }
 

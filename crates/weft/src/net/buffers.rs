@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
+use tokio::io::ReadBuf;
 
 /// Capacity for one read of a request head. Most requests with cookies fit.
 pub(crate) const INPUT_BYTES: usize = 8 << 10;
@@ -55,4 +56,11 @@ impl Buffers {
             pool.push(buffer);
         }
     }
+}
+
+/// Moves bytes that were received before to `target`, as many as there is space for.
+pub(crate) fn move_bytes(received: &mut impl Buf, target: &mut ReadBuf<'_>) {
+    let length = received.chunk().len().min(target.remaining());
+    target.put_slice(&received.chunk()[..length]);
+    received.advance(length);
 }

@@ -19,6 +19,10 @@ use crate::net::socket::Socket;
 use crate::net::writer::WriteHalf;
 use crate::stream::Stream;
 
+/// Number of bytes received without a wait after which the task yields. Some users of a reader
+/// process everything that is received before the next wait.
+const BUDGET_BYTES: usize = 256 << 10;
+
 /// The byte stream of a connection, in both directions.
 pub(crate) enum Transport {
     Socket(Socket),
@@ -136,6 +140,36 @@ impl Reader {
         let received = ready!(socket.poll_receive(cx, scratch))?;
         self.buffer.extend_from_slice(&scratch[..received]);
         Poll::Ready(Ok(received))
+    }
+}
+
+/// Budget of a reader whose input arrives without a wait.
+#[derive(Default)]
+pub(crate) struct ReadBudget {
+    /// Number of bytes received since the last wait.
+    received: usize,
+}
+
+impl ReadBudget {
+    /// Like [`Reader::poll_fill`], but yields after [`BUDGET_BYTES`] received without a wait.
+    pub(crate) fn poll_fill(
+        &mut self,
+        reader: &mut Reader,
+        cx: &mut Context<'_>,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.received >= BUDGET_BYTES {
+            self.received = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let filled = reader.poll_fill(cx, room);
+        match filled {
+            Poll::Ready(Ok(bytes)) => self.received += bytes,
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.received = 0,
+        }
+        filled
     }
 }
 

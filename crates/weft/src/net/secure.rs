@@ -56,7 +56,7 @@ pub(crate) trait SecureHandshake {
     /// Continues a handshake whose certificate was obtained.
     ///
     /// # Errors
-    /// Those of [`process`](SecureHandshake::process), and
+    /// The errors of [`process`](SecureHandshake::process), and
     /// [`NoCertificate`](crate::ErrorKind::NoCertificate).
     fn continue_with_obtained(&mut self) -> Result<()>;
 

@@ -32,7 +32,7 @@ pub(crate) struct Socket {
     /// The socket before its registration; `None` afterwards, also if that failed.
     unregistered: Mutex<Option<OwnedFd>>,
     /// Set after the first read. A second one would probably fail, so it waits.
-    is_drained: AtomicBool,
+    was_read: AtomicBool,
     /// Set before the last bytes are sent.
     is_ending: AtomicBool,
 }
@@ -42,7 +42,7 @@ impl Socket {
         Socket {
             registered: OnceLock::new(),
             unregistered: Mutex::new(Some(fd)),
-            is_drained: AtomicBool::new(false),
+            was_read: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
         }
     }
@@ -119,8 +119,8 @@ impl Socket {
         }
     }
 
-    /// Lets the last bytes share a segment with the FIN: what is sent from now on is held back until
-    /// a segment is full, or the socket is shut down or closed. That must follow without a wait.
+    /// Lets the last bytes share a segment with the FIN: bytes sent from now on are held back until a
+    /// segment is full, or the socket is shut down or closed. That must follow without a wait.
     pub(crate) fn hold_end(&self) {
         self.is_ending.store(true, Relaxed);
     }
@@ -266,14 +266,14 @@ impl Socket {
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
         let is_read = interest == Interest::READABLE;
-        if is_read && self.is_drained.load(Relaxed) {
+        if is_read && self.was_read.load(Relaxed) {
             return Err(ErrorKind::WouldBlock.into());
         }
         let unregistered = self.unregistered();
         let fd = unregistered.as_ref().ok_or(ErrorKind::NotConnected)?;
         let transferred = call(fd.as_fd());
         if is_read && transferred != Err(Errno::INTR) {
-            self.is_drained.store(true, Relaxed);
+            self.was_read.store(true, Relaxed);
         }
         Ok(transferred?)
     }

@@ -1,8 +1,9 @@
 //! The lingering close (RFC 9112 §9.6): the sending direction ends first, and input is discarded
-//! until the peer closes too. A reset would destroy what the peer has not read yet.
+//! until the peer closes too. A reset would destroy bytes that the peer has not read yet.
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::clock::deadline::Deadline;
 use crate::net::buffers::INPUT_BYTES;
@@ -11,6 +12,19 @@ use crate::net::writer::Writer;
 
 /// Number of reads after which the task yields.
 const BUDGET: usize = 64;
+
+/// Shuts down the sending direction, then discards input, for at most `timeout`.
+pub(super) async fn close(
+    writer: &mut Writer,
+    reader: &mut Reader,
+    deadline: &Deadline,
+    timeout: Duration,
+) {
+    deadline.set(timeout);
+    if shut_down(writer, deadline).await {
+        discard(reader, deadline).await;
+    }
+}
 
 /// Shuts down the sending direction before `deadline` expires. Returns `false` if that fails.
 pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool {

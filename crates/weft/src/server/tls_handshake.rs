@@ -121,7 +121,8 @@ impl<'a, A: Application> Handshake<'a, A> {
         .await
     }
 
-    /// Acquires the worker's handshake semaphore and processes the received records.
+    /// Acquires the worker's handshake semaphore and processes the received records. The outer error
+    /// ends the connection at once; after the inner one, the pending alert is sent first.
     async fn step(&mut self) -> Result<Result<()>> {
         let _permit = self.acquire_permit().await?;
         let ciphertext = &mut self.conn.reader.as_mut().expect(HAS_READER).buffer;
@@ -144,7 +145,8 @@ impl<'a, A: Application> Handshake<'a, A> {
     }
 
     /// Waits for the certificate of the client's server name without the semaphore, and takes the
-    /// step with it. The client then has the whole time for its part again.
+    /// step with it. The client then has the whole time for its part again. The errors are those of
+    /// [`step`](Handshake::step).
     async fn obtain(&mut self) -> Result<Result<()>> {
         let obtained = poll_fn(|cx| match self.tls.poll_obtain(cx) {
             Poll::Ready(obtained) => Poll::Ready(Ok(obtained)),
@@ -183,7 +185,8 @@ impl<'a, A: Application> Handshake<'a, A> {
         half.poll_flush(cx)
     }
 
-    /// Returns `true` if the first byte is a letter, which no TLS record begins with.
+    /// Returns `true` if the first byte is an uppercase letter, as in the method of a plain request.
+    /// No TLS record begins with one.
     fn is_http(&mut self) -> bool {
         self.reader().buffer.first().is_some_and(u8::is_ascii_uppercase)
     }
@@ -204,10 +207,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn linger(&mut self) {
         let ServerConnection { writer, deadline, reader, .. } = &mut *self.conn;
         let reader = reader.as_mut().expect(HAS_READER);
-        deadline.set(self.worker.settings.linger_timeout);
-        if linger::shut_down(writer, deadline).await {
-            linger::discard(reader, deadline).await;
-        }
+        linger::close(writer, reader, deadline, self.worker.settings.linger_timeout).await;
     }
 
     /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if no request
@@ -238,8 +238,8 @@ impl<'a, A: Application> Handshake<'a, A> {
 const HAS_READER: &str = "no body has borrowed the reader yet";
 
 const HTTPS_HINT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
-    content-length: 36\r\nconnection: close\r\n\r\n\
-    This port speaks TLS: use https://.\n";
+    content-length: 38\r\nconnection: close\r\n\r\n\
+    This port requires TLS: use https://.\n";
 
 fn not_obtained() -> Error {
     Error::new(ErrorKind::NoCertificate, "the certificate was not obtained within `head_timeout`")

@@ -4,9 +4,9 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::net::buffers;
 use crate::net::reader::Reader;
 use crate::net::writer::Writer;
 
@@ -32,9 +32,7 @@ impl AsyncRead for RawConnection {
         if read_ahead.is_empty() {
             return self.reader.poll_read(cx, buf);
         }
-        let length = read_ahead.len().min(buf.remaining());
-        buf.put_slice(&read_ahead[..length]);
-        read_ahead.advance(length);
+        buffers::move_bytes(read_ahead, buf);
         if read_ahead.is_empty() {
             // An idle connection owns no buffer.
             *read_ahead = Default::default();

@@ -39,6 +39,8 @@ use crate::settings::Settings;
 use crate::stream::Stream;
 use weft_proto::http1::parse::Limits;
 
+/// The state that connections of a worker thread share, for one version of the settings. After an
+/// update of the settings, the thread has another one for new connections.
 pub(crate) struct Worker<A> {
     pub(crate) app: Rc<A>,
     pub(crate) settings: Settings,
@@ -139,7 +141,7 @@ impl<A: Application> Worker<A> {
         let mut shutdown = ShutdownSignal::clone(&self.shutdown);
         let mut current = self.spawn_sweeper();
         // Established connections keep their limits.
-        let mut workers: Vec<Rc<Worker<A>>> = Vec::new();
+        let mut generations: Vec<Rc<Worker<A>>> = Vec::new();
         while let Some(command) = commands.recv().await {
             match command {
                 WorkerCommand::Serve(accepted) => current.spawn_connection(accepted),
@@ -149,7 +151,7 @@ impl<A: Application> Worker<A> {
                 }
                 WorkerCommand::CloseIdle(closed) => {
                     // Connections of superseded workers are older.
-                    let all = || workers.iter().chain([&current]);
+                    let all = || generations.iter().chain([&current]);
                     let is_closed = all().any(|worker| worker.deadlines.expire_longest_waiting());
                     // Sending fails only if the acceptor was stopped.
                     let _ = closed.send(is_closed);
@@ -157,18 +159,18 @@ impl<A: Application> Worker<A> {
                 WorkerCommand::Report(error) => current.report(&Peer::default(), &error),
                 WorkerCommand::WatchCertificates(tls) => current.clone().reload_on_change(tls),
                 WorkerCommand::UpdateSettings(settings) => {
-                    workers.retain(|worker| worker.open_connections.get() > 0);
+                    generations.retain(|worker| worker.open_connections.get() > 0);
                     let updated = Rc::new(current.with_settings(*settings)).spawn_sweeper();
                     let superseded = std::mem::replace(&mut current, updated);
                     superseded.is_superseded.set(true);
                     superseded.state_changed.notify_waiters();
-                    workers.push(superseded);
+                    generations.push(superseded);
                 }
             }
         }
-        workers.push(current);
+        generations.push(current);
         let mut all_closed = pin!(async {
-            for worker in &workers {
+            for worker in &generations {
                 worker.all_closed().await;
             }
         });
@@ -178,7 +180,7 @@ impl<A: Application> Worker<A> {
             // The grace period is only ever shortened.
             remaining = remaining.saturating_sub(updated_at.elapsed()).min(drain.grace);
             updated_at = Instant::now();
-            for worker in &workers {
+            for worker in &generations {
                 worker.drain.set(Some(drain));
                 worker.deadlines.wake_all();
             }

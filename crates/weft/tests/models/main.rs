@@ -48,6 +48,8 @@ mod connection_limiter;
 mod loan;
 #[path = "../../src/server/h2/pipe.rs"]
 mod pipe;
+#[path = "../../src/server/h2/ready_queue.rs"]
+mod ready_queue;
 
 mod concurrency_model;
 mod limiter_model;

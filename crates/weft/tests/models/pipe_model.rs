@@ -5,7 +5,8 @@ use shuttle::future::block_on;
 use shuttle::sync::Arc;
 use shuttle::thread;
 
-use crate::pipe::{Pipe, PipeEvent, Pushed, ReadyQueue, RecvEnd};
+use crate::pipe::{Pipe, PipeEvent, Pushed, RecvEnd};
+use crate::ready_queue::ReadyQueue;
 use crate::stand_ins::coin;
 
 const STREAM: u32 = 1;

@@ -12,7 +12,7 @@ use bytes::Buf;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::exclusive::Exclusive;
-use crate::net::reader::Reader;
+use crate::net::reader::{ReadBudget, Reader};
 use crate::server::h1::loan::Loan;
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
 use weft_proto::headers::Headers;
@@ -22,10 +22,6 @@ use weft_proto::http1::parse::Limits;
 /// Buffer space requested for one read of a body.
 const READ_BYTES: u64 = 64 << 10;
 const MIN_READ_BYTES: u64 = 1 << 10;
-
-/// Number of bytes received without a wait after which the task yields. Some readers of bodies
-/// collect everything that is received before the next wait.
-const BUDGET_BYTES: usize = 256 << 10;
 
 /// The returned reader, and its position in the body.
 pub(super) struct ReturnedReader {
@@ -43,8 +39,7 @@ pub(super) struct LentReader {
     trailer_limits: Limits,
     /// Set while the client waits for a 100 before it sends the body.
     expects_continue: bool,
-    /// Number of bytes received since the last wait.
-    received_since_wait: usize,
+    budget: ReadBudget,
     loan: Arc<Loan<ReturnedReader>>,
 }
 
@@ -61,7 +56,7 @@ impl LentReader {
             decoder,
             trailer_limits,
             expects_continue,
-            received_since_wait: 0,
+            budget: ReadBudget::default(),
             loan,
         }
     }
@@ -71,21 +66,15 @@ impl LentReader {
         if std::mem::take(&mut self.expects_continue) {
             self.loan.request_continue();
         }
-        if self.received_since_wait >= BUDGET_BYTES {
-            self.received_since_wait = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
         let Some(reader) = self.reader.get_mut() else { return Poll::Ready(Err(incomplete())) };
-        match reader.poll_fill(cx, room as usize) {
+        match self.budget.poll_fill(reader, cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
             // A reset also ends the body; so does, over TLS, an end without close_notify.
             Poll::Ready(Err(error)) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => {
                 Poll::Ready(Err(incomplete()))
             }
             Poll::Ready(Ok(bytes)) => {
-                self.received_since_wait += bytes;
                 clock.received(bytes);
                 Poll::Ready(Ok(()))
             }
@@ -93,10 +82,7 @@ impl LentReader {
             Poll::Pending if self.loan.poll_revoked(cx).is_ready() => {
                 Poll::Ready(Err(Error::disconnected()))
             }
-            Poll::Pending => {
-                self.received_since_wait = 0;
-                Poll::Pending
-            }
+            Poll::Pending => Poll::Pending,
         }
     }
 }

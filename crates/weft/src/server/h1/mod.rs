@@ -8,15 +8,17 @@
 //! 3. `take_request` determines the framing of the content after the head. A body that was not
 //!    received completely borrows the reader of the connection (`loan`).
 //! 4. `exchange::serve` calls the application and sends the response through `sink`.
-//! 5. Unread content is discarded (`drain`), and the next head is read. Buffered responses are
+//! 5. Unread content is discarded (`discard`), and the next head is read. Buffered responses are
 //!    written when the input contains no further complete request.
 
-mod drain;
+mod close;
+mod discard;
 mod lent_reader;
 mod loan;
 mod sink;
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -58,7 +60,7 @@ pub(crate) enum NextState {
 /// Work for one connection after which the task yields: the bytes of the heads, and for each request
 /// [`REQUEST_BYTES`]. 64 requests with small heads, and fewer with large ones, because the time to
 /// parse and to evaluate a head grows with its length.
-const BUDGET_BYTES: usize = 64 << 10;
+const BUDGET_WORK: usize = 64 << 10;
 
 /// Work for a request regardless of its length, in bytes of a head.
 const REQUEST_BYTES: usize = 900;
@@ -133,13 +135,29 @@ struct ExchangeState {
     accepts_interim: bool,
     /// Set if the client waits for a 100 that was not sent.
     awaits_continue: bool,
-    /// Set if the client sends no further request.
-    client_closes: bool,
-    keep_alive: bool,
+    persistence: Persistence,
     progress: ResponseProgress,
     framing: ResponseFraming,
     /// Number of content bytes buffered or sent.
     body_bytes: u64,
+}
+
+/// Persistence of the connection after the response (RFC 9112 §9.3).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    KeepAlive,
+    ServerCloses,
+    /// The client sends no further request.
+    ClientCloses,
+}
+
+impl Persistence {
+    /// Excludes a further request.
+    fn close(&mut self) {
+        if *self == Persistence::KeepAlive {
+            *self = Persistence::ServerCloses;
+        }
+    }
 }
 
 enum CurrentRequest {
@@ -167,8 +185,7 @@ impl Default for ExchangeState {
             request: CurrentRequest::Invalid { is_head: false },
             accepts_interim: false,
             awaits_continue: false,
-            client_closes: false,
-            keep_alive: false,
+            persistence: Persistence::ServerCloses,
             progress: ResponseProgress::NotStarted,
             framing: ResponseFraming::Bodiless,
             body_bytes: 0,
@@ -204,7 +221,7 @@ impl<A: Application> ActiveConnection<'_, A> {
                 return next;
             }
             work += REQUEST_BYTES + length;
-            if work >= BUDGET_BYTES {
+            if work >= BUDGET_WORK {
                 work = 0;
                 tokio::task::yield_now().await;
             }
@@ -221,8 +238,8 @@ impl<A: Application> ActiveConnection<'_, A> {
             let ServerConnection { reader: Some(reader), deadline, .. } = &*self.conn else {
                 unreachable!("the reader is not lent between requests")
             };
-            let drained = reader.buffer.is_empty();
-            if !drained
+            let is_empty = reader.buffer.is_empty();
+            if !is_empty
                 && let Some(length) = self.heads.parsed.read(&reader.buffer, &self.worker.limits)?
             {
                 deadline.clear();
@@ -231,7 +248,7 @@ impl<A: Application> ActiveConnection<'_, A> {
             // The text of the last head would prevent the reuse of the input buffer.
             self.heads.clear();
             self.flush_output().await?;
-            if drained {
+            if is_empty {
                 return Ok(None);
             }
             if !std::mem::replace(&mut timed, true) {
@@ -264,8 +281,11 @@ impl<A: Application> ActiveConnection<'_, A> {
         exchange.request = CurrentRequest::Valid;
         exchange.accepts_interim = self.heads.parsed.version != Version::HTTP_10;
         exchange.awaits_continue = framed.expects_continue;
-        exchange.client_closes = !framed.keep_alive;
-        exchange.keep_alive = framed.keep_alive && !is_last;
+        exchange.persistence = match framed.keep_alive {
+            true if is_last => Persistence::ServerCloses,
+            true => Persistence::KeepAlive,
+            false => Persistence::ClientCloses,
+        };
         self.conn.shared.begin_exchange();
         let HeadBuffers { parsed, head } = self.heads;
         head.set_parsed(parsed, text, (framed.authority, framed.local));
@@ -317,8 +337,8 @@ impl<A: Application> ActiveConnection<'_, A> {
         if self.conn.upgrade.is_some() {
             return NextState::HandOver;
         }
-        if !self.exchange.keep_alive {
-            return self.closing_state(self.exchange.client_closes);
+        if self.exchange.persistence != Persistence::KeepAlive {
+            return self.closing_state();
         }
         match self.input {
             Input::Clear => NextState::Idle,
@@ -328,15 +348,19 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Ready when the client has disconnected, which can be detected only by reading ahead.
     fn poll_disconnected(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        match ready!(self.poll_read_ahead(cx)) {
+            Ok(()) => Poll::Ready(Error::disconnected()),
+            Err(error) => Poll::Ready(error.into()),
+        }
+    }
+
+    /// Reads ahead until the input buffer is full. Ready at the end of the input, or with an error.
+    fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(reader) = &mut self.conn.reader else { return Poll::Pending };
         while reader.buffer.len() < INPUT_BYTES {
-            if let Err(error) = ready!(reader.poll_readable(cx)) {
-                return Poll::Ready(error.into());
-            }
-            match ready!(reader.poll_fill(cx, MIN_READ_BYTES)) {
-                Ok(0) => return Poll::Ready(Error::disconnected()),
-                Ok(_) => {}
-                Err(error) => return Poll::Ready(error.into()),
+            ready!(reader.poll_readable(cx))?;
+            if ready!(reader.poll_fill(cx, MIN_READ_BYTES))? == 0 {
+                return Poll::Ready(Ok(()));
             }
         }
         Poll::Pending
@@ -355,24 +379,13 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Returns `true` if a read fails because of the client. It is registered for the next one.
     fn is_broken(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(reader) = &mut self.conn.reader else { return false };
-        let failed = |error: std::io::Error| {
-            use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
-            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
-        };
-        while reader.buffer.len() < INPUT_BYTES {
-            match reader.poll_readable(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return failed(error),
-                Poll::Pending => return false,
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+        match self.poll_read_ahead(cx) {
+            Poll::Ready(Err(error)) => {
+                matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
             }
-            match reader.poll_fill(cx, MIN_READ_BYTES) {
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Err(error)) => return failed(error),
-                Poll::Ready(Ok(0)) | Poll::Pending => return false,
-            }
+            Poll::Ready(Ok(())) | Poll::Pending => false,
         }
-        false
     }
 
     /// Restores the reader that a body has returned.

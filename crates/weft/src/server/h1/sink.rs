@@ -16,7 +16,7 @@ use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
 use crate::server::exchange::{Remaining, ResponseSink, Trailers};
 use crate::server::h1::loan::BodyEvent;
-use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
+use crate::server::h1::{ActiveConnection, CurrentRequest, Input, Persistence, ResponseProgress};
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::{self, ResponseFraming};
 use weft_proto::http1::{chunk_encoder, compose};
@@ -78,7 +78,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     fn close_after_response(&mut self) {
-        self.exchange.keep_alive = false;
+        self.exchange.persistence.close();
     }
 
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
@@ -96,53 +96,44 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             }
             _ => framing::response(version, response.status, length),
         };
-        self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
-            && self.input_is_bounded()
-            && !response.wants_close()
-            && !self.worker.is_last_response(&self.conn.shared.peer);
-        let writer = &mut self.conn.writer;
-        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
-        self.exchange.body_bytes = 0;
+        if framing == ResponseFraming::UntilClose
+            || !self.input_is_bounded()
+            || response.wants_close()
+            || self.worker.is_last_response(&self.conn.shared.peer)
+        {
+            self.exchange.persistence.close();
+        }
         self.exchange.framing = framing;
-        compose::head(
-            writer.out(),
-            &compose::ResponseHead {
-                version,
-                status: response.status,
-                fields: response.headers.sources(),
-                framing,
-                keep_alive: self.exchange.keep_alive,
-                head_prefix: &self.worker.date.head_prefix(),
-            },
-        );
+        self.write_head(&compose::ResponseHead {
+            version,
+            status: response.status,
+            fields: response.headers.sources(),
+            framing,
+            keep_alive: self.exchange.persistence == Persistence::KeepAlive,
+            head_prefix: &self.worker.date.head_prefix(),
+        });
         if head_only || framing == ResponseFraming::Bodiless {
             return Ok(self.buffered());
         }
-        let bytes = match response.payload {
-            Payload::File(file)
-                if file.as_slice().is_some_and(|bytes| writer.buffer.push_copy(bytes)) =>
-            {
-                self.exchange.body_bytes = file.length;
-                return Ok(self.buffered());
+        let buffer = &mut self.conn.writer.buffer;
+        if let Payload::File(file) = &response.payload
+            && file.as_slice().is_some_and(|bytes| buffer.push_copy(bytes))
+        {
+            self.exchange.body_bytes = file.length;
+            return Ok(self.buffered());
+        }
+        match response.payload.into_bytes() {
+            Ok(bytes) => {
+                self.exchange.body_bytes = bytes.len() as u64;
+                buffer.push(bytes);
+                Ok(self.buffered())
             }
-            Payload::File(file) => match file.in_memory() {
-                Some(bytes) => bytes,
-                None => return Ok(Remaining::Content(Payload::File(file), length)),
-            },
-            Payload::Body(body) => match body.into_bytes() {
-                Ok(bytes) => bytes,
-                Err(stream) => return Ok(Remaining::Content(Payload::Body(stream), length)),
-            },
-            other => return Ok(Remaining::Content(other, length)),
-        };
-        self.exchange.body_bytes = bytes.len() as u64;
-        writer.buffer.push(bytes);
-        Ok(self.buffered())
+            Err(payload) => Ok(Remaining::Content(payload, length)),
+        }
     }
 
     fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
         self.restore_returned_reader();
-        self.exchange.body_bytes = 0;
         if !matches!(self.input, Input::Clear) {
             let reason = "an upgrade requires that the body of the request was read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
@@ -151,19 +142,14 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             fields.lines = b"connection: upgrade\r\n";
         }
-        let writer = &mut self.conn.writer;
-        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
-        compose::head(
-            writer.out(),
-            &compose::ResponseHead {
-                version: Version::HTTP_11,
-                status: response.status,
-                fields,
-                framing: ResponseFraming::Bodiless,
-                keep_alive: true,
-                head_prefix: &self.worker.date.head_prefix(),
-            },
-        );
+        self.write_head(&compose::ResponseHead {
+            version: Version::HTTP_11,
+            status: response.status,
+            fields,
+            framing: ResponseFraming::Bodiless,
+            keep_alive: true,
+            head_prefix: &self.worker.date.head_prefix(),
+        });
         if let Payload::Upgrade(upgrade) = response.payload {
             self.conn.upgrade = Some(upgrade);
         }
@@ -223,7 +209,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             ResponseProgress::Buffered { start } => self.conn.writer.buffer.truncate(start),
             ResponseProgress::Started => return false,
         }
-        self.exchange.keep_alive = false;
+        self.exchange.persistence.close();
         true
     }
 
@@ -237,6 +223,14 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
 }
 
 impl<A: Application> ActiveConnection<'_, A> {
+    /// Buffers the head of a final response.
+    fn write_head(&mut self, head: &compose::ResponseHead<'_>) {
+        let writer = &mut self.conn.writer;
+        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
+        self.exchange.body_bytes = 0;
+        compose::head(writer.out(), head);
+    }
+
     /// Returns [`Remaining::Buffered`] if the output must be sent before more is buffered.
     fn buffered(&self) -> Remaining {
         match self.conn.writer.must_flush() {

@@ -111,10 +111,10 @@ impl<A: Application> StreamSink<'_, A> {
             // Without an upgrade, the stream ends in both directions.
             return drop(Tunnel::new(pipe.clone()));
         }
-        // A body that the application still holds is not drained.
-        let max_drain_bytes = self.worker.settings.max_drain_bytes;
-        if pipe.is_reader_closed() && !pipe.is_fully_read() && max_drain_bytes > 0 {
-            Box::pin(self.drain(pipe.clone())).await;
+        // A body that the application still holds is not discarded.
+        let max_discarded_bytes = self.worker.settings.max_discarded_bytes;
+        if pipe.is_reader_closed() && !pipe.is_fully_read() && max_discarded_bytes > 0 {
+            Box::pin(self.discard_body(pipe.clone())).await;
         }
     }
 
@@ -156,7 +156,7 @@ impl<A: Application> StreamSink<'_, A> {
     /// Reads and discards the rest of a request's body, so that the client can send all of it: many
     /// clients treat a RST_STREAM with NO_ERROR as an error, contrary to RFC 9113 §8.1. Limited in
     /// size and time, as over HTTP/1.
-    async fn drain(&mut self, pipe: Pipe) {
+    async fn discard_body(&mut self, pipe: Pipe) {
         let discarded = pipe.reopen_reader();
         self.connection.borrow_mut().credit_stream(self.stream, discarded);
         let settings = &self.worker.settings;
@@ -164,7 +164,7 @@ impl<A: Application> StreamSink<'_, A> {
         deadline.set(settings.linger_timeout);
         let source = StreamContent::new(pipe, None, None);
         let clock = ReceiveClock::new(self.worker, &self.shared);
-        let mut rest = InboundBody::new(source, settings.max_drain_bytes, clock);
+        let mut rest = InboundBody::new(source, settings.max_discarded_bytes, clock);
         poll_fn(|cx| {
             loop {
                 match rest.poll_chunk(cx) {
@@ -299,12 +299,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         if ends {
             return Ok(Remaining::Nothing);
         }
-        let bytes = match response.payload {
-            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
-            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
-            other => Err(other),
-        };
-        match bytes {
+        match response.payload.into_bytes() {
             Ok(bytes) if bytes.len() <= MAX_SMALL_CONTENT_BYTES => {
                 match self.content.send_small(&mut self.connection.borrow_mut(), bytes)? {
                     None => Ok(Remaining::Nothing),

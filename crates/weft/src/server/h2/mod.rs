@@ -19,6 +19,7 @@ mod exchange;
 mod incoming;
 mod outbound;
 mod pipe;
+mod ready_queue;
 mod request;
 mod response;
 mod session;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use super::ready_queue::{ReadyQueue, register, wake};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_proto::headers::Headers;
 
@@ -101,10 +101,6 @@ const MAX_OUTGOING_BYTES: usize = 32 << 10;
 /// Number of these bytes that each tunnel may have, so that it makes progress while others, whose
 /// windows are closed, use up the budget of the connection.
 const MIN_OUTGOING_BYTES: usize = 1 << 10;
-
-/// Budget of a connection for bytes that its tunnels have written and that are not framed, besides
-/// `MIN_OUTGOING_BYTES` for each. 64 KiB: two tunnels at full speed.
-const MAX_TUNNELS_BYTES: usize = 64 << 10;
 
 impl Pipe {
     pub(super) fn new(stream: u32, ready: Arc<ReadyQueue>) -> Pipe {
@@ -228,7 +224,7 @@ impl Pipe {
         };
         if let Some(data) = first {
             state.read += data.len();
-            let is_due = state.is_drained() || state.read >= NOTIFY_BYTES;
+            let is_due = state.has_no_data() || state.read >= NOTIFY_BYTES;
             let is_finished = state.take_finished_notification();
             drop(guard);
             if is_due || is_finished {
@@ -324,12 +320,12 @@ impl Outgoing {
 }
 
 impl PipeState {
-    fn is_drained(&self) -> bool {
+    fn has_no_data(&self) -> bool {
         self.received.is_empty() && self.small.is_empty()
     }
 
     fn is_fully_read(&self) -> bool {
-        self.is_drained() && !matches!(self.end, RecvEnd::Open)
+        self.has_no_data() && !matches!(self.end, RecvEnd::Open)
     }
 
     fn is_finished(&self) -> bool {
@@ -345,70 +341,5 @@ impl PipeState {
         if !self.small.is_empty() {
             self.received.push_back(self.small.split().freeze());
         }
-    }
-}
-
-/// Streams that the task of the connection must process, and the budget for bytes written by
-/// tunnels.
-#[derive(Default)]
-pub(super) struct ReadyQueue {
-    state: Mutex<ReadyState>,
-    /// Number of bytes that tunnels have written and the connection has not framed.
-    held: AtomicUsize,
-}
-
-#[derive(Default)]
-struct ReadyState {
-    streams: Vec<u32>,
-    waker: Option<Waker>,
-}
-
-impl ReadyQueue {
-    fn state(&self) -> MutexGuard<'_, ReadyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reserves up to `wanted` bytes of the budget, and at least `minimum` of them.
-    fn reserve(&self, wanted: usize, minimum: usize) -> usize {
-        let grant = |held| MAX_TUNNELS_BYTES.saturating_sub(held).max(minimum).min(wanted);
-        let add = |held| Some(held + grant(held));
-        self.held.fetch_update(Relaxed, Relaxed, add).map_or(0, grant)
-    }
-
-    fn release(&self, bytes: usize) {
-        // Most pipes are not tunnels, and write nothing.
-        if bytes > 0 {
-            self.held.fetch_sub(bytes, Relaxed);
-        }
-    }
-
-    fn notify(&self, stream: u32) {
-        let mut state = self.state();
-        if !state.streams.contains(&stream) {
-            state.streams.push(stream);
-        }
-        let waker = state.waker.take();
-        drop(state);
-        wake(waker);
-    }
-
-    /// Takes all streams, and registers the connection's task for the next one.
-    pub(super) fn take(&self, cx: &Context<'_>) -> Vec<u32> {
-        let state = &mut *self.state();
-        register(&mut state.waker, cx);
-        std::mem::take(&mut state.streams)
-    }
-}
-
-fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *waker = Some(cx.waker().clone());
-    }
-}
-
-/// Wakes a task. Must be called without a lock, because the task may call this module immediately.
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
     }
 }

@@ -15,7 +15,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::reader::Reader;
+use crate::net::reader::{ReadBudget, Reader};
 use crate::peer::Peer;
 
 use crate::server::connection::ServerConnection;
@@ -48,16 +48,13 @@ pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
         pace: Pace::new(&worker.settings),
         write_deadline: worker.deadlines.deadline(),
         refilled: Stopwatch::start(),
-        received_since_wait: 0,
+        budget: ReadBudget::default(),
     };
     if let Err(error) = session.run().await {
         worker.report(peer, &error);
     }
     session.close().await;
 }
-
-/// Number of bytes received without a wait after which the task yields.
-const BUDGET_BYTES: usize = 256 << 10;
 
 struct Session<'a, A, E, F> {
     worker: &'a Worker<A>,
@@ -80,8 +77,7 @@ struct Session<'a, A, E, F> {
     write_deadline: Deadline,
     /// Time at which the flood budget was last refilled.
     refilled: Stopwatch,
-    /// Number of bytes received since the last wait.
-    received_since_wait: usize,
+    budget: ReadBudget,
 }
 
 /// The phases of a connection.
@@ -112,7 +108,7 @@ enum ConnectionEnd {
 /// The state of the input after all complete frames were processed.
 #[derive(PartialEq, Eq)]
 enum Input {
-    Drained,
+    Processed,
     /// Output has to be sent before more frames are processed.
     Blocked,
     Ended,
@@ -169,7 +165,7 @@ where
             }
             Phase::Active | Phase::Draining => Poll::Pending,
             Phase::Idle => {
-                self.drain();
+                self.begin_drain();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -222,31 +218,20 @@ where
             if !self.reader.buffer.is_empty() && self.process_input(cx, has_work)? {
                 return Ok(Input::Blocked);
             }
-            if self.received_since_wait >= BUDGET_BYTES {
-                self.received_since_wait = 0;
-                cx.waker().wake_by_ref();
-                return Ok(Input::Drained);
-            }
             if self.reader.buffer.capacity() == 0 {
                 // An idle connection owns no buffer.
                 match self.reader.poll_readable(cx) {
                     Poll::Ready(ready) => ready.map_err(Error::from)?,
-                    Poll::Pending => return Ok(Input::Drained),
+                    Poll::Pending => return Ok(Input::Processed),
                 }
                 self.reader.buffer = self.worker.buffers.take_input();
             }
             let before = self.reader.buffer.len();
-            match self.reader.poll_fill(cx, read_size(before)) {
+            match self.budget.poll_fill(&mut self.reader, cx, read_size(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
-                Poll::Ready(Ok(bytes)) => {
-                    self.received_since_wait += bytes;
-                    self.charge(before)?;
-                }
+                Poll::Ready(Ok(_)) => self.charge(before)?,
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
-                Poll::Pending => {
-                    self.received_since_wait = 0;
-                    return Ok(Input::Drained);
-                }
+                Poll::Pending => return Ok(Input::Processed),
             }
         }
     }
@@ -350,7 +335,7 @@ where
             self.exchanges.push(exchange);
         }
         if self.requests == self.worker.settings.max_requests && self.phase == Phase::Active {
-            self.drain();
+            self.begin_drain();
         }
         has_pipe || !is_done
     }
@@ -396,7 +381,7 @@ where
             }
             Phase::Draining => {}
             _ if self.worker.is_last_response(self.peer) || is_going_away => {
-                self.drain();
+                self.begin_drain();
                 return true;
             }
             Phase::Active if is_idle => {
@@ -433,7 +418,7 @@ where
     }
 
     /// Announces by GOAWAY that no further requests will be accepted (RFC 9113 §6.8).
-    fn drain(&mut self) {
+    fn begin_drain(&mut self) {
         self.connection.borrow_mut().announce_goaway();
         self.enter_phase(Phase::Draining);
     }
@@ -455,15 +440,12 @@ where
     /// `Disconnect::Cancel`, and on their own, without the socket, if they are detached or upgraded.
     async fn close(&mut self) {
         self.connection.borrow_mut().reset_all();
-        self.deadline.set(self.worker.settings.linger_timeout);
         // Moved out, because no borrow may be held across an await point.
         let mut writer = self.connection.borrow_mut().writer().take();
-        let Session { deadline, reader, exchanges, .. } = self;
+        let Session { worker, deadline, reader, exchanges, .. } = self;
         let closed = async move {
-            // A lingering close, because a reset would destroy the last frames.
-            if linger::shut_down(&mut writer, deadline).await {
-                linger::discard(reader, deadline).await;
-            }
+            // A reset would destroy the last frames.
+            linger::close(&mut writer, reader, deadline, worker.settings.linger_timeout).await;
             reader.close();
         };
         let ended = async { while exchanges.next().await.is_some() {} };

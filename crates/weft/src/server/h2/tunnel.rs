@@ -5,9 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::net::buffers;
 use crate::server::h2::pipe::{Pipe, PipeEvent};
 
 /// Both directions of a stream, as bytes.
@@ -36,9 +37,7 @@ impl AsyncRead for Tunnel {
                 PipeEvent::Data(data) => self.read_ahead = data,
             }
         }
-        let length = self.read_ahead.len().min(buf.remaining());
-        buf.put_slice(&self.read_ahead[..length]);
-        self.read_ahead.advance(length);
+        buffers::move_bytes(&mut self.read_ahead, buf);
         Poll::Ready(Ok(()))
     }
 }

@@ -130,9 +130,9 @@ impl Obtained {
 
 /// The state of the connection's output.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
-    /// The output buffer has space.
-    pub(super) is_open: bool,
+pub(super) struct OutputState {
+    /// Set if the output buffer has space.
+    pub(super) has_space: bool,
     /// The window of the connection.
     pub(super) window: usize,
 }
@@ -168,22 +168,22 @@ impl Turns {
         &mut self,
         stream: &mut Stream,
         demand: Demand,
-        room: Room,
+        output: OutputState,
     ) -> Option<usize> {
         let window = stream.window().available();
         let lane = demand.lane(window);
         let is_next = lane.is_some_and(|lane| match self.lane(lane).front() {
             Some(front) if front.stream != stream.id => false,
-            _ => self.permits(lane, demand, room),
+            _ => self.permits(lane, demand, output),
         });
         if !is_next {
-            self.wait(stream, demand, lane);
+            self.enqueue(stream, demand, lane);
             return None;
         }
         self.release(stream);
         let is_alone = self.wide.is_empty() && self.narrow.is_empty() && self.used() == 0;
         let is_alone = is_alone && stream.content_sent() > 0;
-        let bytes = demand.piece(window.min(self.free_window(room)), is_alone);
+        let bytes = demand.piece(window.min(self.free_window(output)), is_alone);
         let obtained = Obtained::new(bytes, stream);
         self.reading += bytes;
         self.claimed += obtained.claim;
@@ -192,28 +192,29 @@ impl Turns {
     }
 
     /// Returns the next stream of a lane, if it may take its turn now.
-    pub(super) fn next(&mut self, lane: Lane, room: Room) -> Option<u32> {
+    pub(super) fn next(&mut self, lane: Lane, output: OutputState) -> Option<u32> {
         let &Waiting { stream, demand } = self.lane(lane).front()?;
-        self.permits(lane, demand, room).then_some(stream)
+        self.permits(lane, demand, output).then_some(stream)
     }
 
-    fn permits(&self, lane: Lane, demand: Demand, room: Room) -> bool {
-        let window = self.free_window(room);
+    fn permits(&self, lane: Lane, demand: Demand, output: OutputState) -> bool {
+        let window = self.free_window(output);
         let has_budget = self.used() < MAX_AHEAD_BYTES && (window > 0 || demand.may_be_empty());
         let is_worth_it = || self.reading < MAX_READING_BYTES && window >= demand.full_window();
-        room.is_open && (has_budget || (lane == Lane::Wide && is_worth_it()))
+        output.has_space && (has_budget || (lane == Lane::Wide && is_worth_it()))
     }
 
     /// The window of the connection, without the part that obtained content will use.
-    fn free_window(&self, room: Room) -> usize {
-        room.window.saturating_sub(self.claimed)
+    fn free_window(&self, output: OutputState) -> usize {
+        output.window.saturating_sub(self.claimed)
     }
 
     fn used(&self) -> usize {
         self.reading + self.ahead
     }
 
-    fn wait(&mut self, stream: &mut Stream, demand: Demand, lane: Option<Lane>) {
+    /// Makes a stream wait for a turn, at the end of `lane` if its window is not closed.
+    fn enqueue(&mut self, stream: &mut Stream, demand: Demand, lane: Option<Lane>) {
         let holding = Holding::Waiting(demand, lane);
         if stream.holding == holding {
             return;
@@ -231,7 +232,7 @@ impl Turns {
         match &mut stream.holding {
             Holding::Waiting(demand, _) => {
                 let demand = *demand;
-                self.wait(stream, demand, demand.lane(window));
+                self.enqueue(stream, demand, demand.lane(window));
             }
             Holding::Reading(Obtained { bytes, claim })
             | Holding::Ahead(Obtained { bytes, claim }) => {
@@ -316,7 +317,7 @@ mod tests {
     use super::*;
     use weft_proto::http2::flow::{RecvWindow, SendWindow};
 
-    const OPEN: Room = Room { is_open: true, window: 1 << 20 };
+    const OPEN: OutputState = OutputState { has_space: true, window: 1 << 20 };
 
     fn stream(id: u32, window: i64) -> Stream {
         Stream::new(id, true, None, None, (SendWindow::new(window), RecvWindow::new(0)))
@@ -341,10 +342,10 @@ mod tests {
         ] {
             let before = usize::from(!alone);
             let mut turns = Turns { ahead: before, claimed: before, ..Turns::default() };
-            let room = Room { window: connection_window, ..OPEN };
+            let output = OutputState { window: connection_window, ..OPEN };
             let mut stream = stream(1, window + 1);
             stream.content_framed(1, false);
-            let taken = turns.take(&mut stream, Demand::File(remaining), room);
+            let taken = turns.take(&mut stream, Demand::File(remaining), output);
             assert_eq!(taken, piece, "{window} {connection_window} {remaining}");
         }
     }
@@ -359,10 +360,12 @@ mod tests {
         assert_eq!(turns.take(&mut narrow, demand, OPEN), None);
         assert_eq!(turns.take(&mut wide, demand, OPEN), Some(0));
         // Not while the output or the window of the connection is closed.
-        for room in [Room { is_open: false, ..OPEN }, Room { window: 1_000, ..OPEN }] {
-            assert_eq!(turns.take(&mut wide, demand, room), None);
+        for output in
+            [OutputState { has_space: false, ..OPEN }, OutputState { window: 1_000, ..OPEN }]
+        {
+            assert_eq!(turns.take(&mut wide, demand, output), None);
             assert_eq!(
-                (turns.next(Lane::Wide, room), turns.next(Lane::Narrow, room)),
+                (turns.next(Lane::Wide, output), turns.next(Lane::Narrow, output)),
                 (None, None)
             );
         }
@@ -386,10 +389,10 @@ mod tests {
     #[test]
     fn the_window_of_the_connection_bounds_all_streams_together() {
         let mut turns = Turns::default();
-        let room = Room { window: 65_535, ..OPEN };
+        let output = OutputState { window: 65_535, ..OPEN };
         let mut streams: Vec<_> = (0..128).map(|n| stream(2 * n + 1, 1 << 20)).collect();
         for stream in &mut streams {
-            if let Some(bytes) = turns.take(stream, Demand::File(1 << 20), room) {
+            if let Some(bytes) = turns.take(stream, Demand::File(1 << 20), output) {
                 turns.on_queued(stream, bytes);
             }
         }
@@ -397,7 +400,7 @@ mod tests {
         // Content whose stream has no window leaves that of the connection to other streams.
         streams[0].adjust_window(-(1 << 20)).unwrap();
         turns.on_window_changed(&mut streams[0]);
-        assert!(turns.next(Lane::Wide, room).is_some());
+        assert!(turns.next(Lane::Wide, output).is_some());
         streams.iter_mut().for_each(|stream| turns.release(stream));
         assert_eq!((turns.used(), turns.claimed), (0, 0));
     }
@@ -405,7 +408,7 @@ mod tests {
     #[test]
     fn streams_of_a_lane_take_turns() {
         let mut turns = Turns::default();
-        let closed = Room { is_open: false, ..OPEN };
+        let closed = OutputState { has_space: false, ..OPEN };
         let mut streams = [1, 3, 5].map(|id| stream(id, 1 << 20));
         let mut order = Vec::new();
         for stream in &mut streams {

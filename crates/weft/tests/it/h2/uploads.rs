@@ -91,7 +91,7 @@ fn unread_uploads_do_not_block_others() {
 }
 
 fn not_drained() -> Settings {
-    Settings { max_drain_bytes: 0, ..Settings::default() }
+    Settings { max_discarded_bytes: 0, ..Settings::default() }
 }
 
 /// Some clients treat RST_STREAM with NO_ERROR as a failure.

@@ -114,7 +114,7 @@ fn dropped_body_returns_the_reader_to_the_connection() {
 
 #[test]
 fn drains_unread_body_up_to_the_limit() {
-    let settings = Settings { max_drain_bytes: 1000, ..Settings::default() };
+    let settings = Settings { max_discarded_bytes: 1000, ..Settings::default() };
     let server = start_with(settings, async |_: Request| Response::text("ok"));
     let mut client = Client::connect_and_send(&server, post(1000));
     assert_eq!(client.response().header("connection"), None);

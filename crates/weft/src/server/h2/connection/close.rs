@@ -1,4 +1,4 @@
-//! The end of streams, and the flow-control credit that is returned to the client.
+//! The end of streams.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -157,44 +157,5 @@ impl Http2Connection {
             // RFC 9113 §8.1: the response is complete, and the rest of the request is not needed.
             self.send_rst_stream(id, ErrorCode::NO_ERROR);
         }
-    }
-
-    // -- flow-control credit
-
-    /// Credits discarded content to the window of a stream whose rest is read after all.
-    pub(in crate::server::h2) fn credit_stream(&mut self, id: u32, bytes: usize) {
-        if let Some(stream) = self.streams.get_mut(id) {
-            stream.recv.release(bytes);
-            self.update_stream_window(id);
-        }
-    }
-
-    /// Credits processed bytes of any stream to the connection window.
-    pub(super) fn credit_connection(&mut self, bytes: usize) {
-        self.recv.release(bytes);
-        if let Some(increment) = self.recv.take_update() {
-            frame::window_update(self.writer.out(), 0, increment);
-        }
-    }
-
-    pub(super) fn update_stream_window(&mut self, id: u32) {
-        if let Some(stream) = self.streams.get_mut(id)
-            && stream.state().is_receiving()
-            && let Some(increment) = stream.recv.take_update()
-        {
-            frame::window_update(self.writer.out(), id, increment);
-        }
-    }
-
-    /// Processes a stream whose pipe has changed: the application has read or written data.
-    pub(super) fn on_pipe_changed(&mut self, id: u32) {
-        let Some(stream) = self.streams.get_mut(id) else { return };
-        let Some(pipe) = &stream.pipe else { return };
-        let read = pipe.take_read();
-        stream.recv.release(read);
-        self.credit_connection(read);
-        self.update_stream_window(id);
-        self.queue_tunnel_data(id);
-        self.remove_if_done(id);
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! The state is owned by the task of the connection; this module does no I/O. The exchanges, which
 //! run in the same task, refer to their streams by identifier. `recv` processes requests and their
-//! content, `send` frames the output of streams, `close` ends streams.
+//! content, `send` frames the output of streams, `credit` returns flow-control credit, `close` ends
+//! streams.
 
 mod close;
+mod credit;
 mod recv;
 mod send;
 
@@ -15,7 +17,8 @@ use self::close::ResetHistory;
 use self::recv::HeaderBlock;
 use crate::message::connection::Shared;
 use crate::net::writer::Writer;
-use crate::server::h2::pipe::{Pipe, ReadyQueue};
+use crate::server::h2::pipe::Pipe;
+use crate::server::h2::ready_queue::ReadyQueue;
 use crate::server::h2::request::{FieldBlock, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::server::h2::turns::Turns;

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use crate::error::{Error, Result};
 use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::streams::{Outbox, Stream};
-use crate::server::h2::turns::{Demand, Lane, Room};
+use crate::server::h2::turns::{Demand, Lane, OutputState};
 use weft_proto::http2::frame::{
     self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
 };
@@ -99,26 +99,26 @@ impl Http2Connection {
         demand: Demand,
         cx: &Context<'_>,
     ) -> Poll<Result<usize>> {
-        let room = self.room();
+        let output = self.output_state();
         let stream = match sendable(self.streams.get_mut(id)) {
             Ok(stream) => stream,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        if let Some(bytes) = self.turns.take(stream, demand, room) {
+        if let Some(bytes) = self.turns.take(stream, demand, output) {
             return Poll::Ready(Ok(bytes));
         }
         stream.register_waker(cx);
         Poll::Pending
     }
 
-    fn room(&self) -> Room {
-        Room { is_open: !self.writer.must_flush(), window: self.send.available() }
+    fn output_state(&self) -> OutputState {
+        OutputState { has_space: !self.writer.must_flush(), window: self.send.available() }
     }
 
     /// The streams whose turn it is to obtain content.
     fn next_turns(&mut self) -> impl Iterator<Item = u32> + use<> {
-        let room = self.room();
-        let next = [Lane::Wide, Lane::Narrow].map(|lane| self.turns.next(lane, room));
+        let output = self.output_state();
+        let next = [Lane::Wide, Lane::Narrow].map(|lane| self.turns.next(lane, output));
         next.into_iter().flatten()
     }
 

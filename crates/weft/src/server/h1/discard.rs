@@ -1,4 +1,4 @@
-//! Unread input after a response, and the close of a connection.
+//! Discard of unread input after a response.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,7 +9,6 @@ use crate::app::Application;
 use crate::error::{Error, Result};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, Input, NextState};
-use crate::server::linger;
 use weft_proto::http1::chunked::{BodyDecoder, Step};
 
 impl<A: Application> ActiveConnection<'_, A> {
@@ -17,9 +16,9 @@ impl<A: Application> ActiveConnection<'_, A> {
     pub(super) fn input_is_bounded(&self) -> bool {
         match &self.input {
             Input::Clear | Input::Lent(_) => true,
-            Input::Unread(body) => {
-                body.remaining().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
-            }
+            Input::Unread(body) => body
+                .remaining()
+                .is_none_or(|length| length <= self.worker.settings.max_discarded_bytes),
             Input::Unusable => false,
         }
     }
@@ -35,7 +34,7 @@ impl<A: Application> ActiveConnection<'_, A> {
             return NextState::Close;
         }
         if let Input::Unread(body) = self.input
-            && self.drain(body).await.is_err()
+            && self.discard_body(body).await.is_err()
         {
             self.input = Input::Unusable;
         }
@@ -44,9 +43,9 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 
     /// Reads and discards the rest of a body.
-    async fn drain(&mut self, mut body: BodyDecoder) -> Result<()> {
+    async fn discard_body(&mut self, mut body: BodyDecoder) -> Result<()> {
         let limits = self.worker.trailer_limits;
-        let mut allowed = self.worker.settings.max_drain_bytes as usize;
+        let mut allowed = self.worker.settings.max_discarded_bytes as usize;
         loop {
             let used = match body.step(&self.reader().buffer, &limits)? {
                 Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,
@@ -61,15 +60,6 @@ impl<A: Application> ActiveConnection<'_, A> {
         Ok(())
     }
 
-    /// Returns the state for closing after a response: immediately, if the peer has nothing in
-    /// flight, otherwise with a lingering close.
-    pub(super) fn closing_state(&mut self, client_closes: bool) -> NextState {
-        self.restore_returned_reader();
-        let drained = self.conn.reader.as_ref().is_some_and(|reader| reader.buffer.is_empty());
-        let is_clear = drained && matches!(self.input, Input::Clear);
-        if client_closes && is_clear { NextState::Close } else { NextState::Linger }
-    }
-
     /// Restores the reader, if the body has returned it.
     pub(super) fn restore_returned_reader(&mut self) {
         if let Input::Lent(loan) = &self.input
@@ -80,7 +70,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 
     /// Waits until the reader is returned. Returns `false` if the deadline expires before.
-    async fn await_reader(&mut self) -> bool {
+    pub(super) async fn await_reader(&mut self) -> bool {
         poll_fn(|cx| {
             while let Input::Lent(loan) = &self.input {
                 match loan.poll_event(cx) {
@@ -93,17 +83,5 @@ impl<A: Application> ActiveConnection<'_, A> {
             Poll::Ready(true)
         })
         .await
-    }
-
-    /// Shuts down the sending direction and discards input until the peer closes, or until
-    /// `linger_timeout` expires.
-    pub(super) async fn linger(&mut self) {
-        self.conn.deadline.set(self.worker.settings.linger_timeout);
-        if linger::shut_down(&mut self.conn.writer, &self.conn.deadline).await
-            && self.await_reader().await
-            && let Some(reader) = &mut self.conn.reader
-        {
-            linger::discard(reader, &self.conn.deadline).await;
-        }
     }
 }
