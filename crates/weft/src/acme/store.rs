@@ -24,7 +24,7 @@ pub(super) struct NameState {
     /// Earliest time of the next attempt, in seconds since 1970.
     pub(super) retry_at: u64,
     pub(super) last_error: Option<String>,
-    /// Times between which the authority wants a renewal, in seconds since 1970.
+    /// Times between which the authority suggests a renewal, in seconds since 1970.
     pub(super) window: Option<(u64, u64)>,
     /// Time at which the authority is to be asked for the window again, in seconds since 1970.
     pub(super) ask_at: u64,

@@ -49,7 +49,7 @@ pub trait IdentitySource: Send + Sync + 'static {
 pub type ObtainIdentity = Pin<Box<dyn Future<Output = std::result::Result<(), String>> + Send>>;
 
 impl NamedIdentities {
-    /// Creates an empty collection. A handshake with a name that has no identity asks `source`.
+    /// Creates an empty collection. A handshake with a name that has no identity calls `source`.
     pub fn with_source(source: impl IdentitySource) -> NamedIdentities {
         let source: Option<Box<dyn IdentitySource>> = Some(Box::new(source));
         NamedIdentities(Arc::new(Inner { keys: RwLock::default(), source }))
