@@ -115,6 +115,7 @@ pub mod date {
 
 /// The status of gRPC calls, for the middleware [`Grpc`](middleware::Grpc).
 pub mod grpc {
+    pub use crate::message::grpc::status_response;
     pub use weft_proto::semantics::grpc::{Code, Status};
 }
 

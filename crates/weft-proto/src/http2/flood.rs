@@ -20,11 +20,7 @@
 
 use std::time::Duration;
 
-/// The frame header (RFC 9113 §4.1): length, type, flags, stream.
-const HEADER_BYTES: usize = 9;
-
-/// Length of the client connection preface (RFC 9113 §3.4).
-const PREFACE_BYTES: usize = 24;
+use crate::http2::frame::{FRAME_HEADER_LEN, FrameHeader, PREFACE, flag, kind};
 
 /// Largest credit, which is also the initial one: a client can reset the requests of a whole page
 /// at once.
@@ -53,7 +49,7 @@ const STREAM_ERROR_COST: u64 = 2 * UNIT;
 pub struct FloodLimiter {
     credit: u64,
     /// The current frame header, as far as received.
-    header: [u8; HEADER_BYTES],
+    header: [u8; FRAME_HEADER_LEN],
     /// Number of bytes of `header` received so far.
     header_len: usize,
     /// Number of bytes to skip before the next frame header.
@@ -71,9 +67,9 @@ impl FloodLimiter {
     pub fn new() -> FloodLimiter {
         FloodLimiter {
             credit: MAX_CREDIT,
-            header: [0; HEADER_BYTES],
+            header: [0; FRAME_HEADER_LEN],
             header_len: 0,
-            skip: PREFACE_BYTES,
+            skip: PREFACE.len(),
         }
     }
 
@@ -87,15 +83,15 @@ impl FloodLimiter {
             if bytes.is_empty() {
                 return true;
             }
-            let taken = bytes.len().min(HEADER_BYTES - self.header_len);
+            let taken = bytes.len().min(FRAME_HEADER_LEN - self.header_len);
             self.header[self.header_len..][..taken].copy_from_slice(&bytes[..taken]);
             self.header_len += taken;
             bytes = &bytes[taken..];
-            if self.header_len == HEADER_BYTES {
+            if self.header_len == FRAME_HEADER_LEN {
                 self.header_len = 0;
-                let [a, b, c, kind, flags, ..] = self.header;
-                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
-                if !self.spend(cost(kind, flags, self.skip)) {
+                let header = FrameHeader::read(&self.header);
+                self.skip = header.length;
+                if !self.spend(cost(header)) {
                     return false;
                 }
             }
@@ -132,18 +128,15 @@ impl FloodLimiter {
     }
 }
 
-/// Returns the cost of a frame by its type, flags and length (RFC 9113 §6).
-fn cost(kind: u8, flags: u8, length: usize) -> u64 {
-    const END_STREAM: u8 = 1;
-    match kind {
-        // DATA: free if it carries data or ends the stream.
-        0 if length > 0 || flags & END_STREAM != 0 => 0,
-        // HEADERS: the number of requests is limited elsewhere.
-        1 => 0,
-        // RST_STREAM
-        3 => RST_STREAM_COST,
-        // WINDOW_UPDATE
-        8 => WINDOW_UPDATE_COST,
+/// Returns the cost of a frame by its header (RFC 9113 §6).
+fn cost(header: FrameHeader) -> u64 {
+    match header.kind {
+        // Free if it carries data or ends the stream.
+        kind::DATA if header.length > 0 || header.has(flag::END_STREAM) => 0,
+        // The number of requests is limited elsewhere.
+        kind::HEADERS => 0,
+        kind::RST_STREAM => RST_STREAM_COST,
+        kind::WINDOW_UPDATE => WINDOW_UPDATE_COST,
         // PRIORITY, SETTINGS, PING, GOAWAY, CONTINUATION, empty DATA, and unknown types.
         _ => FRAME_COST,
     }
@@ -156,14 +149,14 @@ mod tests {
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let [_, a, b, c] = (payload as u32).to_be_bytes();
         let mut frame = vec![a, b, c, kind, flags, 0, 0, 0, 1];
-        frame.resize(HEADER_BYTES + payload, 0);
+        frame.resize(FRAME_HEADER_LEN + payload, 0);
         frame
     }
 
     /// Returns the number of copies of `frame` that a client may send at once, up to 100,000.
     fn allowed(frame: &[u8]) -> usize {
         let mut flood = FloodLimiter::new();
-        assert!(flood.on_bytes_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+        assert!(flood.on_bytes_received(PREFACE));
         (0..100_000).take_while(|_| flood.on_bytes_received(frame)).count()
     }
 
@@ -205,7 +198,7 @@ mod tests {
     #[test]
     fn finds_frame_boundaries_for_any_split_of_the_input() {
         let frames = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
-        let bytes = [&[b'P'; PREFACE_BYTES][..], &frames].concat();
+        let bytes = [&PREFACE[..], &frames].concat();
         let credit = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let mut flood = FloodLimiter { credit: MAX_CREDIT / 2, ..FloodLimiter::new() };
             pieces.for_each(|piece| assert!(flood.on_bytes_received(piece)));

@@ -79,8 +79,8 @@ pub fn language(headers: &Headers, offered: &[String]) -> Option<usize> {
     wanted.sort_by_key(|(range, weight)| (Reverse(*weight), *range == b"*"));
     let named: Vec<_> = offered.iter().map(|tag| most_specific(&ranges, tag.as_bytes())).collect();
     let find = |matches: &dyn Fn(usize, &[u8]) -> bool| {
-        let refused = |at: usize| named[at].is_some_and(|(_, weight)| weight == 0);
-        (0..offered.len()).find(|&at| !refused(at) && matches(at, offered[at].as_bytes()))
+        let is_excluded = |at: usize| named[at].is_some_and(|(_, weight)| weight == 0);
+        (0..offered.len()).find(|&at| !is_excluded(at) && matches(at, offered[at].as_bytes()))
     };
     wanted.iter().find_map(|(range, _)| {
         if *range == b"*" {

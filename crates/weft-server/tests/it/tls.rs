@@ -84,7 +84,7 @@ fn sighup_reloads_the_certificate() {
     // An invalid certificate file is reported, and the old certificate stays in use.
     fs::write(site.path("crt"), "x").unwrap();
     server.signal(Signal::HUP);
-    until("the error is logged", || server.stderr().contains("crt holds no certificate"));
+    until("the error is logged", || server.stderr().contains("crt contains no certificate"));
     assert_eq!(curl(&server, &with_ca), Ok("A\n".to_owned()));
 
     site.write_certificate("second");

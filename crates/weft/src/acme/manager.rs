@@ -22,8 +22,8 @@ use crate::acme::store::Store;
 /// Maximum number of orders in progress.
 const MAX_ORDERS: usize = 8;
 
-/// Longest time between two looks at the clock, which may jump, and at the versions of the files,
-/// which another process may change. A look at 1,000 names costs some milliseconds.
+/// Longest time between two checks of the clock, which may jump, and of the versions of the files,
+/// which another process may change. A check of 1,000 names costs some milliseconds.
 const FILE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Longest time by which the clock may be set back without an effect on the times of orders.

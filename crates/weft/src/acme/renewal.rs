@@ -9,7 +9,7 @@ const MAX_DELAY: Duration = Duration::from_secs(6 * 3600);
 /// some tolerance: an authority can require a delay of a day.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(25 * 3600);
 
-/// Validity of a certificate, and the time in which the authority suggests to renew it (ARI, RFC
+/// Validity of a certificate, and the time in which the authority suggests its renewal (ARI, RFC
 /// 9773 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {

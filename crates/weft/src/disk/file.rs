@@ -76,8 +76,8 @@ fn after_1970(seconds: i64) -> SystemTime {
 }
 
 impl FileVersion {
-    /// The attributes come from `fstat(2)`, which is cheaper than the `statx(2)` of the standard
-    /// library.
+    /// The attributes come from `stat(2)` or `fstat(2)`, which are cheaper than the `statx(2)` of the
+    /// standard library.
     pub(crate) fn new(stat: &Stat) -> FileVersion {
         let origin = Origin::Stored {
             device: stat.st_dev,

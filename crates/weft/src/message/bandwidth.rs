@@ -70,7 +70,7 @@ const MIN_READ_BYTES: usize = 4 << 10;
 /// Limits the content of a response to its bandwidth, if it has one.
 #[inline]
 pub(crate) fn limit(response: &mut Response) {
-    // Few responses have a limit, and each one comes past here.
+    // Inlined, because it runs for each response, and few have a limit.
     if let Some(&bandwidth) = response.extensions.get::<Bandwidth>() {
         limit_to(bandwidth, response);
     }

@@ -302,9 +302,8 @@ impl Body {
     /// the time credit before the rate applies. They replace
     /// [`Settings::min_bytes_per_second`](crate::Settings::min_bytes_per_second) and
     /// [`stall_timeout`](crate::Settings::stall_timeout), and also apply to a body of unknown length
-    /// while the response is sent.
-    /// With a timeout of [`Duration::MAX`] the client may send nothing for any time: for a stream of
-    /// messages that comes before the response. The middleware
+    /// while the response is sent. With a timeout of [`Duration::MAX`] the client may pause for any
+    /// time, as in a stream of messages before the response. The middleware
     /// [`BodyRate`](crate::middleware::BodyRate) does the same for an application.
     pub fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
         if let Kind::Inbound(source) = &mut self.0 {

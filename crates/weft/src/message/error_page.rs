@@ -70,7 +70,7 @@ impl<'a> ErrorText<'a> {
         )
     }
 
-    /// Returns problem details (RFC 9457). Without a `type`, the status says all.
+    /// Returns problem details (RFC 9457). Without a `type`, the status defines the problem.
     fn to_json(&self) -> String {
         let (code, title) = (self.status.as_u16(), Json(self.title().as_bytes()));
         let detail = match self.reason {

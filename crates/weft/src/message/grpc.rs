@@ -7,8 +7,9 @@ use crate::error::{Error, ErrorKind, Fault};
 use crate::message::response::Response;
 use weft_proto::semantics::grpc::{Code, GRPC, Status};
 
-/// Creates the response of a call that has failed: a head only ("Trailers-Only" in the gRPC protocol).
-pub(crate) fn status_response(status: &Status) -> Response {
+/// Creates the response to a call that has failed: a head only ("Trailers-Only" in the gRPC
+/// protocol).
+pub fn status_response(status: &Status) -> Response {
     let mut response = Response::new(StatusCode::OK).with_header(CONTENT_TYPE, GRPC);
     for (name, value) in status.fields() {
         response = response.with_header_value(name, value);

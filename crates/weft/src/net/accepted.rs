@@ -32,7 +32,7 @@ pub(super) fn accept_now(listener: &impl AsFd) -> io::Result<(OwnedFd, Option<So
 impl Accepted {
     /// Determines the server's end of the connection, if its listener has an unspecified address.
     pub(crate) fn resolve_local_address(&mut self) {
-        // Only then the kernel must be asked.
+        // In all other cases, the address is that of the listener.
         if let Some(bound) = &mut self.peer.local_address
             && bound.ip().is_unspecified()
             && let Ok(address) = rustix::net::getsockname(&self.socket)

@@ -111,7 +111,8 @@ impl Listener {
 
 impl Listener {
     /// Takes over a listening socket from a service manager, from the process that this one
-    /// replaces, or from other code of this one. The file of a Unix socket is not removed when the socket closes.
+    /// replaces, or from other code of this one. The file of a Unix socket is not removed when the
+    /// socket closes.
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if it is not a listening stream socket on an Internet address
@@ -119,8 +120,8 @@ impl Listener {
     pub fn inherited(socket: impl Into<OwnedFd>) -> Result<Listener> {
         let socket = socket.into();
         let bound = listening_address(&socket).ok_or_else(|| {
-            let reason = "a descriptor that was handed over is no socket that listens for streams on an \
-                          Internet address or a path";
+            let reason = "the inherited descriptor is not a listening stream socket on an Internet address \
+                          or a path";
             Error::new(ErrorKind::Listen, reason)
         })?;
         let prepare = || {
@@ -136,9 +137,9 @@ impl Listener {
     }
 
     /// Removes the file of a Unix socket when the socket closes, once
-    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been called. Until then the file
-    /// belongs to the process that the socket comes from, which continues to serve if this one
-    /// fails to start.
+    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been called.
+    /// Until then the file belongs to the process that the socket comes from, which continues to
+    /// serve if this one fails to start.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the file does not exist.
@@ -202,7 +203,8 @@ impl Listener {
     }
 }
 
-/// For code that accepts the connections itself. The file of a Unix socket is removed with the listener.
+/// For code that accepts the connections itself. The file of a Unix socket is removed with the
+/// listener.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -24,7 +24,7 @@ const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// Maximum number of lingering connections of a listener. A further one replaces the oldest.
 const MAX_LINGERING: usize = 32;
 
-/// The reason why a connection is rejected.
+/// The reason for the rejection of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Rejection {
     TooManyOfPeer,

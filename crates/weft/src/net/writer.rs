@@ -29,7 +29,7 @@ pub(crate) struct Writer {
     pub(crate) half: WriteHalf,
     pub(crate) buffer: WriteBuffer,
     /// Set while a stream that is not a plain socket may hold bytes that are not flushed.
-    buffered: bool,
+    has_unflushed: bool,
 }
 
 pub(crate) enum WriteHalf {
@@ -49,7 +49,7 @@ const FILE_TURN_BYTES: u64 = 2 << 20;
 impl Writer {
     /// Creates a writer that has to be flushed when `full_bytes` are buffered.
     pub(crate) fn new(half: WriteHalf, full_bytes: usize) -> Writer {
-        Writer { half, buffer: WriteBuffer::new(LARGE_BYTES, full_bytes), buffered: false }
+        Writer { half, buffer: WriteBuffer::new(LARGE_BYTES, full_bytes), has_unflushed: false }
     }
 
     /// Takes the socket and the buffer out, and leaves a closed writer.
@@ -65,7 +65,7 @@ impl Writer {
 
     /// Returns `true` if everything was sent.
     pub(crate) fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && !self.buffered
+        self.buffer.is_empty() && !self.has_unflushed
     }
 
     /// Returns `true` if the buffered bytes have to be sent before more are appended.
@@ -116,9 +116,9 @@ impl Writer {
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let chunk = self.buffer.chunk();
-        let sent = if chunk.is_empty() || (self.buffered && self.half.has_unsent_records()) {
+        let sent = if chunk.is_empty() || (self.has_unflushed && self.half.has_unsent_records()) {
             let sent = ready!(self.half.poll_send(cx))?;
-            self.buffered = sent > 0 && self.half.has_unsent_records();
+            self.has_unflushed = sent > 0 && self.half.has_unsent_records();
             return Poll::Ready(Ok(sent));
         } else if chunk.len() == self.buffer.remaining() {
             ready!(self.half.poll_write(cx, chunk))?
@@ -131,7 +131,7 @@ impl Writer {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.buffer.advance(sent);
-        self.buffered = match self.half {
+        self.has_unflushed = match self.half {
             WriteHalf::Other(_) => true,
             _ => self.half.has_unsent_records(),
         };
@@ -169,9 +169,7 @@ impl Writer {
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
-        let Source::Open(open) = &file.source else {
-            unreachable!("what is in memory is gathered")
-        };
+        let Source::Open(open) = &file.source else { unreachable!("a file in memory is buffered") };
         let Some(socket) = self.half.socket() else {
             return self.copy_file(open, rest, deadline, pace).await;
         };
@@ -271,18 +269,18 @@ impl Writer {
     }
 }
 
-/// The part of a file in front of the position that was found in the page cache.
+/// The part of a file after the current position that was found in the page cache.
 #[derive(Default)]
 struct ResidentPart {
-    /// Position in the file behind the part.
+    /// Position of its end in the file.
     end: u64,
-    /// True if all of it was resident that was looked for last.
+    /// Set if all bytes of the last lookup were resident.
     is_complete: bool,
 }
 
 impl ResidentPart {
-    /// Returns the length of the part, at most [`FILE_TURN_BYTES`]. Looks for more if less than half
-    /// of that is left: a call that sends should not be shorter than the socket permits.
+    /// Returns the length of the part, at most [`FILE_TURN_BYTES`]. Looks up more if less than half of
+    /// that is left: a call that sends should not be shorter than the socket permits.
     fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File) -> u64 {
         self.end = self.end.max(rest.start);
         let known = self.end - rest.start;
@@ -349,7 +347,7 @@ impl WriteHalf {
     }
 
     /// Returns `true` if several slices are sent by one write.
-    pub(crate) fn takes_slices(&self) -> bool {
+    pub(crate) fn is_write_vectored(&self) -> bool {
         matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()
     }
 

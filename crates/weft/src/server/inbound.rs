@@ -84,7 +84,7 @@ impl ReceiveClock {
         if self.is_explicit || !self.is_stream(length) {
             return Poll::Ready(());
         }
-        // The credit starts anew, because the response may end before the content.
+        // The full credit is restored, because the response may end before the content.
         self.pace.restart();
         self.pace.poll_expired(&self.deadline, cx)
     }

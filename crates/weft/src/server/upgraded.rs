@@ -59,7 +59,7 @@ impl AsyncWrite for RawConnection {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.writer.half.takes_slices()
+        self.writer.half.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -433,8 +433,8 @@ fn rejects_descriptors_that_are_not_listening_sockets() {
     for descriptor in descriptors {
         let error = Listener::inherited(descriptor).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Listen);
-        let expected = "a descriptor that was handed over is no socket that listens for streams on an Internet \
-             address or a path";
+        let expected = "the inherited descriptor is not a listening stream socket on an Internet \
+                        address or a path";
         assert_eq!(error.to_string(), expected);
     }
     let folder = tempfile::tempdir().unwrap();

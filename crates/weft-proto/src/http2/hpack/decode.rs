@@ -361,8 +361,8 @@ mod tests {
             "8220",         // size update after a field
         ] {
             let mut decoder = Decoder::new();
-            let refused = decoded(&mut decoder, &hex(block));
-            assert_eq!(refused, Err(DecodeError::Malformed), "{block}");
+            let result = decoded(&mut decoder, &hex(block));
+            assert_eq!(result, Err(DecodeError::Malformed), "{block}");
         }
     }
 

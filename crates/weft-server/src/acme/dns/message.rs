@@ -2,7 +2,7 @@
 
 use super::Change;
 use super::tsig::{TYPE_TSIG, TsigKey};
-use crate::base::dns::message::{put_name, put_numbers};
+use crate::base::dns::message::{Reader, put_name, put_numbers};
 
 /// OPCODE of an update, in its place in the flags.
 const UPDATE: u16 = 5 << 11;
@@ -69,28 +69,25 @@ impl Update<'_> {
 
 /// Parses the response to the message `id`; `None` if it is not valid.
 pub(super) fn parse_response(response: &[u8], id: u16) -> Option<Outcome> {
-    let mut reader = Reader(response);
-    let [found, flags, zones, prerequisites, updates, additional] =
-        [(); 6].map(|()| reader.number());
-    if found? != id || flags? & QR == 0 {
+    let mut reader = Reader::new(response);
+    let [found, flags, zones, prerequisites, updates, additional] = reader.numbers()?;
+    if found != id || flags & QR == 0 {
         return None;
     }
-    for _ in 0..zones? {
+    for _ in 0..zones {
         reader.skip_name()?;
         reader.take(4)?;
     }
     let mut tsig_error = 0;
-    for _ in 0..[prerequisites?, updates?, additional?].into_iter().map(u32::from).sum() {
+    for _ in 0..[prerequisites, updates, additional].into_iter().map(u32::from).sum() {
         reader.skip_name()?;
-        let kind = reader.number()?;
-        reader.take(6)?;
-        let length = reader.number()?;
+        let [kind, _class, _ttl_high, _ttl_low, length] = reader.numbers()?;
         let data = reader.take(length.into())?;
         if kind == TYPE_TSIG {
             tsig_error = tsig_error_of(data)?;
         }
     }
-    Some(match (flags? & 15, tsig_error) {
+    Some(match (flags & 15, tsig_error) {
         (0, 0) => Outcome::Done,
         (_, 16) => Outcome::Refused("BADSIG: the secret of the key is another one".to_owned()),
         (_, 17) => Outcome::Refused("BADKEY: the server has no such key".to_owned()),
@@ -103,39 +100,14 @@ pub(super) fn parse_response(response: &[u8], id: u16) -> Option<Outcome> {
 
 /// Returns the error in the data of a TSIG record (RFC 8945 §4.2).
 fn tsig_error_of(data: &[u8]) -> Option<u16> {
-    let mut reader = Reader(data);
+    let mut reader = Reader::new(data);
     reader.skip_name()?;
     // The time, and the difference that is permitted.
     reader.take(8)?;
-    let length = reader.number()?;
+    let [length] = reader.numbers()?;
     reader.take(length.into())?;
-    let _id = reader.number()?;
-    reader.number()
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn number(&mut self) -> Option<u16> {
-        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
-    }
-
-    /// Skips a name, which may end in a reference to another one (RFC 1035 §4.1.4).
-    fn skip_name(&mut self) -> Option<()> {
-        loop {
-            match self.take(1)?[0] {
-                0 => return Some(()),
-                0xc0.. => return self.take(1).map(|_| ()),
-                length => self.take(length.into())?,
-            };
-        }
-    }
+    let [_id, error] = reader.numbers()?;
+    Some(error)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use weft::header::{CONTENT_TYPE, HeaderMap};
-use weft::{Request, Response, StatusCode};
+use weft::header::HeaderMap;
+use weft::{Request, Response};
 use weft_proto::http1::client::ResponseHead;
 pub(super) use weft_proto::semantics::grpc::Code;
-use weft_proto::semantics::grpc::{self, GRPC, Status};
+use weft_proto::semantics::grpc::{self, Status};
 
 use super::GatewayError;
 
@@ -52,9 +52,5 @@ pub(super) fn status_fields(code: Code) -> HeaderMap {
 
 /// Creates the response to a call without one: the trailers are its only fields (Trailers-Only).
 pub(super) fn error_response(error: &GatewayError) -> Response {
-    let mut response = Response::new(StatusCode::OK).with_header(CONTENT_TYPE, GRPC);
-    for (name, value) in status(code_of(error)).fields() {
-        response = response.with_header_value(name, value);
-    }
-    response
+    weft::grpc::status_response(&status(code_of(error)))
 }

@@ -108,7 +108,7 @@ impl Question<'_> {
 
     /// Reads a message. Returns `None` if it is not the response to this query.
     pub(super) fn read_answer(&self, id: u16, message: &[u8]) -> Option<Answer> {
-        let mut reader = Reader { message, at: 0 };
+        let mut reader = Reader::new(message);
         let [found_id, flags, questions, answers, _, _] = reader.numbers()?;
         if found_id != id || flags & QR == 0 || flags & OPCODE != 0 || questions != 1 {
             return None;
@@ -200,25 +200,40 @@ pub(crate) fn put_name(out: &mut Vec<u8>, name: &str) -> Result<(), String> {
 }
 
 /// Reads a message, in which names refer to earlier ones.
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn new(message: &'a [u8]) -> Reader<'a> {
+        Reader { message, at: 0 }
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.message.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;
         Some(taken)
     }
 
-    fn numbers<const N: usize>(&mut self) -> Option<[u16; N]> {
+    pub(crate) fn numbers<const N: usize>(&mut self) -> Option<[u16; N]> {
         let bytes = self.take(2 * N)?;
         let mut numbers = [0; N];
         for (number, pair) in numbers.iter_mut().zip(bytes.chunks_exact(2)) {
             *number = u16::from_be_bytes([pair[0], pair[1]]);
         }
         Some(numbers)
+    }
+
+    /// Skips a name, which may end in a reference to another one (RFC 1035 §4.1.4).
+    pub(crate) fn skip_name(&mut self) -> Option<()> {
+        loop {
+            match self.take(1)?[0] {
+                0 => return Some(()),
+                0xc0.. => return self.take(1).map(|_| ()),
+                length => self.take(length.into())?,
+            };
+        }
     }
 
     /// Reads a name in lower case, without compression. A reference leads to a place before the name or

@@ -1,7 +1,7 @@
 //! Compression of the server's certificates (RFC 8879), for clients that offer it.
 //!
-//! Own encoders, because those of rustls need other versions of the crates that responses are
-//! compressed with. Certificates of clients are never compressed, so that nothing is decompressed.
+//! The encoders of rustls are not used, because they need other versions of the crates that compress
+//! responses. Certificates of clients are never compressed, so that nothing is decompressed.
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ impl OrderedConfigs {
         }
     }
 
-    /// Returns the configuration for clients that are not known.
+    /// Returns the configuration for a client whose order of preference is unknown.
     pub(super) fn for_any_client(&self) -> &Arc<ServerConfig> {
         &self.aes_first
     }

@@ -1,16 +1,15 @@
 //! The files of a TLS configuration, and detection of changes.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::stat;
+
+use crate::disk::FileVersion;
 use crate::net::tls::TlsSettings;
 
 /// Versions of all files at one time; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct FileVersions(Vec<Option<FileVersion>>);
-
-/// Identifies a version of a file: device, inode, size, and both times.
-type FileVersion = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl FileVersions {
     pub(super) fn read(settings: &TlsSettings) -> FileVersions {
@@ -20,9 +19,7 @@ impl FileVersions {
 
 /// Follows symbolic links, because some tools replace a whole directory by switching a link.
 fn file_version(path: &Path) -> Option<FileVersion> {
-    let file = std::fs::metadata(path).ok()?;
-    let times = ((file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()));
-    Some((file.dev(), file.ino(), file.size(), times.0, times.1))
+    stat(path).ok().map(|stat| FileVersion::new(&stat))
 }
 
 impl TlsSettings {

@@ -136,8 +136,8 @@ pub(super) fn certificates(
     let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(invalid(format!("{source} holds no certificate"))),
-        Err(error) => Err(invalid(format!("{source} is not sound PEM")).with_source(error)),
+        Ok(_) => Err(invalid(format!("{source} contains no certificate"))),
+        Err(error) => Err(invalid(format!("{source} is not valid PEM")).with_source(error)),
     }
 }
 
@@ -150,9 +150,9 @@ fn private_key(pem: &[u8], source: DataSource<'_>) -> Result<PrivateKeyDer<'stat
         ))),
         Ok(key) => Ok(key),
         Err(rustls::pki_types::pem::Error::NoItemsFound) => {
-            Err(invalid(format!("{source} holds no private key")))
+            Err(invalid(format!("{source} contains no private key")))
         }
-        Err(error) => Err(invalid(format!("{source} is not sound PEM")).with_source(error)),
+        Err(error) => Err(invalid(format!("{source} is not valid PEM")).with_source(error)),
     }
 }
 

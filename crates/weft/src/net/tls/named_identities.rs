@@ -49,7 +49,7 @@ pub trait IdentitySource: Send + Sync + 'static {
 pub type ObtainIdentity = Pin<Box<dyn Future<Output = std::result::Result<(), String>> + Send>>;
 
 impl NamedIdentities {
-    /// Creates an empty collection. A handshake with a name that has no identity asks `source`.
+    /// Creates an empty collection. A handshake with a name that has no identity calls `source`.
     pub fn with_source(source: impl IdentitySource) -> NamedIdentities {
         let source: Option<Box<dyn IdentitySource>> = Some(Box::new(source));
         NamedIdentities(Arc::new(Inner { keys: RwLock::default(), source }))
@@ -84,15 +84,21 @@ impl NamedIdentities {
     pub(super) fn get(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let keys = self.0.keys.read().unwrap_or_else(PoisonError::into_inner);
         let Some(name) = name else { return keys.addresses.values().next().cloned() };
-        let name = name.to_ascii_lowercase();
-        // RFC 9525 §6.3: the asterisk is one label, the first.
-        let wildcard = || name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
-        keys.names.get(&name).or_else(|| keys.names.get(&wildcard()?)).cloned()
+        find_by_name(&keys.names, name).cloned()
     }
 
     pub(super) fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
         self.0.source.as_ref()?.obtain(name)
     }
+}
+
+/// Returns the value for a server name: that of the name itself, or of the wildcard that matches it.
+/// The keys are in lower case; a wildcard has the form `*.example.org`.
+pub(super) fn find_by_name<'a, T>(names: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
+    let name = name.to_ascii_lowercase();
+    // RFC 9525 §6.3: the asterisk is one label, the first.
+    let wildcard = || name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+    names.get(&name).or_else(|| names.get(&wildcard()?))
 }
 
 /// Shows the names only.

@@ -9,14 +9,14 @@ use rustls::sign::CertifiedKey;
 
 use crate::net::tls::alpn_challenge::{ACME_TLS, AlpnChallenges};
 use crate::net::tls::identity::LoadedIdentity;
-use crate::net::tls::named_identities::{NamedIdentities, ObtainIdentity};
+use crate::net::tls::named_identities::{NamedIdentities, ObtainIdentity, find_by_name};
 
 #[derive(Debug)]
 pub(super) struct Resolver {
     keys: Vec<Arc<CertifiedKey>>,
     /// Indexes of the keys for each name, in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Vec<usize>>,
-    /// Precede the other keys.
+    /// Identities that precede `keys`.
     named: Option<NamedIdentities>,
     challenges: Option<AlpnChallenges>,
 }
@@ -37,16 +37,16 @@ impl Resolver {
         resolver
     }
 
-    /// Returns true if there is a key for the client's server name, or if a certificate authority
+    /// Returns `true` if there is a key for the client's server name, or if a certificate authority
     /// validates the name.
     pub(super) fn has_key(&self, hello: &ClientHello<'_>) -> bool {
         let name = hello.server_name();
         self.named.as_ref().is_some_and(|named| named.get(name).is_some())
-            || name.is_some_and(|name| !self.named(name).is_empty())
+            || name.is_some_and(|name| !self.key_indexes(name).is_empty())
             || self.challenges.is_some() && is_validation(hello)
     }
 
-    /// Returns true if there is a key for all other names.
+    /// Returns `true` if there is a key for all other names.
     pub(super) fn has_fallback(&self) -> bool {
         !self.keys.is_empty()
     }
@@ -62,8 +62,8 @@ impl Resolver {
         schemes: &[SignatureScheme],
     ) -> Option<&Arc<CertifiedKey>> {
         let is_supported = |index: &usize| self.keys[*index].key.choose_scheme(schemes).is_some();
-        let named = name.map_or(&[][..], |name| self.named(name));
-        let index = match named.iter().copied().find(is_supported).or(named.first().copied()) {
+        let indexes = name.map_or(&[][..], |name| self.key_indexes(name));
+        let index = match indexes.iter().copied().find(is_supported).or(indexes.first().copied()) {
             Some(index) => index,
             None => (0..self.keys.len()).find(is_supported).unwrap_or(0),
         };
@@ -71,12 +71,8 @@ impl Resolver {
     }
 
     /// Returns the indexes of the keys for a name.
-    fn named(&self, name: &str) -> &[usize] {
-        let name = name.to_ascii_lowercase();
-        // RFC 9525 §6.3: the asterisk is one label, the first.
-        let wildcard = || name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
-        let exact = self.names.get(&name);
-        exact.or_else(|| self.names.get(&wildcard()?)).map_or(&[], Vec::as_slice)
+    fn key_indexes(&self, name: &str) -> &[usize] {
+        find_by_name(&self.names, name).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -93,7 +89,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Returns true for the handshake of a certificate authority that validates a name (RFC 8737 §3).
+/// Returns `true` for the handshake of a certificate authority that validates a name (RFC 8737 §3).
 fn is_validation(hello: &ClientHello<'_>) -> bool {
     let mut protocols = hello.alpn().into_iter().flatten();
     protocols.next() == Some(ACME_TLS.as_bytes()) && protocols.next().is_none()

@@ -23,18 +23,18 @@ use crate::net::tls::records::RecordSizes;
 use crate::net::{reader, writer};
 
 /// Receiving half.
-pub(crate) struct ReadHalf {
+pub(crate) struct TlsReadHalf {
     half: reader::ReadHalf,
-    state: Shared,
+    state: SharedState,
 }
 
 /// Sending half.
-pub(crate) struct WriteHalf {
+pub(crate) struct TlsWriteHalf {
     half: writer::WriteHalf,
-    state: Shared,
+    state: SharedState,
 }
 
-type Shared = Arc<Mutex<State>>;
+type SharedState = Arc<Mutex<State>>;
 
 struct State {
     connection: ServerConnection,
@@ -66,7 +66,7 @@ pub(super) fn split(
     ciphertext: BytesMut,
     read: reader::ReadHalf,
     write: writer::WriteHalf,
-) -> (ReadHalf, WriteHalf) {
+) -> (TlsReadHalf, TlsWriteHalf) {
     // Buffered data is bounded here; an encrypted batch is larger than its plaintext.
     connection.set_buffer_limit(None);
     let state = Arc::new(Mutex::new(State {
@@ -77,14 +77,14 @@ pub(super) fn split(
         unsent: false,
         until_end: 0,
     }));
-    (ReadHalf { half: read, state: state.clone() }, WriteHalf { half: write, state })
+    (TlsReadHalf { half: read, state: state.clone() }, TlsWriteHalf { half: write, state })
 }
 
-fn lock(state: &Shared) -> MutexGuard<'_, State> {
+fn lock(state: &SharedState) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl SecureRead for ReadHalf {
+impl SecureRead for TlsReadHalf {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).poll_plaintext(&mut self.half, RECEIVE_BYTES, cx)
     }
@@ -218,7 +218,7 @@ fn aborted(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, error)
 }
 
-impl SecureWrite for WriteHalf {
+impl SecureWrite for TlsWriteHalf {
     fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,

@@ -201,16 +201,19 @@ fn errors_name_the_unusable_file() {
         (files("crt", "other"), "the key in ?/other does not belong to the certificate in ?/crt"),
         (files("missing", "key"), "cannot read ?/missing"),
         (files("crt", "missing"), "cannot read ?/missing"),
-        (files("empty", "key"), "?/empty holds no certificate"),
-        (files("key", "key"), "?/key holds no certificate"),
-        (files("crt", "crt"), "?/crt holds no private key"),
-        (files("crt", "cut"), "?/cut is not sound PEM"),
+        (files("empty", "key"), "?/empty contains no certificate"),
+        (files("key", "key"), "?/key contains no certificate"),
+        (files("crt", "crt"), "?/crt contains no private key"),
+        (files("crt", "cut"), "?/cut is not valid PEM"),
         (files("crt", "encrypted"), "the key in ?/encrypted is encrypted"),
         (
             TlsSettings { ticket_keys: Some(path("47")), ..files("crt", "key") },
             "?/47 has 47 bytes, and keys of session tickets have 48 each",
         ),
-        (TlsSettings { client_auth: roots, ..files("crt", "key") }, "?/empty holds no certificate"),
+        (
+            TlsSettings { client_auth: roots, ..files("crt", "key") },
+            "?/empty contains no certificate",
+        ),
     ] {
         let expected = expected.replace('?', folder.path().to_str().unwrap());
         let error = Tls::new(settings).err().map(|error| (error.kind(), error.to_string()));
