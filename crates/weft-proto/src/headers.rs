@@ -28,6 +28,8 @@ pub struct Headers {
     text: Bytes,
     fields: Fields,
     names: NameSketch,
+    /// Set if these are all the fields of a parsed section, whose bytes show where each of them ends.
+    is_section: bool,
 }
 
 /// The lengths and initials of all names of a list, as a set of 64 bits. It may have those of removed
@@ -94,12 +96,12 @@ impl Headers {
     /// or those that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
         let names = NameSketch::of(&text, &fields);
-        Headers { text, fields, names }
+        Headers { text, fields, names, is_section: false }
     }
 
     /// Creates a list as [`new`](Headers::new), with the names that the parser has recorded.
     pub(crate) fn parsed(text: Bytes, fields: Fields, names: NameSketch) -> Headers {
-        Headers { text, fields, names }
+        Headers { text, fields, names, is_section: false }
     }
 
     /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
@@ -108,6 +110,7 @@ impl Headers {
         self.text = text;
         std::mem::swap(&mut self.fields, &mut head.fields);
         self.names = head.name_sketch;
+        self.is_section = true;
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
@@ -247,7 +250,7 @@ impl Headers {
                 fields.push(*field);
             }
         }
-        Headers { text: self.text.clone(), fields, names: self.names }
+        Headers { text: self.text.clone(), fields, names: self.names, is_section: false }
     }
 
     /// Keeps only the fields for which `predicate(name, value)` returns true.
@@ -262,6 +265,7 @@ impl Headers {
     /// ```
     pub fn retain(&mut self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) {
         let text = &self.text;
+        self.is_section = false;
         self.fields.retain(|field| predicate(field.name.of(text), field.value.of(text)));
     }
 
@@ -286,15 +290,20 @@ impl Headers {
     /// # Ok::<(), weft_proto::Error>(())
     /// ```
     pub fn has_section_of(&self, other: &Headers) -> bool {
+        self.fields.len() == other.fields.len()
+            && self.section() == other.section()
+            && (self.is_section && other.is_section || self.has_positions_of(other))
+    }
+
+    /// Returns true if the fields have the same positions in their sections.
+    fn has_positions_of(&self, other: &Headers) -> bool {
         let start =
             |headers: &Headers| headers.fields.first().map_or(0, |first| first.name.start());
         let (start, other_start) = (start(self), start(other));
-        self.fields.len() == other.fields.len()
-            && self.section() == other.section()
-            && self.fields.iter().zip(&other.fields).all(|(field, other)| {
-                field.name.is_shifted(start, other.name, other_start)
-                    && field.value.is_shifted(start, other.value, other_start)
-            })
+        self.fields.iter().zip(&other.fields).all(|(field, other)| {
+            field.name.is_shifted(start, other.name, other_start)
+                && field.value.is_shifted(start, other.value, other_start)
+        })
     }
 
     /// Copies the [`section`](Headers::section), so that the list does not keep the message in memory.
@@ -306,7 +315,7 @@ impl Headers {
             .iter()
             .map(|field| Field { name: back(field.name), value: back(field.value) });
         let text = Bytes::copy_from_slice(self.section());
-        Headers { text, fields: fields.collect(), names: self.names }
+        Headers { text, fields: fields.collect(), names: self.names, is_section: self.is_section }
     }
 
     /// Removes all fields with this name, and copies none of the others.
@@ -320,6 +329,7 @@ impl Headers {
     /// # Ok::<(), weft_proto::Error>(())
     /// ```
     pub fn remove(&mut self, name: &str) {
+        self.is_section = false;
         while let Some(at) = self.fields.iter().position(|field| self.is_named(field, name)) {
             self.fields.remove(at);
         }

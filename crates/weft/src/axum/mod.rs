@@ -27,7 +27,7 @@ pub use self::listeners::IntoListeners;
 pub use self::make_service::MakeService;
 pub use self::serve::{Serve, ServeFuture, serve};
 use crate::app::Application;
-use crate::message::body::Body;
+use crate::error::Result;
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::tower::{HeaderMapCache, call_service, convert, on_runtime};
@@ -72,21 +72,34 @@ impl<M> App<M> {
     }
 }
 
+impl<M: MakeService> App<M> {
+    fn make_service(&self, request: &Request) -> M::Service {
+        self.make_service.make(IncomingStream::new(request.connection()))
+    }
+
+    // Inlined, because its result would be moved otherwise.
+    #[inline(always)]
+    fn convert(&self, request: Request, converted: &mut ::axum::extract::Request) -> Result<()> {
+        convert::to_http_request(&self.maps, request, converted, ::axum::body::Body::new)
+    }
+}
+
 impl<M: MakeService> Application for App<M> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        let service =
-            |request: &Request| self.make_service.make(IncomingStream::new(request.connection()));
-        let make_request = |request| convert::to_http_request(&self.maps, request, into_axum_body);
         match &self.runtime {
             None => {
+                let service = |request: &Request| self.make_service(request);
+                let convert = |request, converted: &mut _| self.convert(request, converted);
                 let into_body = convert::from_unpin_body;
-                Either::Left(call_service(service, request, make_request, into_body))
+                Either::Left(call_service(service, request, convert, into_body))
             }
             Some(runtime) => Either::Right(async move {
-                let service = |request: &Request| on_runtime(service(request), runtime.clone());
+                let service =
+                    |request: &Request| on_runtime(self.make_service(request), runtime.clone());
+                let convert = |request, converted: &mut _| self.convert(request, converted);
                 let into_body = convert::from_unpin_body;
                 // Boxed, so that it adds nothing to the size of the other form.
-                Box::pin(call_service(service, request, make_request, into_body)).await
+                Box::pin(call_service(service, request, convert, into_body)).await
             }),
         }
     }
@@ -95,13 +108,5 @@ impl<M: MakeService> Application for App<M> {
 impl<M> fmt::Debug for App<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("runtime", &self.runtime).finish_non_exhaustive()
-    }
-}
-
-/// Converts the body of a request. An empty body needs no memory.
-fn into_axum_body(body: Body) -> ::axum::body::Body {
-    match body.is_empty() {
-        true => ::axum::body::Body::empty(),
-        false => ::axum::body::Body::new(body),
     }
 }

@@ -169,15 +169,14 @@ impl Fields {
         }
     }
 
-    /// Returns the static fields that are equal to all the fields of an iterator. Those of most
-    /// responses of a framework are.
+    /// Returns the static fields that consist of this field, if there are any.
     #[cfg(feature = "tower")]
-    pub(crate) fn find_static<'a>(
-        mut fields: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    ) -> Option<Fields> {
-        let (_, value) = fields.next().filter(|(name, _)| **name == CONTENT_TYPE)?;
+    pub(crate) fn find_static(name: &HeaderName, value: &HeaderValue) -> Option<Fields> {
+        if *name != CONTENT_TYPE {
+            return None;
+        }
         let common = [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == *value)?;
-        fields.next().is_none().then_some(Fields::Static(common))
+        Some(Fields::Static(common))
     }
 
     /// Removes all fields with this name. The fields of a forwarded message stay where they are.

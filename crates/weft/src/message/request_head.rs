@@ -41,6 +41,8 @@ struct Inner {
     headers: Headers,
     /// The decoded segments of the whole path.
     decoded: OnceLock<Box<[String]>>,
+    #[cfg(feature = "tower")]
+    uri: slices::CachedUri,
 }
 
 impl RequestHead {
@@ -83,6 +85,11 @@ impl RequestHead {
             parts.original.clear();
             parts.original.push_str(as_text(path_and_query));
             parts.path_end = path_end(&parts.original);
+            #[cfg(feature = "tower")]
+            parts.uri.clear();
+        } else {
+            #[cfg(feature = "tower")]
+            parts.uri.count_repetition();
         }
         parts.headers.replace(text, parsed);
         parts.decoded.take();
@@ -96,6 +103,8 @@ impl RequestHead {
         if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
             inner.original = String::new();
             inner.path_end = 0;
+            #[cfg(feature = "tower")]
+            inner.uri.clear();
         }
         true
     }
@@ -312,6 +321,10 @@ mod tests {
         for (line, is_changed, path, query) in [
             ("GET /a?b HTTP/1.1", true, "/a", Some("b")),
             ("GET /a?b HTTP/1.1", false, "/a", Some("b")),
+            ("GET /a?b HTTP/1.1", false, "/a", Some("b")),
+            ("GET /a?b HTTP/1.1", false, "/a", Some("b")),
+            ("GET http://b/a?b HTTP/1.1", false, "/a", Some("b")),
+            ("GET /a?b HTTP/1.1", false, "/a", Some("b")),
             ("GET /a HTTP/1.1", false, "/a", None),
             (&*long, false, &long[4..long.len() - 9], None),
             ("CONNECT a:80 HTTP/1.1", false, "", None),
@@ -324,6 +337,8 @@ mod tests {
             let framed = weft_proto::http1::framing::request(&parsed, text.as_bytes()).unwrap();
             head.set_parsed(&mut parsed, text.into(), (framed.authority, framed.local));
             assert_eq!((head.path(), head.query()), (path, query), "{line}");
+            #[cfg(feature = "tower")]
+            assert_eq!(head.received_uri().unwrap(), line.split(' ').nth(1).unwrap());
             if is_changed {
                 head.set_path_and_query("/changed/by?middleware".into());
                 assert_eq!(head.path(), "/changed/by");

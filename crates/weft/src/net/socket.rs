@@ -101,18 +101,17 @@ impl Socket {
     }
 
     /// Like [`poll_receive`](Socket::poll_receive), for a socket that is probably empty, unless
-    /// nothing was received yet: its readiness is checked first.
+    /// nothing was received yet. Consumes none of tokio's cooperative budget.
     pub(crate) fn poll_receive_when_ready(
         &self,
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Some(stream) = self.registered.get() {
-                ready!(stream.poll_read_ready(cx))?;
-            }
             match self.try_receive(buf) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.register()?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    ready!(self.stream()?.poll_read_ready(cx))?;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 received => return Poll::Ready(received),
             }

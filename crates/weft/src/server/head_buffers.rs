@@ -41,7 +41,8 @@ impl HeadBufferPool {
     }
 
     /// Returns a cleared buffer to the pool.
-    pub(crate) fn put(&self, buffers: Box<HeadBuffers>) {
+    pub(crate) fn put(&self, mut buffers: Box<HeadBuffers>) {
+        buffers.parsed.forget();
         let mut pool = self.0.borrow_mut();
         if pool.len() < MAX_POOLED {
             pool.push(buffers);

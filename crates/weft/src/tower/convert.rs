@@ -27,35 +27,39 @@ use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
 use weft_proto::http1::framing::{self, content_length};
 
-/// Converts a request for a service, whose type of bodies `into_body` creates.
+/// Converts a request for a service, whose type of bodies `into_body` creates from a body that is not
+/// empty. The result is stored in `converted`, a new request, because large values are moved otherwise.
 ///
 /// # Errors
 /// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields
 /// than its map can hold.
-#[inline]
+#[inline(always)]
 pub(crate) fn to_http_request<B>(
     maps: &HeaderMapCache,
     request: Request,
+    converted: &mut http::Request<B>,
     into_body: impl FnOnce(Body) -> B,
-) -> Result<http::Request<B>> {
+) -> Result<()> {
     let (head, body, connection, mut extensions) = request.into_components();
-    let uri = uri(&head, connection.is_secure())?;
+    *converted.uri_mut() = uri(&head, connection.is_secure())?;
     let headers = maps.get(head.headers()).map_err(|_| too_many_fields())?;
-    extensions.insert(connection);
-    let mut request = http::Request::new(into_body(body));
-    *request.method_mut() = head.method().clone();
-    *request.version_mut() = head.version();
-    *request.uri_mut() = uri;
     // An empty map has no memory to free, but the compiler does not know that it is empty.
-    mem::forget(mem::replace(request.headers_mut(), headers));
-    *request.extensions_mut() = extensions;
-    Ok(request)
+    mem::forget(mem::replace(converted.headers_mut(), headers));
+    *converted.method_mut() = head.method().clone();
+    *converted.version_mut() = head.version();
+    extensions.insert(connection);
+    *converted.extensions_mut() = extensions;
+    if !body.is_empty() {
+        *converted.body_mut() = into_body(body);
+    }
+    Ok(())
 }
 
 /// Returns the target, with the changes by middleware, as a slice of the head. Over HTTP/2 it has a
 /// scheme and an authority, which clients send apart from the path (RFC 9113 §8.3.1).
+#[inline]
 fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
-    let target = Uri::from_maybe_shared(head.shared_target());
+    let target = head.received_uri();
     let uri = match head.rewritten() {
         None => target.map_err(|_| no_uri())?,
         Some(local) => with_local(target.unwrap_or_default(), local).ok_or_else(no_uri)?,
@@ -193,8 +197,16 @@ fn fields(map: HeaderMap, length: Option<u64>) -> Fields {
     let is_written = |name: &HeaderName, value: &HeaderValue| {
         *name == CONTENT_LENGTH && length.is_some() && content_length(value.as_bytes()) == length
     };
-    let others = map.iter().filter(|(name, value)| !is_written(name, value));
-    if let Some(common) = Fields::find_static(others) {
+    // Most responses have one other field, the type of their content.
+    let mut common = None;
+    let has_only_common = map.iter().all(|(name, value)| {
+        if is_written(name, value) {
+            return true;
+        }
+        let former = std::mem::replace(&mut common, Fields::find_static(name, value));
+        former.is_none() && common.is_some()
+    });
+    if let Some(common) = common.filter(|_| has_only_common) {
         return common;
     }
     let mut list: Vec<Field> = Vec::with_capacity(map.len());
@@ -386,12 +398,17 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\nY:\r\n\r\n";
         let original = request(text);
         let head = original.head().clone();
-        let converted = to_http_request(&HeaderMapCache::new(), original, |body| body).unwrap();
+        let convert = |request| {
+            let mut converted = http::Request::default();
+            let maps = HeaderMapCache::new();
+            to_http_request(&maps, request, &mut converted, |body| body).unwrap();
+            converted
+        };
+        let converted = convert(original);
         let back = from_http_request(converted, Some(head.clone())).unwrap();
         assert_eq!(back.headers().text().as_ptr(), head.headers().text().as_ptr());
 
-        let mut converted =
-            to_http_request(&HeaderMapCache::new(), request(text), |body| body).unwrap();
+        let mut converted = convert(request(text));
         converted.headers_mut().insert("y", HeaderValue::from_static("3"));
         let back = from_http_request(converted, Some(head)).unwrap();
         let fields: Vec<_> = back.headers().iter().collect();

@@ -72,13 +72,13 @@ where
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let queue = Arc::new(CallQueue::default());
         let context = CallContext { head: request.head().clone(), queue: queue.clone() };
-        let make_request = |request| {
-            let mut request = convert::to_http_request(&self.maps, request, |body| body)?;
-            request.extensions_mut().insert(context);
-            Ok(request)
+        let convert = |request, converted: &mut http::Request<Body>| {
+            convert::to_http_request(&self.maps, request, converted, |body| body)?;
+            converted.extensions_mut().insert(context);
+            Ok(())
         };
         let service = |_: &_| self.service.clone();
-        let mut outer = pin!(call_service(service, request, make_request, convert::from_http_body));
+        let mut outer = pin!(call_service(service, request, convert, convert::from_http_body));
         let mut inner = Vec::new();
         poll_fn(|cx| {
             loop {

@@ -125,19 +125,19 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        let make_request = |request| {
-            let mut request = convert::to_http_request(&self.maps, request, |body| body)?;
+        let convert = |request, converted: &mut http::Request<Body>| {
+            convert::to_http_request(&self.maps, request, converted, |body| body)?;
             if let Some(add) = &self.connect_info {
-                let connection = request.extensions().get::<Connection>();
+                let connection = converted.extensions().get::<Connection>();
                 if let Some(address) = connection.and_then(|connection| connection.peer().address())
                 {
-                    add(address, request.extensions_mut());
+                    add(address, converted.extensions_mut());
                 }
             }
-            Ok(request)
+            Ok(())
         };
         let service = |_: &_| self.service.clone();
-        call_service(service, request, make_request, convert::from_http_body)
+        call_service(service, request, convert, convert::from_http_body)
     }
 }
 
@@ -156,11 +156,12 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 pub(crate) fn call_service<S, R, B>(
     service: impl FnOnce(&Request) -> S,
     request: Request,
-    make_request: impl FnOnce(Request) -> Result<http::Request<R>>,
+    convert: impl FnOnce(Request, &mut http::Request<R>) -> Result<()>,
     into_body: impl FnOnce(B) -> Body,
 ) -> impl Future<Output = Response>
 where
     S: Service<http::Request<R>, Response = http::Response<B>, Error: Into<BoxError>>,
+    R: Default,
 {
     async move {
         // Declared here, so that the future of the service is not moved together with them.
@@ -173,14 +174,14 @@ where
             }
             is_head = *request.method() == Method::HEAD;
             let asks_for_upgrade = hyper_upgrade::is_requested(request.head());
-            let mut request = match make_request(request) {
-                Ok(request) => request,
-                Err(error) => return error.into(),
-            };
-            if asks_for_upgrade {
-                pending_upgrade = PendingUpgrade::offer(&mut request).map(Box::new);
+            let mut converted = http::Request::default();
+            if let Err(error) = convert(request, &mut converted) {
+                return error.into();
             }
-            service.call(request)
+            if asks_for_upgrade {
+                pending_upgrade = PendingUpgrade::offer(&mut converted).map(Box::new);
+            }
+            service.call(converted)
         };
         match call.await {
             Ok(response) => {
