@@ -23,6 +23,10 @@ use weft_proto::http1::parse::Limits;
 const READ_BYTES: u64 = 64 << 10;
 const MIN_READ_BYTES: u64 = 1 << 10;
 
+/// The same after a read that has received [`READ_BYTES`] or more: the client is faster than the reader of
+/// the body, and fewer system calls move the same bytes.
+const LARGE_READ_BYTES: u64 = 128 << 10;
+
 /// Number of bytes received without a wait after which the task yields. Some readers of bodies
 /// collect everything that is received before the next wait.
 const BUDGET_BYTES: usize = 256 << 10;
@@ -45,6 +49,8 @@ pub(super) struct LentReader {
     expects_continue: bool,
     /// Number of bytes received since the last wait.
     received_since_wait: usize,
+    /// Buffer space requested for the next read, at most.
+    max_read_bytes: u64,
     loan: Arc<Loan<ReturnedReader>>,
 }
 
@@ -62,6 +68,7 @@ impl LentReader {
             trailer_limits,
             expects_continue,
             received_since_wait: 0,
+            max_read_bytes: READ_BYTES,
             loan,
         }
     }
@@ -76,7 +83,8 @@ impl LentReader {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
+        let rest = self.decoder.remaining().unwrap_or(READ_BYTES);
+        let room = rest.clamp(MIN_READ_BYTES, self.max_read_bytes);
         let Some(reader) = self.reader.get_mut() else { return Poll::Ready(Err(incomplete())) };
         match reader.poll_fill(cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
@@ -86,6 +94,8 @@ impl LentReader {
             }
             Poll::Ready(Ok(bytes)) => {
                 self.received_since_wait += bytes;
+                let is_fast = bytes as u64 >= READ_BYTES;
+                self.max_read_bytes = if is_fast { LARGE_READ_BYTES } else { READ_BYTES };
                 clock.received(bytes);
                 Poll::Ready(Ok(()))
             }
