@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common::traced::Traced;
-use crate::common::{has_tool, until};
+use crate::common::{Weft, has_tool, until};
 
 /// Waits until files are old enough to be cached.
 fn settle(folder: &Path) {
@@ -76,6 +76,26 @@ fn download_of_a_resident_file_is_hardly_probed() {
     assert!(probes <= 17 + 3 * MIB, "{probes} probes, {sent} calls that send");
     assert!(sent >= MIB / 2, "{sent} calls that send");
     traced.server.stop();
+}
+
+#[test]
+fn deadlines_pass_without_a_timer_of_the_kernel() {
+    if !has_tool("strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-e", "trace=timerfd_create"]);
+    strace.args(["-e", "inject=timerfd_create:error=EMFILE", "-o"]).arg(&trace);
+    strace.arg(env!("CARGO_BIN_EXE_weft")).arg(folder.path());
+    let server = Weft::start(strace.args(["--listen", "127.0.0.1:0", "--head-timeout", "1s"]));
+    let mut client = server.client();
+    client.send("GET / HTTP/1.1\r\n");
+    assert_eq!(client.response().status, 408);
+    let trace = || fs::read_to_string(&trace).unwrap();
+    until("the failure is in the trace", || trace().contains("EMFILE"));
+    server.stop();
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod accepted;
 pub(crate) mod address;
 pub(crate) mod buffers;
 pub(crate) mod connection_limiter;
+mod file_turn;
 pub(crate) mod listen;
 pub(crate) mod reader;
 mod reject;

@@ -19,6 +19,7 @@ use crate::clock::deadline::{Deadline, Pace};
 use crate::disk;
 use crate::disk::{File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::file_turn::FileTurn;
 use crate::net::secure::SecureWrite;
 use crate::net::socket::Socket;
 use crate::stream::Stream;
@@ -42,9 +43,6 @@ pub(crate) enum WriteHalf {
 
 /// Minimum size of a piece that is sent by reference instead of being copied.
 const LARGE_BYTES: usize = 16 << 10;
-
-/// Number of bytes of a file that are sent before other tasks get their turn.
-const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
     /// Creates a writer that has to be flushed when `full_bytes` are buffered.
@@ -181,24 +179,23 @@ impl Writer {
             self.buffer.advance(sent);
         }
         let mut resident = ResidentPart::default();
-        let mut turn = FILE_TURN_BYTES;
+        let mut turn = FileTurn::new();
         while rest.length > 0 {
-            let mut length = resident.extend(file, *rest, open);
+            let mut length = resident.extend(file, *rest, open, turn.max_call_bytes());
             if length == 0 {
                 // At the end of the file, a request for one byte reports it.
                 length = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
                 resident.end = rest.start + length;
             }
+            let length = length.min(turn.max_call_bytes());
             let mut at = rest.start;
             let sent = progress(socket, deadline, pace, |fd| {
                 rustix::fs::sendfile(fd, &**open, Some(&mut at), length as usize)
             })
             .await?;
             rest.advance(sent)?;
-            turn = turn.saturating_sub(sent as u64);
-            if turn == 0 && rest.length > 0 {
-                tokio::task::yield_now().await;
-                turn = FILE_TURN_BYTES;
+            if rest.length > 0 {
+                turn.spend(sent).await;
             }
         }
         self.flush(deadline, pace).await
@@ -212,11 +209,14 @@ impl Writer {
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
+        let mut turn = FileTurn::new();
         while rest.length > 0 {
             let piece = disk::read(open, rest.start, rest.length).await?;
-            rest.advance(piece.len())?;
+            let length = piece.len();
+            rest.advance(length)?;
             self.buffer.push(piece);
             self.flush(deadline, pace).await?;
+            turn.spend(length).await;
         }
         self.flush(deadline, pace).await
     }
@@ -279,16 +279,16 @@ struct ResidentPart {
 }
 
 impl ResidentPart {
-    /// Returns the length of the part, at most [`FILE_TURN_BYTES`]. Looks up more if less than half of
-    /// that is left: a call that sends should not be shorter than the socket permits.
-    fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File) -> u64 {
+    /// Returns the length of the part. Looks for more if less than half of `turn_bytes` is left, and for
+    /// that many bytes in all: a call that sends should not be shorter than the socket permits.
+    fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File, turn_bytes: u64) -> u64 {
         self.end = self.end.max(rest.start);
         let known = self.end - rest.start;
-        if known >= rest.length.min(FILE_TURN_BYTES / 2) {
+        if known >= rest.length.min(turn_bytes / 2) {
             return known;
         }
         let ahead = Unsent { start: self.end, length: rest.length - known };
-        let wanted = ahead.length.min(FILE_TURN_BYTES - known);
+        let wanted = ahead.length.min(turn_bytes - known);
         let found = disk::resident_len(file, ahead, open, wanted, self.is_complete);
         self.is_complete = found == wanted;
         self.end += found;
@@ -406,5 +406,55 @@ impl WriteHalf {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.half.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::task::Waker;
+
+    use super::*;
+    use crate::clock::deadline::Deadlines;
+    use crate::net::file_turn::MAX_TURN_BYTES;
+    use crate::settings::Settings;
+
+    #[test]
+    fn files_that_are_sent_at_the_same_time_share_a_round() {
+        const CONNECTIONS: usize = 32;
+        const FILE_BYTES: u64 = 2 * MAX_TURN_BYTES;
+        let open = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut &open, &vec![1; FILE_BYTES as usize]).unwrap();
+        let file = File::open(open).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (_peers, mut writers): (Vec<_>, Vec<_>) = (0..CONNECTIONS)
+            .map(|_| {
+                let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let socket = listener.accept().unwrap().0;
+                socket.set_nonblocking(true).unwrap();
+                let half = WriteHalf::Socket(Arc::new(Socket::new(socket.into())));
+                (peer, (Writer::new(half, 1 << 10), file.unsent()))
+            })
+            .unzip();
+        let settings = Settings::default();
+        let deadline = Deadlines::new(&settings).deadline();
+        let runtime = tokio::runtime::LocalRuntime::new().unwrap();
+        runtime.block_on(async {
+            let mut sends: Vec<_> = writers
+                .iter_mut()
+                .map(|(writer, rest)| {
+                    let (file, deadline) = (&file, &deadline);
+                    let mut pace = Pace::new(&settings);
+                    Box::pin(async move { writer.send_file(file, rest, deadline, &mut pace).await })
+                })
+                .collect();
+            let cx = &mut Context::from_waker(Waker::noop());
+            assert!(sends.iter_mut().all(|send| send.as_mut().poll(cx).is_pending()));
+        });
+        let sent = writers.iter().map(|(_, rest)| FILE_BYTES - rest.length);
+        assert!(sent.clone().all(|sent| sent > 0));
+        let sent: u64 = sent.sum();
+        // Four turns of full length, and 8 MiB / n for each of the others.
+        assert!(sent <= 24 << 20, "{sent} bytes in the first turns of {CONNECTIONS} connections");
     }
 }

@@ -602,6 +602,22 @@ fn limits_cached_missing_paths() {
 }
 
 #[test]
+fn caches_at_most_1024_missing_paths_by_default() {
+    const PATHS: usize = 1_200;
+    let tree = Tree::new();
+    // The error page for 404 would be one of the cached missing paths.
+    let settings = DirectorySettings { error_pages: Vec::new(), ..revalidating(NEVER) };
+    let server = tree.serve_with(settings);
+    let mut client = Client::connect(&server);
+    let mut status = |number| ask(&mut client, "GET", format!("/{number}.bin")).status;
+    assert!((0..PATHS).all(|number| status(number) == 404));
+    (0..PATHS).for_each(|number| tree.write(&format!("{number}.bin"), "here"));
+    let cached = (0..PATHS).filter(|&number| status(number) == 404).count();
+    assert_eq!(cached, 1_024);
+    stop(server);
+}
+
+#[test]
 fn serves_a_directory_of_ten_thousand_files() {
     const FILES: usize = 10_000;
     let tree = Tree::new();

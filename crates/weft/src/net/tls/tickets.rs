@@ -58,7 +58,11 @@ impl TicketKeys {
     /// The two tickets of a TLS 1.3 handshake take 11,700 instructions; those of rustls, encrypted by
     /// AES-256-CBC and authenticated by HMAC, take 27,700.
     pub(super) fn generated() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-        Ok(Arc::new(TicketRotator::new(ROTATION_SECS, || Ok(Box::new(TicketKeys::generate()?)))?))
+        TicketKeys::rotating(ROTATION_SECS)
+    }
+
+    fn rotating(seconds: u32) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+        Ok(Arc::new(TicketRotator::new(seconds, || Ok(Box::new(TicketKeys::generate()?)))?))
     }
 
     fn generate() -> Result<TicketKeys, GetRandomFailed> {
@@ -134,6 +138,8 @@ impl fmt::Debug for TicketKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn only_matching_keys_decrypt_a_ticket() {
@@ -156,6 +162,34 @@ mod tests {
             assert_eq!(writer.decrypt(&changed), None, "byte {at} was changed");
             assert_eq!(writer.decrypt(&ticket[..at]), None, "cut at {at}");
         }
+    }
+
+    #[test]
+    fn the_former_key_decrypts_until_the_next_rotation() {
+        let tickets = TicketKeys::rotating(1).unwrap();
+        let issue = || tickets.encrypt(b"session").unwrap();
+        let key_of = |ticket: &[u8]| ticket[..NAME_BYTES].to_vec();
+        let start = Instant::now();
+        let rotated = |key: &[u8]| loop {
+            let ticket = issue();
+            if key_of(&ticket) != key {
+                return ticket;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "no rotation");
+            sleep(Duration::from_millis(10));
+        };
+        let (old, current) = loop {
+            let old = issue();
+            let current = rotated(&key_of(&old));
+            let decrypted = tickets.decrypt(&old);
+            // Otherwise this thread was interrupted for the second between two rotations.
+            if key_of(&issue()) == key_of(&current) {
+                assert_eq!(decrypted.as_deref(), Some(&b"session"[..]), "by the former key");
+                break (old, current);
+            }
+        };
+        rotated(&key_of(&current));
+        assert_eq!(tickets.decrypt(&old), None, "by the key before that");
     }
 
     #[test]

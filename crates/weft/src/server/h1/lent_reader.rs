@@ -23,6 +23,10 @@ use weft_proto::http1::parse::Limits;
 const READ_BYTES: u64 = 64 << 10;
 const MIN_READ_BYTES: u64 = 1 << 10;
 
+/// The same after a read that has received [`READ_BYTES`] or more: the client is faster than the reader of
+/// the body, and fewer system calls move the same bytes.
+const LARGE_READ_BYTES: u64 = 128 << 10;
+
 /// The returned reader, and its position in the body.
 pub(super) struct ReturnedReader {
     pub(super) reader: Reader,
@@ -40,6 +44,8 @@ pub(super) struct LentReader {
     /// Set while the client waits for a 100 before it sends the body.
     expects_continue: bool,
     budget: ReadBudget,
+    /// Buffer space requested for the next read, at most.
+    max_read_bytes: u64,
     loan: Arc<Loan<ReturnedReader>>,
 }
 
@@ -57,6 +63,7 @@ impl LentReader {
             trailer_limits,
             expects_continue,
             budget: ReadBudget::default(),
+            max_read_bytes: READ_BYTES,
             loan,
         }
     }
@@ -66,7 +73,8 @@ impl LentReader {
         if std::mem::take(&mut self.expects_continue) {
             self.loan.request_continue();
         }
-        let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
+        let rest = self.decoder.remaining().unwrap_or(READ_BYTES);
+        let room = rest.clamp(MIN_READ_BYTES, self.max_read_bytes);
         let Some(reader) = self.reader.get_mut() else { return Poll::Ready(Err(incomplete())) };
         match self.budget.poll_fill(reader, cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
@@ -75,6 +83,8 @@ impl LentReader {
                 Poll::Ready(Err(incomplete()))
             }
             Poll::Ready(Ok(bytes)) => {
+                let is_fast = bytes as u64 >= READ_BYTES;
+                self.max_read_bytes = if is_fast { LARGE_READ_BYTES } else { READ_BYTES };
                 clock.received(bytes);
                 Poll::Ready(Ok(()))
             }
