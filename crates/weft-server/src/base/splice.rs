@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -51,11 +52,17 @@ pub(crate) struct Splice<'s> {
     pub(crate) pipes: &'s Pipes,
 }
 
+/// Error of one of the sockets. An error of a socket is reported only once: the next call on it would
+/// report the end of the direction.
+pub(crate) enum SpliceError {
+    Receive(io::Error),
+    Send(io::Error),
+}
+
 /// Reason for which the moving ends.
 pub(crate) enum Spliced {
-    /// The sender has ended the direction.
-    All,
-    /// Few bytes arrive at a time, or the sender cannot be read; the next read gets the error.
+    /// Few bytes arrive at a time, or the socket does not permit that they are moved. A read decides whether
+    /// the direction has ended.
     UntilPause,
     /// All pipes are in use.
     NoPipe,
@@ -65,26 +72,36 @@ impl Splice<'_> {
     /// Moves bytes while many of them arrive at a time. `moved` gets the number of each part.
     ///
     /// # Errors
-    /// The errors of the receiving socket.
-    pub(crate) async fn run(self, moved: impl Fn(u64)) -> io::Result<Spliced> {
+    /// The errors of both sockets.
+    pub(crate) async fn run(self, moved: impl Fn(u64)) -> Result<Spliced, SpliceError> {
         loop {
             let Some(mut pipe) = self.pipes.take() else { return Ok(Spliced::NoPipe) };
             let mut total = 0;
             loop {
                 match pipe.fill(self.from) {
-                    Ok(0) => return Ok(Spliced::All),
+                    // The end, or urgent data in front of the end, which only a read skips.
+                    Ok(0) => return Ok(Spliced::UntilPause),
                     Ok(received) => total += received,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(_) => return Ok(Spliced::UntilPause),
+                    Err(error) if is_refusal(&error) => return Ok(Spliced::UntilPause),
+                    Err(error) => return Err(SpliceError::Receive(error)),
                 }
-                pipe.drain(self.to, &moved).await?;
+                pipe.drain(self.to, &moved).await.map_err(SpliceError::Send)?;
             }
             drop(pipe);
-            if total < MIN_BYTES || self.from.readable().await.is_err() {
+            if total < MIN_BYTES {
                 return Ok(Spliced::UntilPause);
             }
+            self.from.readable().await.map_err(SpliceError::Receive)?;
         }
     }
+}
+
+/// Returns true if bytes cannot be moved, although the socket has no error: it does not support that, or
+/// there is no memory.
+fn is_refusal(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| errno == Errno::INVAL || errno == Errno::NOMEM)
 }
 
 impl Pipes {
