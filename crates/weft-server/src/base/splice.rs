@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -17,18 +18,29 @@ const PIPE_BYTES: usize = 256 << 10;
 /// of them do not stop others.
 pub(crate) const MAX_PIPES: usize = 64;
 
+/// Maximum number of pipes that stay open while no direction uses them.
+const MAX_IDLE_PIPES: usize = 8;
+
+/// Time for which bytes are copied after a pipe could not be opened.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Amount that has to arrive without a pause, in bytes; for less, a pipe is not worth its calls.
 const MIN_BYTES: usize = 16 << 10;
 
 /// Pipes that connections share. A direction holds one only while it moves bytes.
-#[derive(Default)]
-pub(crate) struct Pipes(Mutex<PipeCounts>);
+pub(crate) struct Pipes {
+    /// Size of each pipe, in bytes.
+    size: usize,
+    counts: Mutex<PipeCounts>,
+}
 
 #[derive(Default)]
 struct PipeCounts {
     idle: Vec<Pipe>,
     /// Number of all pipes, those in use and the idle ones.
     open: usize,
+    /// Time before which no other pipe is opened.
+    retry_at: Option<Instant>,
 }
 
 struct Pipe {
@@ -105,15 +117,17 @@ fn is_refusal(error: &io::Error) -> bool {
 }
 
 impl Pipes {
-    /// Returns an empty pipe. `None` if all are in use, or if no descriptors are left.
+    /// Returns an empty pipe. `None` if all are in use, or if no descriptors or no pages of the user are left.
     fn take(&self) -> Option<PipeLease<'_>> {
         let mut counts = self.counts();
         let pipe = match counts.idle.pop() {
             None if counts.open == MAX_PIPES => return None,
+            None if counts.retry_at.is_some_and(|at| Instant::now() < at) => return None,
             None => {
-                let pipe = Pipe::open().ok()?;
-                counts.open += 1;
-                pipe
+                let opened = Pipe::open(self.size);
+                counts.retry_at = opened.is_err().then(|| Instant::now() + RETRY_AFTER);
+                counts.open += usize::from(opened.is_ok());
+                opened.ok()?
             }
             Some(pipe) => pipe,
         };
@@ -121,15 +135,23 @@ impl Pipes {
     }
 
     fn counts(&self) -> MutexGuard<'_, PipeCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Pipes {
+    fn default() -> Pipes {
+        Pipes { size: PIPE_BYTES, counts: Mutex::default() }
     }
 }
 
 impl Pipe {
-    fn open() -> io::Result<Pipe> {
+    /// # Errors
+    /// If no descriptors are left, or beyond the limit of pages of a user without privileges: a small pipe is
+    /// not worth its calls, and other programs of the user need the pages that are left.
+    fn open(size: usize) -> io::Result<Pipe> {
         let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Fails beyond the limit of a user without privileges. Then the pipe is smaller.
-        let _ = fcntl_setpipe_size(&input, PIPE_BYTES);
+        fcntl_setpipe_size(&input, size)?;
         Ok(Pipe { input, output })
     }
 }
@@ -170,8 +192,33 @@ impl Drop for PipeLease<'_> {
     fn drop(&mut self) {
         let mut counts = self.pipes.counts();
         match self.pipe.take() {
-            Some(pipe) if self.held == 0 => counts.idle.push(pipe),
+            Some(pipe) if self.held == 0 && counts.idle.len() < MAX_IDLE_PIPES => {
+                counts.idle.push(pipe);
+            }
             _ => counts.open -= 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_pipes_are_limited_and_failures_are_not_repeated_at_once() {
+        let pipes = Pipes::default();
+        let leases: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
+        assert_eq!((leases.len(), pipes.counts().open), (MAX_PIPES, MAX_PIPES));
+        drop(leases);
+        let counts = pipes.counts();
+        assert_eq!((counts.idle.len(), counts.open), (MAX_IDLE_PIPES, MAX_IDLE_PIPES));
+        drop(counts);
+        // Larger than any user may make one.
+        let too_large = Pipes { size: 1 << 40, ..Pipes::default() };
+        assert!(too_large.take().is_none());
+        let retry_at = too_large.counts().retry_at;
+        assert!(retry_at.is_some() && too_large.take().is_none());
+        let counts = too_large.counts();
+        assert_eq!((counts.retry_at, counts.open), (retry_at, 0));
     }
 }

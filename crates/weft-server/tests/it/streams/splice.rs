@@ -160,6 +160,7 @@ fn receivers_that_do_not_read_hold_a_limited_number_of_pipes() {
     const PIECES: usize = 96;
     const CLIENTS: usize = 68;
     const MAX_PIPES: usize = 64;
+    const MAX_IDLE_PIPES: usize = 8;
     let streams = Streams::start(&config(download(PIECES)));
     // Two descriptors each. Others of the server are not pipes.
     let pipes = || {
@@ -183,5 +184,5 @@ fn receivers_that_do_not_read_hold_a_limited_number_of_pipes() {
             scope.spawn(move || assert_receives(client, PIECES));
         }
     });
-    assert!(pipes() - before <= MAX_PIPES);
+    until("few pipes stay open", || pipes() - before <= MAX_IDLE_PIPES);
 }
