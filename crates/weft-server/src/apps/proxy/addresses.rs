@@ -87,7 +87,8 @@ type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 /// Use of an earlier answer while another lookup is in progress.
 enum Wait<T> {
     No(Arc<[T]>),
-    /// It is old: the lookup may be faster than a connection to an address that is gone.
+    /// It is old, or none of its addresses accepted a connection: the lookup may be faster than a connection
+    /// to an address that is gone.
     Shortly(Arc<[T]>),
     /// There is none.
     Fully,
@@ -133,13 +134,13 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             let mut state = self.state();
             self.start_lookup_if_due(&mut state, name, now, resolve);
             let wait = match &state.cached {
-                Some(CachedAnswer { items, expires_at, .. }) if !state.is_invalid => {
-                    match now < *expires_at + MAX_STALE {
+                Some(CachedAnswer { items, expires_at, .. }) => {
+                    match !state.is_invalid && now < *expires_at + MAX_STALE {
                         true => Wait::No(items.clone()),
                         false => Wait::Shortly(items.clone()),
                     }
                 }
-                _ => Wait::Fully,
+                None => Wait::Fully,
             };
             (wait, state.lookup.clone())
         };
@@ -220,7 +221,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
     ) -> LookupResult<T> {
         let mut state = self.state();
         state.is_invalid = false;
-        let (items, ttl) = match (found, &state.cached) {
+        let (items, expires_at) = match (found, &state.cached) {
             (Ok((found, ttl)), former) => {
                 let former = former.as_ref().map(|former| former.items.clone());
                 if former.is_some_and(|former| !has_same_items(&former, &found)) {
@@ -230,18 +231,18 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
                 if std::mem::take(&mut state.has_failed) {
                     log::info!("the name {name} is resolved again");
                 }
-                (found, self.0.bounds.apply(ttl))
+                (found, now + self.0.bounds.apply(ttl))
             }
             (Err(error), Some(cached)) => {
                 let items = cached.items.clone();
                 if !std::mem::replace(&mut state.has_failed, true) {
                     log::warn!("cannot resolve {name}, its last addresses stay in use: {error}");
                 }
-                (items, RETRY_AFTER)
+                // A lookup may take longer than this time.
+                (items, Instant::now().max(now) + RETRY_AFTER)
             }
             (Err(error), None) => return Err(Arc::new(error)),
         };
-        let expires_at = now + ttl;
         self.0.due_at.store(self.0.millis(expires_at), Relaxed);
         state.cached = Some(CachedAnswer { items: items.clone(), since: now, expires_at });
         Ok(items)
@@ -386,6 +387,28 @@ mod tests {
         lookup_at(&addresses, ("a", now, 0), async { address(1) }).await;
         addresses.invalidate(now + Duration::from_secs(1));
         assert_eq!(lookup_at(&addresses, ("a", now, 1), async { lookup_error() }).await, "1");
+    }
+
+    #[tokio::test]
+    async fn a_slow_lookup_does_not_withhold_addresses_that_were_invalidated() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        lookup_at(&addresses, ("a", now, 0), async { address(1) }).await;
+        addresses.invalidate(now + Duration::from_secs(1));
+        let found = lookup_at(&addresses, ("a", now, 1), std::future::pending());
+        let found = timeout(Duration::from_secs(30), found).await;
+        assert_eq!(found.expect("the wait is limited"), "1");
+    }
+
+    #[tokio::test]
+    async fn the_next_attempt_follows_the_end_of_a_lookup_that_failed() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        let start = now.checked_sub(Duration::from_secs(100)).expect("the system runs for longer");
+        lookup_at(&addresses, ("a", start, 0), async { address(1) }).await;
+        // It takes 60 seconds.
+        assert_eq!(lookup_at(&addresses, ("a", start, 40), async { lookup_error() }).await, "1");
+        wait_for_lookup(&addresses).await;
+        assert!(!addresses.is_due(now), "the attempt follows at once");
+        assert!(addresses.is_due(Instant::now() + RETRY_AFTER));
     }
 
     #[tokio::test]
