@@ -19,6 +19,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Time beyond its validity for which an address is used without a wait for the next lookup.
 const MAX_STALE: Duration = Duration::from_secs(30);
 
+/// Maximum time for which an answer is valid, with bounds of `never`: times have a limit.
+const MAX_TTL: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Maximum wait for a lookup if there are addresses of an earlier one.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,7 @@ impl TtlBounds {
     /// report it.
     pub(super) fn apply(&self, ttl: Option<Duration>) -> Duration {
         // Not `clamp`, which panics if the bounds are in the wrong order.
-        ttl.unwrap_or(UNKNOWN_TTL).min(self.max).max(self.min)
+        ttl.unwrap_or(UNKNOWN_TTL).min(self.max).max(self.min).min(MAX_TTL)
     }
 }
 
@@ -427,6 +430,11 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(!addresses.is_due(at(4)) && addresses.is_due(at(6)));
         assert!(!AddressCache::default().is_due(at(9)), "no lookup was made");
+        let never = TtlBounds { min: Duration::MAX, max: Duration::MAX };
+        let addresses = AddressCache::new(never);
+        assert_eq!(lookup_at(&addresses, ("a", now, 0), async { valid_for(1, 0) }).await, "1");
+        wait_for_lookup(&addresses).await;
+        assert!(!addresses.is_due(at(1 << 30)));
     }
 
     #[tokio::test]

@@ -568,6 +568,23 @@ fn free_port() -> u16 {
     }
 }
 
+/// Records that are valid for longer than a time can be.
+#[test]
+fn names_may_be_resolved_once() {
+    let dns = DnsServer::start();
+    let (port, _upstreams) = upstreams([2]);
+    dns.set_addresses("app.example", 0, &[[127, 0, 0, 2]]);
+    let (_folder, server) = start(&format!(
+        "proxy = \"http://app.example:{port}/\", resolver = \"{}\", dns_min_ttl = \"never\", \
+         dns_max_ttl = \"never\", max_idle_connections = 0",
+        dns.address
+    ));
+    for _ in 0..3 {
+        assert_eq!(get(&server), "2");
+    }
+    assert_eq!(dns.queries(), 2, "{}", server.stderr());
+}
+
 #[test]
 fn invalid_settings_of_names_are_reported() {
     for (route, expected) in [
