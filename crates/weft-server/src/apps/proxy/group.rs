@@ -65,8 +65,10 @@ impl Groups {
     /// Starts health checks of the upstreams, and of those that are found later. Must be called on the event
     /// loop.
     pub(super) fn start_checks(&self, check: &Check) {
+        // Set under the lock, so that those which are found at the same time are not started twice.
+        let current = self.lock();
         let check = self.check.get_or_init(|| Arc::new(check.clone()));
-        self.current().upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
+        current.upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
     }
 
     fn start_check(&self, upstream: &Arc<Upstream>, check: &Arc<Check>) {
