@@ -119,8 +119,9 @@ impl Targets {
             return self.lock().clone();
         }
         // Boxed: few streams have services.
-        let answers = Box::pin(self.services.resolve(limit)).await;
+        Box::pin(self.services.resolve(limit)).await;
         let mut group = self.lock();
+        let answers = self.services.answers();
         if group.answers != answers {
             *group = Arc::new(self.group_of(&group, answers));
         }

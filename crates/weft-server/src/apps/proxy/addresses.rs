@@ -251,6 +251,11 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         Ok(items)
     }
 
+    /// Returns the last answer.
+    pub(super) fn cached(&self) -> Option<Arc<[T]>> {
+        self.state().cached.as_ref().map(|cached| cached.items.clone())
+    }
+
     /// Number of lookups with another answer than before. Connections that were established before a
     /// change have to be compared with the [answer](AnswerCache::contains).
     pub(super) fn changes(&self) -> u64 {

@@ -89,8 +89,9 @@ impl Groups {
     /// Returns the upstreams. Looks up services whose records have expired; waits only for those without
     /// records.
     pub(super) async fn resolve(&self) -> Arc<Group> {
-        let answers = self.services.resolve(self.settings.connect_timeout).await;
+        self.services.resolve(self.settings.connect_timeout).await;
         let mut current = self.lock();
+        let answers = self.services.answers();
         // An answer that has not changed is another slice with the same items.
         if current.answers != answers {
             *current = Arc::new(self.group(&current, answers));

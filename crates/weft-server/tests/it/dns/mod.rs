@@ -616,3 +616,49 @@ fn invalid_settings_of_names_are_reported() {
         assert!(output.stderr.contains(expected), "{route}: {}", output.stderr);
     }
 }
+
+#[test]
+fn answers_that_change_during_a_wait_for_another_service_are_used() {
+    let dns = DnsServer::start();
+    let (port, _upstreams) = upstreams([2, 3, 4]);
+    for last in [2, 3, 4] {
+        dns.set_addresses(&format!("n{last}.example"), 60, &[[127, 0, 0, last]]);
+    }
+    let [first, second] = ["_http._tcp.first.example", "_http._tcp.second.example"];
+    dns.set_services(first, 0, &[(10, 1, port, "n2.example")]);
+    dns.set_services(second, 60, &[(20, 1, port, "n4.example"), (10, 1, 9, "gone.example")]);
+    let start = || {
+        start(&format!(
+            "proxy = \"srv+http://{first}/ srv+http://{second}/ backup\", resolver = \"{}\", \
+             dns_min_ttl = \"1ms\"",
+            dns.address
+        ))
+    };
+    let send = |server: &Weft| {
+        let mut client = server.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    // The services are looked up at the same time.
+    let (_folder, server) = start();
+    dns.hold(Some(first));
+    let mut client = send(&server);
+    until("both services are looked up", || dns.queries() == 2);
+    dns.hold(None);
+    assert_eq!(client.response().body, b"2");
+
+    let (_folder, server) = start();
+    dns.hold(Some(second));
+    let before = dns.queries();
+    let mut waiting = send(&server);
+    until("both services are looked up again", || dns.queries() == before + 2);
+    dns.set_services(first, 0, &[(10, 1, port, "n3.example")]);
+    // The records of the first service have expired: each of these requests looks it up once.
+    let mut others = Vec::new();
+    until("the first service is looked up twice more", || {
+        others.push(send(&server));
+        dns.queries() >= before + 4
+    });
+    dns.hold(None);
+    assert_eq!(waiting.response().body, b"3");
+}
