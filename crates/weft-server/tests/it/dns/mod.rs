@@ -1,6 +1,6 @@
 //! Upstreams whose addresses the DNS has: changes of records, services, and failures of servers.
 
-mod server;
+pub mod server;
 
 use std::fs;
 use std::io::{Read, Write};
