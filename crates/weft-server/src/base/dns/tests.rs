@@ -172,6 +172,23 @@ async fn servers_replace_each_other_and_old_ones_get_plain_queries() {
 }
 
 #[tokio::test]
+async fn servers_that_cannot_read_a_query_need_not_repeat_it() {
+    for status in [1, 4] {
+        let old = Server::start(move |query, _, kind, _| {
+            let is_plain = query[10..12] == [0, 0];
+            vec![match (is_plain, kind) {
+                (true, 1) => response(query, OK, 60, &[[192, 0, 2, 1]]),
+                (true, _) => response(query, OK, 0, &[]),
+                (false, _) => [&query[..2], &[0x80, status], &[0; 8]].concat(),
+            }]
+        })
+        .await;
+        assert_eq!(texts(old.resolver().addresses("a.example").await), "192.0.2.1 Some(60s)");
+        assert_eq!(old.queries.load(SeqCst), 4);
+    }
+}
+
+#[tokio::test]
 async fn files_of_the_system_are_honored() {
     let server = Server::start(|query, name, kind, _| {
         vec![match (name, kind) {
