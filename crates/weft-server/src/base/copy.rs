@@ -10,7 +10,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
 pub(crate) use super::splice::{MAX_PIPES, Pipes};
-use super::splice::{Splice, Spliced};
+use super::splice::{Splice, SpliceError, Spliced};
 
 /// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
 /// buffers, and is small again after a pause, so that an idle or stalled tunnel occupies little.
@@ -139,8 +139,11 @@ impl<C: CountBytes> Direction<'_, C> {
         while let Copied::Much = self.copy_until(MAX_BUFFER_BYTES, first_buffer, from, to).await? {
             let splice = Splice { from: from.as_ref(), to: to.as_ref(), pipes };
             let moved = splice.run(|bytes| self.record(bytes)).await;
-            match moved.map_err(|error| (self.receiver(), error))? {
-                Spliced::All => break,
+            let moved = moved.map_err(|error| match error {
+                SpliceError::Receive(error) => (self.from, error),
+                SpliceError::Send(error) => (self.receiver(), error),
+            });
+            match moved? {
                 Spliced::UntilPause => first_buffer = MIN_BUFFER_BYTES,
                 Spliced::NoPipe => first_buffer = MAX_BUFFER_BYTES,
             }

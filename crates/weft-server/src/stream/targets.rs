@@ -103,8 +103,10 @@ impl Targets {
 
     /// Starts the checks of all upstreams, also of those that are found later.
     pub(crate) fn start_checks(&self, check: &Arc<Check>) {
+        // Set under the lock, so that those which are found at the same time are not started twice.
+        let group = self.lock();
         let check = self.check.get_or_init(|| check.clone());
-        self.lock().targets.iter().for_each(|target| target.start_check(check));
+        group.targets.iter().for_each(|target| target.start_check(check));
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<TargetGroup>> {
@@ -117,8 +119,9 @@ impl Targets {
             return self.lock().clone();
         }
         // Boxed: few streams have services.
-        let answers = Box::pin(self.services.resolve(limit)).await;
+        Box::pin(self.services.resolve(limit)).await;
         let mut group = self.lock();
+        let answers = self.services.answers();
         if group.answers != answers {
             *group = Arc::new(self.group_of(&group, answers));
         }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::common::{
     Client, PATIENCE, Response, Signal, Weft, raw_upstream, read_head, until, weft,
 };
+use crate::dns::server::DnsServer;
 
 struct Server {
     folder: TempDir,
@@ -318,4 +319,50 @@ fn mirror_that_is_taken_out_gets_no_copies() {
         assert_eq!(copied(), "/2", "{state}");
     }
     assert!(!server.server.stderr().contains("no upstream"), "{}", server.server.stderr());
+}
+
+/// Servers of a service that the DNS leaves out for a while, with another weight, and after a reload.
+#[test]
+fn servers_of_services_keep_the_changes_of_operators() {
+    const SERVICE: &str = "_http._tcp.app.example";
+    let dns = DnsServer::start();
+    let [a, b] = [named("a").port(), named("b").port()];
+    dns.set_addresses("n.example", 60, &[[127, 0, 0, 1]]);
+    let weights = |of_a, of_b| {
+        dns.set_services(SERVICE, 0, &[(1, of_a, a, "n.example"), (1, of_b, b, "n.example")]);
+    };
+    weights(1, 1);
+    let resolver = dns.address;
+    let server = Server::start(
+        "unix",
+        &format!(
+            "\"/\" = {{ proxy = \"srv+http://{SERVICE}/\", resolver = \"{resolver}\", max_failures = 7 }}"
+        ),
+    );
+    let until_states = |expected: &str| {
+        until(expected, || {
+            // Requests look the service up.
+            server.session("");
+            let states = server.states();
+            let mut states: Vec<_> = states.split(' ').collect();
+            states.sort_unstable();
+            states.join(" ") == expected
+        });
+    };
+    until_states("up*1 up*1");
+    let of_a = format!("{{\"upstream\": \"http://n.example:{a}/\", \"state\": \"draining\"}}");
+    assert_eq!(server.set(&of_a), "draining*1");
+    let of_b = format!("{{\"upstream\": \"http://n.example:{b}/\", \"weight\": 5}}");
+    assert_eq!(server.set(&of_b), "up*5");
+    // A weight of the DNS replaces only one that no operator has set.
+    weights(2, 3);
+    until_states("draining*2 up*5");
+    dns.set_services(SERVICE, 0, &[(1, 3, b, "n.example")]);
+    until_states("up*5");
+    weights(2, 3);
+    until_states("draining*2 up*5");
+    server.reload("max_failures = 7", "max_failures = 8");
+    until_states("draining*2 up*5");
+    assert_eq!(server.set(&of_a.replace("draining", "up")), "up*2");
+    until_states("up*2 up*5");
 }

@@ -19,6 +19,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Time beyond its validity for which an address is used without a wait for the next lookup.
 const MAX_STALE: Duration = Duration::from_secs(30);
 
+/// Maximum time for which an answer is valid, with bounds of `never`: times have a limit.
+const MAX_TTL: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Maximum wait for a lookup if there are addresses of an earlier one.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,7 @@ impl TtlBounds {
     /// report it.
     pub(super) fn apply(&self, ttl: Option<Duration>) -> Duration {
         // Not `clamp`, which panics if the bounds are in the wrong order.
-        ttl.unwrap_or(UNKNOWN_TTL).min(self.max).max(self.min)
+        ttl.unwrap_or(UNKNOWN_TTL).min(self.max).max(self.min).min(MAX_TTL)
     }
 }
 
@@ -84,13 +87,13 @@ struct CachedAnswer<T> {
 
 type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 
-/// Wait for a lookup that is in progress.
+/// Use of an earlier answer while another lookup is in progress.
 enum LookupWait<T> {
-    /// The answer is used at once.
     None(Arc<[T]>),
-    /// The answer is old: the lookup may be faster than a connection to an address that is gone.
+    /// It is old, or none of its addresses accepted a connection: the lookup may be faster than a connection
+    /// to an address that is gone.
     Limited(Arc<[T]>),
-    /// There is no answer.
+    /// There is none.
     UntilResult,
 }
 
@@ -134,13 +137,13 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             let mut state = self.state();
             self.start_lookup_if_due(&mut state, name, now, resolve);
             let wait = match &state.cached {
-                Some(CachedAnswer { items, expires_at, .. }) if !state.is_invalid => {
-                    match now < *expires_at + MAX_STALE {
+                Some(CachedAnswer { items, expires_at, .. }) => {
+                    match !state.is_invalid && now < *expires_at + MAX_STALE {
                         true => LookupWait::None(items.clone()),
                         false => LookupWait::Limited(items.clone()),
                     }
                 }
-                _ => LookupWait::UntilResult,
+                None => LookupWait::UntilResult,
             };
             (wait, state.lookup.clone())
         };
@@ -221,7 +224,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
     ) -> LookupResult<T> {
         let mut state = self.state();
         state.is_invalid = false;
-        let (items, ttl) = match (found, &state.cached) {
+        let (items, expires_at) = match (found, &state.cached) {
             (Ok((found, ttl)), former) => {
                 let former = former.as_ref().map(|former| former.items.clone());
                 if former.is_some_and(|former| !has_same_items(&former, &found)) {
@@ -231,21 +234,26 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
                 if std::mem::take(&mut state.has_failed) {
                     log::info!("the name {name} is resolved again");
                 }
-                (found, self.0.bounds.apply(ttl))
+                (found, now + self.0.bounds.apply(ttl))
             }
             (Err(error), Some(cached)) => {
                 let items = cached.items.clone();
                 if !std::mem::replace(&mut state.has_failed, true) {
                     log::warn!("cannot resolve {name}, its last addresses stay in use: {error}");
                 }
-                (items, RETRY_AFTER)
+                // A lookup may take longer than this time.
+                (items, Instant::now().max(now) + RETRY_AFTER)
             }
             (Err(error), None) => return Err(Arc::new(error)),
         };
-        let expires_at = now + ttl;
         self.0.due_at.store(self.0.millis(expires_at), Relaxed);
         state.cached = Some(CachedAnswer { items: items.clone(), since: now, expires_at });
         Ok(items)
+    }
+
+    /// Returns the last answer.
+    pub(super) fn cached(&self) -> Option<Arc<[T]>> {
+        self.state().cached.as_ref().map(|cached| cached.items.clone())
     }
 
     /// Number of lookups with another answer than before. Connections that were established before a
@@ -390,6 +398,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_slow_lookup_does_not_withhold_addresses_that_were_invalidated() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        lookup_at(&addresses, ("a", now, 0), async { address(1) }).await;
+        addresses.invalidate(now + Duration::from_secs(1));
+        let found = lookup_at(&addresses, ("a", now, 1), std::future::pending());
+        let found = timeout(Duration::from_secs(30), found).await;
+        assert_eq!(found.expect("the wait is limited"), "1");
+    }
+
+    #[tokio::test]
+    async fn the_next_attempt_follows_the_end_of_a_lookup_that_failed() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        let start = now.checked_sub(Duration::from_secs(100)).expect("the system runs for longer");
+        lookup_at(&addresses, ("a", start, 0), async { address(1) }).await;
+        // It takes 60 seconds.
+        assert_eq!(lookup_at(&addresses, ("a", start, 40), async { lookup_error() }).await, "1");
+        wait_for_lookup(&addresses).await;
+        assert!(!addresses.is_due(now), "the attempt follows at once");
+        assert!(addresses.is_due(Instant::now() + RETRY_AFTER));
+    }
+
+    #[tokio::test]
     async fn the_time_of_an_answer_is_bounded() {
         let second = Duration::from_secs;
         let bounds = TtlBounds { min: second(5), max: second(60) };
@@ -405,6 +435,11 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(!addresses.is_due(at(4)) && addresses.is_due(at(6)));
         assert!(!AddressCache::default().is_due(at(9)), "no lookup was made");
+        let never = TtlBounds { min: Duration::MAX, max: Duration::MAX };
+        let addresses = AddressCache::new(never);
+        assert_eq!(lookup_at(&addresses, ("a", now, 0), async { valid_for(1, 0) }).await, "1");
+        wait_for_lookup(&addresses).await;
+        assert!(!addresses.is_due(at(1 << 30)));
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use rustls::ClientConfig;
 
 use super::Shared;
 use super::balance::Balancer;
+use super::changes::OperatorChanges;
 use super::check;
 use super::control::ControlChange;
 use super::health::{FailurePolicy, Health};
@@ -34,6 +35,8 @@ pub(super) struct Groups {
     tls: Option<Arc<ClientConfig>>,
     services: Services,
     current: Mutex<Arc<Group>>,
+    /// Changes of the servers of services. They change together with the group.
+    changes: OperatorChanges,
     /// Set once there are health checks.
     check: OnceLock<Arc<Check>>,
 }
@@ -59,14 +62,17 @@ impl Groups {
         let upstreams = upstreams.collect::<Result<_, String>>()?;
         let answers = services.no_answers();
         let current = Mutex::new(Arc::new(Group { upstreams, members, answers }));
-        Ok(Groups { settings, tls, services, current, check: OnceLock::new() })
+        let (changes, check) = Default::default();
+        Ok(Groups { settings, tls, services, current, changes, check })
     }
 
     /// Starts health checks of the upstreams, and of those that are found later. Must be called on the event
     /// loop.
     pub(super) fn start_checks(&self, check: &Check) {
+        // Set under the lock, so that those which are found at the same time are not started twice.
+        let current = self.lock();
         let check = self.check.get_or_init(|| Arc::new(check.clone()));
-        self.current().upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
+        current.upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
     }
 
     fn start_check(&self, upstream: &Arc<Upstream>, check: &Arc<Check>) {
@@ -84,11 +90,27 @@ impl Groups {
         self.lock().clone()
     }
 
+    /// Makes a change of an operator; returns false if there is no upstream with this URL.
+    pub(super) fn change(&self, url: &str, change: ControlChange) -> bool {
+        let current = self.lock();
+        let found = current.upstreams.iter().find(|upstream| upstream.to_string() == url);
+        if let (Some(upstream), true) = (found, self.has_services()) {
+            self.changes.add(&upstream.url, change);
+        }
+        found.map(|upstream| upstream.change(change)).is_some()
+    }
+
+    /// Takes over the changes of operators from a former configuration.
+    pub(super) fn take_over(&self, former: &Groups) {
+        self.changes.take_over(&former.changes);
+    }
+
     /// Returns the upstreams. Looks up services whose records have expired; waits only for those without
     /// records.
     pub(super) async fn resolve(&self) -> Arc<Group> {
-        let answers = self.services.resolve(self.settings.connect_timeout).await;
+        self.services.resolve(self.settings.connect_timeout).await;
         let mut current = self.lock();
+        let answers = self.services.answers();
         // An answer that has not changed is another slice with the same items.
         if current.answers != answers {
             *current = Arc::new(self.group(&current, answers));
@@ -110,7 +132,14 @@ impl Groups {
                     if let (None, Some(check)) = (kept, self.check.get()) {
                         self.start_check(&upstream, check);
                     }
-                    if kept.is_some_and(|index| former.members[index].weight != member.weight) {
+                    let change = self.changes.of(&member.url);
+                    let has_own_weight = change.is_some_and(|change| change.weight.is_some());
+                    if let (None, Some(change)) = (kept, change) {
+                        upstream.change(change);
+                    }
+                    if kept.is_some_and(|index| former.members[index].weight != member.weight)
+                        && !has_own_weight
+                    {
                         let weight = Some(member.weight);
                         upstream.change(ControlChange { mode: None, weight });
                     }

@@ -25,6 +25,7 @@
 mod addresses;
 mod attempt;
 mod balance;
+mod changes;
 pub(crate) mod check;
 mod download;
 mod exchange;

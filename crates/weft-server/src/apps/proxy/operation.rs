@@ -46,15 +46,15 @@ impl Proxy {
 
     /// Changes the state of an upstream; returns false if there is none with this URL.
     pub(crate) fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
-        let find = |upstream: &&Arc<Upstream>| upstream.to_string() == url;
-        let upstreams = self.all_upstreams();
-        let upstream = upstreams.iter().find(find);
-        upstream.map(|upstream| upstream.change(change)).is_some()
+        let mirror = self.shared.mirror.as_ref();
+        self.shared.groups.change(url, change)
+            || mirror.is_some_and(|mirror| mirror.change_upstream(url, change))
     }
 
     /// Takes over the states of upstreams that operators have set, from a former proxy with the same
     /// upstreams.
     pub(crate) fn take_over(&self, former: &Proxy) {
+        self.shared.groups.take_over(&former.shared.groups);
         let all_former = former.all_upstreams();
         for upstream in self.all_upstreams() {
             let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::addresses::AnswerCache;
@@ -51,25 +52,40 @@ impl Services {
         self.sources.iter().map(|_| None).collect()
     }
 
-    /// Returns the servers. Looks up services whose records have expired; waits only for those without
-    /// records, up to `limit` for each.
-    pub(crate) async fn resolve(&self, limit: Duration) -> Answers {
-        let mut answers = Vec::with_capacity(self.sources.len());
-        for ServiceSource { member, cache } in &self.sources {
-            let resolver = self.resolver.clone();
-            let lookup = |name: String| async move {
-                let mut found = resolver.services(&name).await?;
-                found.items.sort_by(|a, b| (a.priority, &a.target).cmp(&(b.priority, &b.target)));
-                Ok((found.items, found.ttl))
-            };
-            let found = timeout(limit, cache.get(member.url.host(), Instant::now(), lookup)).await;
-            let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            if let Err(error) = &found {
-                self.failure_warning.warn(&format!("the upstream {member}: {error}"));
+    /// Looks up services whose records have expired; waits only for those without records, up to `limit`.
+    pub(crate) async fn resolve(&self, limit: Duration) {
+        match &self.sources[..] {
+            [source] => self.resolve_source(source, limit).await,
+            // Together, so that one of them does not delay the others.
+            sources => {
+                let lookups = sources.iter().map(|source| self.resolve_source(source, limit));
+                join_all(lookups).await;
             }
-            answers.push(found.ok());
         }
-        answers
+    }
+
+    async fn resolve_source(
+        &self,
+        ServiceSource { member, cache }: &ServiceSource,
+        limit: Duration,
+    ) {
+        let resolver = self.resolver.clone();
+        let lookup = |name: String| async move {
+            let mut found = resolver.services(&name).await?;
+            sort(&mut found.items);
+            Ok((found.items, found.ttl))
+        };
+        let found = timeout(limit, cache.get(member.url.host(), Instant::now(), lookup)).await;
+        let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        if let Err(error) = &found {
+            self.failure_warning.warn(&format!("the upstream {member}: {error}"));
+        }
+    }
+
+    /// Returns the servers as they were found last, of all services at the same time. Callers that replace
+    /// a group hold its lock: otherwise, older answers could replace newer ones.
+    pub(crate) fn answers(&self) -> Answers {
+        self.sources.iter().map(|source| source.cache.cached()).collect()
     }
 
     /// Returns `configured` with the servers in place of the services, behind the others; each upstream
@@ -95,6 +111,13 @@ impl Services {
     }
 }
 
+/// Sorts servers, so that an answer whose records have another order is the same one. One host may have
+/// several ports.
+fn sort(services: &mut [Service]) {
+    let key = |it: &Service| (it.priority, it.target.clone(), it.port, it.weight);
+    services.sort_by_cached_key(key);
+}
+
 /// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
 /// The options of `source` apply to each of them.
 fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMember> {
@@ -112,6 +135,25 @@ fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMemb
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_of_records_does_not_matter() {
+        let service = |(priority, target, port, weight): (u16, &str, u16, u16)| Service {
+            priority,
+            weight,
+            port,
+            target: target.to_owned(),
+        };
+        let sorted =
+            [(1, "b", 1, 1), (2, "a", 1, 2), (2, "a", 1, 3), (2, "a", 2, 1), (2, "b", 1, 1)];
+        let expected = sorted.map(service);
+        for rotation in 0..sorted.len() {
+            let mut found = expected.clone();
+            found.rotate_left(rotation);
+            sort(&mut found);
+            assert_eq!(found, expected, "{rotation}");
+        }
+    }
 
     #[test]
     fn priorities_become_backups_and_weights_stay() {

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
@@ -28,6 +30,13 @@ pub(super) struct Servers {
 /// Size of the buffer for an answer in a datagram.
 const MAX_DATAGRAM_BYTES: usize = 4_096;
 
+/// Kind of the error if a server has answered, but not with records.
+const FAILED: io::ErrorKind = io::ErrorKind::Other;
+
+/// Maximum wait for the records of one type if there are those of the other. RFC 8305 §3 recommends 50 ms
+/// between answers of one server; the result of this wait is used for the whole time to live.
+const MAX_OTHER_WAIT: Duration = Duration::from_millis(500);
+
 /// Result of a query: records, or `None` if there are none.
 type Found = io::Result<Option<Records>>;
 
@@ -49,23 +58,36 @@ impl Servers {
     /// # Errors
     /// If no server answers, or if there are no records.
     pub(super) async fn search(&self, name: &str, kinds: &[RecordType]) -> io::Result<Records> {
+        let mut failure = None;
         for name in self.candidates(name) {
             let found = match *kinds {
-                [first, second] => {
-                    let (first, second) =
-                        tokio::join!(self.query(&name, first), self.query(&name, second));
-                    merge(first, second)
-                }
+                [first, second] => self.query_both(&name, first, second).await,
                 _ => self.query(&name, kinds[0]).await,
             };
-            if let Some(found) = found? {
-                return Ok(found);
+            match found {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                // The servers of one domain may have failed. Without any answer, each other name would
+                // take the whole time again.
+                Err(error) if error.kind() == FAILED => failure = failure.or(Some(error)),
+                Err(error) => return Err(error),
             }
         }
-        Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the DNS has no such name, or no records of it",
-        ))
+        let reason = "the DNS has no such name, or no records of it";
+        Err(failure.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, reason)))
+    }
+
+    /// Sends queries for two types. Once there are records of one, those of the other are waited for only briefly:
+    /// some servers ignore queries for AAAA.
+    async fn query_both(&self, name: &str, first: RecordType, second: RecordType) -> Found {
+        let (first, second) = (pin!(self.query(name, first)), pin!(self.query(name, second)));
+        let (Either::Left((found, other)) | Either::Right((found, other))) =
+            select(first, second).await;
+        let other = match found {
+            Ok(Some(_)) => timeout(MAX_OTHER_WAIT, other).await.unwrap_or(Ok(None)),
+            _ => other.await,
+        };
+        merge(found, other)
     }
 
     /// Returns the names to try, in order.
@@ -84,20 +106,24 @@ impl Servers {
     /// Sends a query to one server after the other until one responds.
     async fn query(&self, name: &str, kind: RecordType) -> Found {
         let question = Question { name, kind };
-        let mut failure = io::Error::other("there are no servers");
+        let mut failure = io::Error::new(io::ErrorKind::NotConnected, "there are no servers");
         for _ in 0..self.attempts {
             for &server in &self.addresses {
                 let exchanged = timeout(self.timeout, self.exchange(server, &question)).await;
                 let answer = exchanged.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-                let reason = match answer {
+                let (kind, reason) = match answer {
                     Ok(Answer::Records(records)) => return Ok(Some(records)),
                     Ok(Answer::None) => return Ok(None),
-                    Ok(Answer::Failed(reason)) => reason,
-                    Ok(Answer::NotSupported) => "the server does not support the query".to_owned(),
-                    Ok(Answer::Truncated) => "the answer is truncated".to_owned(),
-                    Err(error) => error.to_string(),
+                    Ok(Answer::Failed(reason)) => (FAILED, reason),
+                    Ok(Answer::NotSupported) => {
+                        (FAILED, "the server does not support the query".to_owned())
+                    }
+                    Ok(Answer::Truncated) => (FAILED, "the answer is truncated".to_owned()),
+                    Err(error) => (error.kind(), error.to_string()),
                 };
-                failure = io::Error::other(format!("{server}: {reason}"));
+                if kind == FAILED || failure.kind() != FAILED {
+                    failure = io::Error::new(kind, format!("{server}: {reason}"));
+                }
             }
         }
         Err(failure)

@@ -110,7 +110,14 @@ impl Question<'_> {
     pub(super) fn read_answer(&self, id: u16, message: &[u8]) -> Option<Answer> {
         let mut reader = Reader::new(message);
         let [found_id, flags, questions, answers, _, _] = reader.numbers()?;
-        if found_id != id || flags & QR == 0 || flags & OPCODE != 0 || questions != 1 {
+        if found_id != id || flags & QR == 0 || flags & OPCODE != 0 {
+            return None;
+        }
+        // Servers that cannot read the query may not repeat it (RFC 6891 §7).
+        if questions == 0 && matches!(flags & 15, 1 | 4) {
+            return Some(Answer::NotSupported);
+        }
+        if questions != 1 {
             return None;
         }
         let mut name = Vec::new();

@@ -66,7 +66,7 @@ impl Resolver {
             Some(servers) => servers.addresses(host).await?,
             None => self.addresses_of_system(host).await?,
         };
-        found.items.sort_by_key(|address| (!has_route(*address), address.is_ipv4()));
+        found.items.sort_by_cached_key(|address| (!has_route(*address), address.is_ipv4()));
         Ok(found)
     }
 

@@ -38,6 +38,15 @@ fn response(query: &[u8], flags: [u8; 2], ttl: u32, addresses: &[[u8; 4]]) -> Ve
     out
 }
 
+/// Returns a response with the address 2001:db8::1, which is valid for a minute.
+fn response_of_ipv6(query: &[u8]) -> Vec<u8> {
+    let mut out = response(query, OK, 60, &[]);
+    out[7] = 1;
+    out.extend([0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 60, 0, 16]);
+    out.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    out
+}
+
 const OK: [u8; 2] = [0x81, 0x80];
 const NO_NAME: [u8; 2] = [0x81, 0x83];
 const TRUNCATED: [u8; 2] = [0x83, 0x80];
@@ -172,6 +181,23 @@ async fn servers_replace_each_other_and_old_ones_get_plain_queries() {
 }
 
 #[tokio::test]
+async fn servers_that_cannot_read_a_query_need_not_repeat_it() {
+    for status in [1, 4] {
+        let old = Server::start(move |query, _, kind, _| {
+            let is_plain = query[10..12] == [0, 0];
+            vec![match (is_plain, kind) {
+                (true, 1) => response(query, OK, 60, &[[192, 0, 2, 1]]),
+                (true, _) => response(query, OK, 0, &[]),
+                (false, _) => [&query[..2], &[0x80, status], &[0; 8]].concat(),
+            }]
+        })
+        .await;
+        assert_eq!(texts(old.resolver().addresses("a.example").await), "192.0.2.1 Some(60s)");
+        assert_eq!(old.queries.load(SeqCst), 4);
+    }
+}
+
+#[tokio::test]
 async fn files_of_the_system_are_honored() {
     let server = Server::start(|query, name, kind, _| {
         vec![match (name, kind) {
@@ -202,4 +228,43 @@ async fn files_of_the_system_are_honored() {
         let found = resolver.addresses(host).await.unwrap();
         assert!(found.items.iter().all(|address| address.is_loopback()), "{host}");
     }
+}
+
+#[tokio::test]
+async fn queries_without_an_answer_delay_records_of_another_type_only_briefly() {
+    for ignored in [1, 28] {
+        let server = Server::start(move |query, _, kind, _| match kind {
+            kind if kind == ignored => vec![],
+            1 => vec![response(query, OK, 60, &[[192, 0, 2, 1]])],
+            _ => vec![response_of_ipv6(query)],
+        })
+        .await;
+        let found = texts(server.resolver().addresses("a.example").await);
+        let expected = if ignored == 1 { "2001:db8::1 Some(60s)" } else { "192.0.2.1 Some(60s)" };
+        assert_eq!(found, expected);
+        // The ignored query was not sent again, which is done after the whole time.
+        assert_eq!(server.queries.load(SeqCst), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_for_one_search_domain_does_not_end_the_search() {
+    let server = Server::start(|query, name, kind, _| match (name, kind) {
+        ("db.x.example", 1) => vec![response(query, OK, 60, &[[192, 0, 2, 1]])],
+        ("silent.y.example", _) => vec![],
+        (name, _) if name.ends_with(".y.example") => vec![response(query, [0x81, 0x82], 0, &[])],
+        _ => vec![response(query, NO_NAME, 0, &[])],
+    })
+    .await;
+    let mut servers = Servers::new(vec![server.address]);
+    servers.search = vec!["y.example".to_owned(), "x.example".to_owned()];
+    assert_eq!(texts(servers.addresses("db").await), "192.0.2.1 Some(60s)");
+    let error = texts(servers.addresses("absent").await);
+    assert!(error.contains("SERVFAIL"), "{error}");
+    // Without any answer, other domains are not asked: each would take the whole time.
+    servers.timeout = Duration::from_millis(50);
+    let before = server.queries.load(SeqCst);
+    let error = texts(servers.addresses("silent").await);
+    assert!(error.contains("timed out"), "{error}");
+    assert_eq!(server.queries.load(SeqCst) - before, 4);
 }

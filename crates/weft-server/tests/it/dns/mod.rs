@@ -1,6 +1,6 @@
 //! Upstreams whose addresses the DNS has: changes of records, services, and failures of servers.
 
-mod server;
+pub mod server;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -568,6 +568,23 @@ fn free_port() -> u16 {
     }
 }
 
+/// Records that are valid for longer than a time can be.
+#[test]
+fn names_may_be_resolved_once() {
+    let dns = DnsServer::start();
+    let (port, _upstreams) = upstreams([2]);
+    dns.set_addresses("app.example", 0, &[[127, 0, 0, 2]]);
+    let (_folder, server) = start(&format!(
+        "proxy = \"http://app.example:{port}/\", resolver = \"{}\", dns_min_ttl = \"never\", \
+         dns_max_ttl = \"never\", max_idle_connections = 0",
+        dns.address
+    ));
+    for _ in 0..3 {
+        assert_eq!(get(&server), "2");
+    }
+    assert_eq!(dns.queries(), 2, "{}", server.stderr());
+}
+
 #[test]
 fn invalid_settings_of_names_are_reported() {
     for (route, expected) in [
@@ -598,4 +615,50 @@ fn invalid_settings_of_names_are_reported() {
         let output = run([Path::new("check"), &file]);
         assert!(output.stderr.contains(expected), "{route}: {}", output.stderr);
     }
+}
+
+#[test]
+fn answers_that_change_during_a_wait_for_another_service_are_used() {
+    let dns = DnsServer::start();
+    let (port, _upstreams) = upstreams([2, 3, 4]);
+    for last in [2, 3, 4] {
+        dns.set_addresses(&format!("n{last}.example"), 60, &[[127, 0, 0, last]]);
+    }
+    let [first, second] = ["_http._tcp.first.example", "_http._tcp.second.example"];
+    dns.set_services(first, 0, &[(10, 1, port, "n2.example")]);
+    dns.set_services(second, 60, &[(20, 1, port, "n4.example"), (10, 1, 9, "gone.example")]);
+    let start = || {
+        start(&format!(
+            "proxy = \"srv+http://{first}/ srv+http://{second}/ backup\", resolver = \"{}\", \
+             dns_min_ttl = \"1ms\"",
+            dns.address
+        ))
+    };
+    let send = |server: &Weft| {
+        let mut client = server.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    // The services are looked up at the same time.
+    let (_folder, server) = start();
+    dns.hold(Some(first));
+    let mut client = send(&server);
+    until("both services are looked up", || dns.queries() == 2);
+    dns.hold(None);
+    assert_eq!(client.response().body, b"2");
+
+    let (_folder, server) = start();
+    dns.hold(Some(second));
+    let before = dns.queries();
+    let mut waiting = send(&server);
+    until("both services are looked up again", || dns.queries() == before + 2);
+    dns.set_services(first, 0, &[(10, 1, port, "n3.example")]);
+    // The records of the first service have expired: each of these requests looks it up once.
+    let mut others = Vec::new();
+    until("the first service is looked up twice more", || {
+        others.push(send(&server));
+        dns.queries() >= before + 4
+    });
+    dns.hold(None);
+    assert_eq!(waiting.response().body, b"3");
 }

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::common::until;
+
 const TYPE_A: u16 = 1;
 const TYPE_SRV: u16 = 33;
 
@@ -32,6 +34,8 @@ struct Zone {
     /// By name and type.
     records: HashMap<(String, u16), Records>,
     failure: Option<u8>,
+    /// Name about which queries are not answered.
+    held: Option<String>,
 }
 
 impl DnsServer {
@@ -44,13 +48,21 @@ impl DnsServer {
         std::thread::spawn(move || {
             let mut buffer = [0; 512];
             while let Ok((length, client)) = socket.recv_from(&mut buffer) {
-                let mut response = by_udp.respond(&buffer[..length]);
-                if response.len() > 1_232 {
-                    response.truncate(question(&response).1);
-                    response[2] |= 2;
-                    response[6..8].fill(0);
-                }
-                socket.send_to(&response, client).unwrap();
+                let (query, state) = (buffer[..length].to_vec(), by_udp.clone());
+                state.queries.fetch_add(1, SeqCst);
+                let socket = socket.try_clone().unwrap();
+                let respond = move || {
+                    until("the query is released", || !state.holds(&query));
+                    let mut response = state.respond(&query);
+                    if response.len() > 1_232 {
+                        response.truncate(question(&response).1);
+                        response[2] |= 2;
+                        response[6..8].fill(0);
+                    }
+                    socket.send_to(&response, client).unwrap();
+                };
+                // Others do not wait.
+                std::thread::spawn(respond);
             }
         });
         let by_tcp = state.clone();
@@ -60,6 +72,7 @@ impl DnsServer {
                 stream.read_exact(&mut length).unwrap();
                 let mut query = vec![0; u16::from_be_bytes(length).into()];
                 stream.read_exact(&mut query).unwrap();
+                by_tcp.queries.fetch_add(1, SeqCst);
                 let response = by_tcp.respond(&query);
                 stream.write_all(&(response.len() as u16).to_be_bytes()).unwrap();
                 stream.write_all(&response).unwrap();
@@ -86,6 +99,11 @@ impl DnsServer {
     /// Responds to all queries with this status; `None`: with the records.
     pub fn fail(&self, status: Option<u8>) {
         self.zone().failure = status;
+    }
+
+    /// Keeps queries about this name waiting; `None`: answers those that wait.
+    pub fn hold(&self, name: Option<&str>) {
+        self.zone().held = name.map(str::to_owned);
     }
 
     /// Number of queries so far.
@@ -125,8 +143,11 @@ fn question(query: &[u8]) -> ((String, u16), usize) {
 }
 
 impl State {
+    fn holds(&self, query: &[u8]) -> bool {
+        self.zone.lock().unwrap().held == Some(question(query).0.0)
+    }
+
     fn respond(&self, query: &[u8]) -> Vec<u8> {
-        self.queries.fetch_add(1, SeqCst);
         let (key, end) = question(query);
         let zone = self.zone.lock().unwrap();
         let is_known = zone.records.keys().any(|(name, _)| *name == key.0);

@@ -8,7 +8,7 @@ use super::{Streams, connect, echo, exchange, read_to_close};
 use crate::common::{Client, Signal, until, unused_address};
 
 /// Reads the file `access.log` until it has this number of lines.
-fn lines(streams: &Streams, count: usize) -> Vec<String> {
+pub(super) fn lines(streams: &Streams, count: usize) -> Vec<String> {
     let path = streams.path("access.log");
     let read = || fs::read_to_string(&path).unwrap_or_default();
     until("the lines are written", || read().matches('\n').count() >= count);
@@ -31,7 +31,8 @@ fn stable(line: &str) -> String {
     [protocol, client, upstream, received, sent, end, name].join(" ")
 }
 
-fn reset(stream: TcpStream) {
+/// Closes a connection with a reset.
+pub(super) fn reset(stream: TcpStream) {
     let linger = Some(std::time::Duration::ZERO);
     rustix::net::sockopt::set_socket_linger(&stream, linger).unwrap();
 }

@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SendFlags, SocketType, socket};
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Streams, connect};
+use super::records::{lines, reset};
+use super::{Streams, connect, read_to_close};
 use crate::common::traced::Traced;
 use crate::common::{PATIENCE, has_tool, raw_upstream, until};
 
@@ -74,6 +76,75 @@ fn large_transfers_are_moved_within_the_kernel() {
     traced.server.stop();
 }
 
+/// Pieces that are moved before a pause.
+const BEFORE_PAUSE: usize = 16;
+
+fn receive_pieces(stream: &mut TcpStream) {
+    stream.read_exact(&mut vec![0; BEFORE_PAUSE * PIECE]).unwrap();
+}
+
+#[test]
+fn resets_after_a_pause_end_both_directions() {
+    // Resets its connection at a byte behind the pieces of the client.
+    let upstream = raw_upstream(|_, mut stream| {
+        (0..BEFORE_PAUSE).for_each(|number| stream.write_all(&piece(number)).unwrap());
+        receive_pieces(&mut stream);
+        stream.write_all(b"!").unwrap();
+        match stream.read(&mut [0]) {
+            Ok(1) => reset(stream),
+            // The client has reset its connection.
+            closed => drop(closed),
+        }
+    });
+    let config = config(upstream);
+    let streams = Streams::start(&format!("{config}access_log = \"access.log\"\n"));
+    for (number, (side, end)) in
+        [(b"c", " client-error "), (b"u", " upstream-error ")].repeat(3).into_iter().enumerate()
+    {
+        let mut stream = streams.connect();
+        receive_pieces(&mut stream);
+        (0..BEFORE_PAUSE).for_each(|number| stream.write_all(&piece(number)).unwrap());
+        stream.read_exact(&mut [0]).unwrap();
+        match side {
+            b"c" => reset(stream),
+            _ => {
+                stream.write_all(side).unwrap();
+                assert!(read_to_close(stream).is_empty());
+            }
+        }
+        let lines = lines(&streams, number + 1);
+        assert!(lines[number].contains(end), "{}", lines[number]);
+    }
+}
+
+/// As without `splice(2)`, only the urgent byte is left out.
+#[test]
+fn bytes_behind_urgent_data_are_forwarded() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let upstream = raw_upstream(move |_, mut stream| {
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        sender.send(received).unwrap();
+    });
+    let streams = Streams::start(&config(upstream));
+    let signal = |signal| {
+        let id = Pid::from_raw(streams.server.id() as i32).unwrap();
+        kill_process(id, signal).unwrap();
+    };
+    // All of it has arrived before the server reads.
+    signal(Signal::STOP);
+    let mut stream = streams.connect();
+    let before = vec![b'x'; 48 << 10];
+    stream.write_all(&before).unwrap();
+    rustix::net::send(&stream, b"u", SendFlags::OOB).unwrap();
+    stream.write_all(b"behind").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    signal(Signal::CONT);
+    let received = receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(received.len(), before.len() + b"behind".len());
+    assert!(received.ends_with(b"behind"));
+}
+
 /// Connects with a receive buffer that is as small as possible.
 fn connect_slow_reader(address: SocketAddr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -89,6 +160,7 @@ fn receivers_that_do_not_read_hold_a_limited_number_of_pipes() {
     const PIECES: usize = 96;
     const CLIENTS: usize = 68;
     const MAX_PIPES: usize = 64;
+    const MAX_IDLE_PIPES: usize = 8;
     let streams = Streams::start(&config(download(PIECES)));
     // Two descriptors each. Others of the server are not pipes.
     let pipes = || {
@@ -112,5 +184,5 @@ fn receivers_that_do_not_read_hold_a_limited_number_of_pipes() {
             scope.spawn(move || assert_receives(client, PIECES));
         }
     });
-    assert!(pipes() - before <= MAX_PIPES);
+    until("few pipes stay open", || pipes() - before <= MAX_IDLE_PIPES);
 }
