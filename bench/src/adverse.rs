@@ -158,7 +158,7 @@ pub const WORKLOADS: &[Workload] = &[
     workload(
         "compress-3",
         "The same, at level 3 of gzip",
-        "nginx has `gzip_comp_level 3`; streams of Weft have this level by default.",
+        "nginx has `gzip_comp_level 3`, Weft `gzip_level = 3`.",
         &["weft", "nginx"],
         RequestSpec { fields: GZIP, ..http("/proxy/level-3/text.txt") },
         wrk(16),

@@ -94,6 +94,10 @@ fn of_outer(own: &RouteOptions, hosts: &[&HostConfig], config: &Config) -> Vec<&
             "`sub_filter_types` and `sub_filter_once` have no effect without `sub_filter`",
         ),
         (own.realm.is_some() && !has_auth, "`realm` has no effect without `basic_auth`"),
+        (
+            own.gzip_level.is_some() && !any(&|it| it.compress == Some(true)),
+            "`gzip_level` has no effect without `compress`",
+        ),
     ];
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, message)| message).collect()
 }
@@ -159,6 +163,10 @@ fn of_route(
         (
             own.compress == Some(true) && matches!(action, Action::Redirect { .. }),
             "`compress` has no effect on a redirect",
+        ),
+        (
+            own.gzip_level.is_some() && all.compress != Some(true),
+            "`gzip_level` has no effect without `compress`",
         ),
         (
             own.accel.is_some() && !has_application,

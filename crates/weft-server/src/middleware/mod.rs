@@ -200,7 +200,7 @@ impl RouteMiddleware {
                 .zip(options.stall_timeout)
                 .map(|(rate, stall_timeout)| BodyRate::new(rate, stall_timeout)),
             request_fields: RequestFieldChanges::new(&options.request_fields),
-            compress: options.compress.unwrap_or(false).then(Compress::new),
+            compress: options.compress.unwrap_or(false).then(|| compress(options)),
             substitution: Substitution::new(options)?,
             accel: accel(options)?,
         }))
@@ -272,6 +272,13 @@ fn canonical(options: &RouteOptions) -> Option<Canonical> {
 fn bandwidth(options: &RouteOptions) -> Option<LimitBandwidth> {
     let bandwidth = Bandwidth::new(NonZeroU64::new(options.bandwidth?)?);
     Some(LimitBandwidth(bandwidth.after(options.bandwidth_after.unwrap_or(0))))
+}
+
+fn compress(options: &RouteOptions) -> Compress {
+    match options.gzip_level {
+        Some(level) => Compress::new().gzip_level(level),
+        None => Compress::new(),
+    }
 }
 
 /// # Errors

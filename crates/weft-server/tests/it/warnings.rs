@@ -39,6 +39,11 @@ fn check_warns_of_probably_unintended_values() {
             ],
         ),
         (
+            "\"/\" = { respond = \"\", gzip_level = 1 }\n",
+            &[":2:7: warning: `gzip_level` has no effect without `compress`"],
+        ),
+        ("\"/\" = { respond = \"\", gzip_level = 1, compress = true }\n", &[]),
+        (
             "\"/\" = { respond = \"\", accel = { \"/\" = \".\" } }\n",
             &[":2:7: warning: `accel` has no effect on a route without upstreams and scripts"],
         ),

@@ -5,7 +5,7 @@ use std::io;
 use brotli::CompressorWriter;
 use brotli::enc::BrotliEncoderParams;
 
-use super::{Codec, Coding, StreamEncoder};
+use super::{Codec, Coding, Levels, StreamEncoder};
 
 pub(super) const CODEC: Codec = Codec {
     coding: Coding::Brotli,
@@ -19,7 +19,7 @@ pub(super) const CODEC: Codec = Codec {
 /// Size of the buffer between the encoder and its output.
 const BUFFER_BYTES: usize = 4 << 10;
 
-fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
+fn encoder(_: Levels) -> io::Result<Box<dyn StreamEncoder>> {
     let params = BrotliEncoderParams { quality: 3, lgwin: 18, ..Default::default() };
     Ok(Box::new(CompressorWriter::with_params(Vec::new(), BUFFER_BYTES, &params)))
 }

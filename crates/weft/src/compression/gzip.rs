@@ -5,13 +5,13 @@ use std::io;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Codec, Coding, StreamEncoder};
+use super::{Codec, Coding, Levels, StreamEncoder};
 
 pub(super) const CODEC: Codec =
     Codec { coding: Coding::Gzip, encoder, best_encoder, max_unflushed_bytes: usize::MAX };
 
-fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
-    Ok(Box::new(GzEncoder::new(Vec::new(), Compression::new(3))))
+fn encoder(levels: Levels) -> io::Result<Box<dyn StreamEncoder>> {
+    Ok(Box::new(GzEncoder::new(Vec::new(), Compression::new(levels.gzip))))
 }
 
 fn best_encoder(_length: usize) -> io::Result<Box<dyn StreamEncoder>> {

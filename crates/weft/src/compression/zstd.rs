@@ -5,12 +5,12 @@ use std::io;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::{Codec, Coding, StreamEncoder};
+use super::{Codec, Coding, Levels, StreamEncoder};
 
 pub(super) const CODEC: Codec =
     Codec { coding: Coding::Zstd, encoder, best_encoder, max_unflushed_bytes: usize::MAX };
 
-fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
+fn encoder(_: Levels) -> io::Result<Box<dyn StreamEncoder>> {
     let mut encoder = Encoder::new(Vec::new(), 3)?;
     encoder.set_parameter(CParameter::WindowLog(16))?;
     encoder.set_parameter(CParameter::HashLog(15))?;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Frame;
 
-use crate::compression::{Coding, Encoder};
+use crate::compression::{Coding, Encoder, Levels};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, wrong_length};
 
@@ -42,7 +42,7 @@ pub(super) struct EncodedBody {
 
 enum State {
     /// Not polled yet. The body of a response to HEAD never is, so it gets no encoder.
-    Unpolled(Coding),
+    Unpolled(Coding, Levels),
     Encoding(Box<Encoder>),
     Ended,
 }
@@ -52,12 +52,12 @@ impl EncodedBody {
     pub(super) fn new(
         source: Body,
         length: Option<u64>,
-        coding: Coding,
+        (coding, levels): (Coding, Levels),
         active: Arc<()>,
     ) -> EncodedBody {
         EncodedBody {
             source,
-            state: State::Unpolled(coding),
+            state: State::Unpolled(coding, levels),
             chunk: Bytes::new(),
             remaining: length,
             trailers: HeaderMap::new(),
@@ -67,8 +67,9 @@ impl EncodedBody {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>>> {
-        if let State::Unpolled(coding) = self.state {
-            self.state = State::Encoding(Box::new(Encoder::new(coding).map_err(encoder_error)?));
+        if let State::Unpolled(coding, levels) = self.state {
+            let encoder = Encoder::new(coding, levels).map_err(encoder_error)?;
+            self.state = State::Encoding(Box::new(encoder));
         }
         loop {
             let State::Encoding(encoder) = &mut self.state else {
@@ -127,7 +128,7 @@ impl EncodedBody {
         }
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Encoding(encoder) => encoder.finish().map(Frame::data).map_err(encoder_error),
-            State::Unpolled(_) | State::Ended => Ok(Frame::data(Bytes::new())),
+            State::Unpolled(..) | State::Ended => Ok(Frame::data(Bytes::new())),
         }
     }
 }
@@ -177,7 +178,8 @@ mod tests {
     }
 
     fn encoded(steps: Vec<Poll<Option<Result<Frame<Bytes>>>>>, length: Option<u64>) -> EncodedBody {
-        EncodedBody::new(Body::boxed(ScriptedSource(steps)), length, Coding::Gzip, Arc::default())
+        let coding = (Coding::Gzip, Levels::default());
+        EncodedBody::new(Body::boxed(ScriptedSource(steps)), length, coding, Arc::default())
     }
 
     /// Results of the polls up to the end: `d`ata, `t`railers, `p`ending, `e`rror, the end `.`.

@@ -151,6 +151,15 @@ pub(super) const COMPRESS: Key<RouteOptions> = Key {
     show: |options| show(options.compress.as_ref()),
 };
 
+pub(super) const GZIP_LEVEL: Key<RouteOptions> = Key {
+    name: "gzip_level",
+    flag: "",
+    argument: "",
+    help: "level of gzip for the responses that `compress` compresses, from 1 (fast) to 9 (small) (2)",
+    kind: ValueKind::Count(1..=9, |options, level| options.gzip_level = Some(level as u32)),
+    show: |options| show(options.gzip_level.as_ref()),
+};
+
 pub(super) fn set_headers(options: &mut RouteOptions, texts: Vec<Located<String>>) -> ConfigResult {
     options.response_fields.set = texts
         .iter()

@@ -82,6 +82,7 @@ pub(crate) struct RouteOptions {
     pub(crate) sub_filter_types: Option<Vec<String>>,
     pub(crate) sub_filter_once: Option<bool>,
     pub(crate) compress: Option<bool>,
+    pub(crate) gzip_level: Option<u32>,
     pub(crate) accel: Option<Vec<AccelFolder>>,
     /// Empty: none.
     pub(crate) access_log: Option<Vec<AccessLogConfig>>,
@@ -124,7 +125,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 52] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 53] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::MAINTENANCE,
@@ -175,6 +176,7 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 52] = [
     sub_filter::SUB_FILTER_TYPES,
     sub_filter::SUB_FILTER_ONCE,
     fields::COMPRESS,
+    fields::GZIP_LEVEL,
     accel::ACCEL,
     ACCESS_LOG_OPTION,
 ];
@@ -238,6 +240,7 @@ impl RouteOptions {
             sub_filter_types: self.sub_filter_types.or(outer.sub_filter_types),
             sub_filter_once: self.sub_filter_once.or(outer.sub_filter_once),
             compress: self.compress.or(outer.compress),
+            gzip_level: self.gzip_level.or(outer.gzip_level),
             accel: self.accel.or(outer.accel),
             access_log: self.access_log.or(outer.access_log),
         }
