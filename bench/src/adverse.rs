@@ -9,6 +9,9 @@ const PROXIES: &[&str] = &["weft", "nginx", "haproxy", "h2o", "caddy"];
 /// Servers that are configured as proxies of gRPC and FastCGI.
 const GATEWAYS: &[&str] = &["weft", "nginx"];
 const AXUM: &[&str] = &["axum-weft", "axum"];
+
+/// With the handlers on the runtime of the caller.
+const AXUM_RUNTIME: &[&str] = &["axum-weft-runtime", "axum-runtime"];
 const CLOSE: &[(&str, &str)] = &[("Connection", "close")];
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
 
@@ -218,6 +221,14 @@ pub const WORKLOADS: &[Workload] = &[
         "axum: a page of 151 bytes",
         "64 connections; the request has no fields except `Host`.",
         AXUM,
+        http("/memory"),
+        wrk(64),
+    ),
+    workload(
+        "axum-runtime",
+        "axum: a page of 151 bytes, handlers on the caller's runtime",
+        "64 connections; the request has no fields except `Host`.",
+        AXUM_RUNTIME,
         http("/memory"),
         wrk(64),
     ),

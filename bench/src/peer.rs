@@ -49,6 +49,13 @@ const ALL: &[Peer] = &[
         note: "an axum router on Weft",
     },
     Peer {
+        name: "axum-weft-runtime",
+        origin: Origin::Crate("peer-axum-runtime", "axum"),
+        command: &["@bin@/peer-axum-runtime", "127.0.0.1:@port@", "@workers@", "weft"],
+        config: None,
+        note: "the same by `weft::axum::serve`: the handlers run on a runtime of several threads",
+    },
+    Peer {
         name: "websocket",
         origin: Origin::Crate("peer-websocket", "tokio-tungstenite"),
         command: &["@bin@/peer-websocket", "127.0.0.1:@port@", "@workers@"],
@@ -97,6 +104,13 @@ const ALL: &[Peer] = &[
         command: &["@bin@/peer-axum", "127.0.0.1:@port@", "@workers@"],
         config: None,
         note: "the same router on `axum::serve`; an event loop and a listening socket per worker",
+    },
+    Peer {
+        name: "axum-runtime",
+        origin: Origin::Crate("peer-axum-runtime", "axum"),
+        command: &["@bin@/peer-axum-runtime", "127.0.0.1:@port@", "@workers@", "axum"],
+        config: None,
+        note: "the same router on `axum::serve`, on a runtime of several threads",
     },
     Peer {
         name: "actix",

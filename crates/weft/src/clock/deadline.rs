@@ -9,7 +9,7 @@
 //! the machine is suspended, the clock stops, too: no input can be read in that time.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -42,8 +42,6 @@ struct Cell {
     due: AtomicU64,
     /// The [`Waiting`] of a connection that can be closed to make room for another.
     waiting: AtomicU64,
-    /// Set if the next sweep wakes the task, although the deadline has not expired.
-    awaits_sweep: AtomicBool,
     /// Task that waits; it may run on another thread, if it reads a body.
     waker: Mutex<Option<Waker>>,
     clock: Arc<Clock>,
@@ -102,7 +100,6 @@ impl Deadlines {
         let cell = Arc::new(Cell {
             due: AtomicU64::new(NEVER),
             waiting: AtomicU64::new(NEVER),
-            awaits_sweep: AtomicBool::new(false),
             waker: Mutex::new(None),
             clock: self.clock.clone(),
         });
@@ -124,11 +121,7 @@ impl Deadlines {
         let now = self.clock.now();
         self.cells.borrow_mut().retain(|cell| {
             let in_use = Arc::strong_count(cell) > 1;
-            let awaits_sweep = cell.awaits_sweep.load(Relaxed);
-            if awaits_sweep {
-                cell.awaits_sweep.store(false, Relaxed);
-            }
-            if in_use && (awaits_sweep || cell.due.load(Relaxed) <= now) {
+            if in_use && cell.due.load(Relaxed) <= now {
                 cell.wake();
             }
             in_use
@@ -250,17 +243,6 @@ impl Deadline {
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
         self.0.waiting.store(NEVER, Relaxed);
-        self.0.awaits_sweep.store(false, Relaxed);
-    }
-
-    /// Lets the next sweep wake the task, without a change of the deadline.
-    pub(crate) fn await_sweep(&self) {
-        self.0.awaits_sweep.store(true, Relaxed);
-    }
-
-    /// Returns `true` if there was no sweep since [`await_sweep`](Deadline::await_sweep).
-    pub(crate) fn awaits_sweep(&self) -> bool {
-        self.0.awaits_sweep.load(Relaxed)
     }
 
     fn is_set(&self) -> bool {

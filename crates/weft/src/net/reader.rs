@@ -74,8 +74,8 @@ impl Reader {
         self.half.poll_readable(cx)
     }
 
-    /// Waits for input on an idle connection. Input that is not encrypted is read at once, into a
-    /// buffer taken from the pool if the connection has none. Ready with `false` at the end of the
+    /// Waits for input on an idle connection, which owns no buffer. Input that is not encrypted is
+    /// read at once, into a buffer taken from the pool. Ready with `false` at the end of the
     /// stream.
     pub(crate) fn poll_first_read(
         &mut self,
@@ -95,9 +95,7 @@ impl Reader {
             }
         };
         if received > 0 {
-            if self.buffer.capacity() == 0 {
-                self.buffer = buffers.take_input();
-            }
+            self.buffer = buffers.take_input();
             self.buffer.extend_from_slice(&scratch[..received]);
         }
         Poll::Ready(Ok(received > 0))

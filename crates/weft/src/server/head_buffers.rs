@@ -41,8 +41,7 @@ impl HeadBufferPool {
     }
 
     /// Returns a cleared buffer to the pool.
-    pub(crate) fn put(&self, mut buffers: Box<HeadBuffers>) {
-        buffers.parsed.forget();
+    pub(crate) fn put(&self, buffers: Box<HeadBuffers>) {
         let mut pool = self.0.borrow_mut();
         if pool.len() < MAX_POOLED {
             pool.push(buffers);

@@ -61,8 +61,6 @@ pub(crate) struct Worker<A> {
     /// Set when a worker with newer settings has replaced this one for new connections.
     is_superseded: Cell<bool>,
     open_connections: Cell<usize>,
-    /// Number of idle connections that have kept their buffers.
-    pub(super) warm_connections: Cell<usize>,
     /// Notified when the first connection opens, when the last one closes, and when the worker is
     /// superseded.
     state_changed: Notify,
@@ -127,7 +125,6 @@ impl<A: Application> Worker<A> {
             policies: RefCell::default(),
             is_superseded: Cell::new(false),
             open_connections: Cell::new(0),
-            warm_connections: Cell::new(0),
             state_changed: Notify::new(),
             app,
             settings,
@@ -279,7 +276,9 @@ impl<A: Application> Worker<A> {
             // so that an idle connection needs only the memory of this loop.
             let active = Box::new_uninit();
             match Box::into_pin(Box::write(active, h1::serve(conn, self))).await {
-                NextState::Idle => {}
+                NextState::Idle => {
+                    conn.deadline.set_awaiting(Awaited::NextRequest, self.settings.idle_timeout);
+                }
                 NextState::Close | NextState::Linger => break,
                 // Boxed, so that it takes no space in connections that are never upgraded.
                 NextState::HandOver => return Box::pin(self.hand_over(conn)).await,

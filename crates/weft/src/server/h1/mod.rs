@@ -3,7 +3,7 @@
 //! # The life of a request
 //!
 //! 1. An idle connection waits in `worker.rs` until it is readable; it owns no buffer. Then
-//!    [`serve`] takes over. It keeps the buffers for a moment after the last request (`warm`).
+//!    [`serve`] takes over.
 //! 2. `next_head` reads until the head is complete, and `parse` parses it.
 //! 3. `take_request` determines the framing of the content after the head. A body that was not
 //!    received completely borrows the reader of the connection (`loan`).
@@ -16,7 +16,6 @@ mod discard;
 mod lent_reader;
 mod loan;
 mod sink;
-mod warm;
 
 use std::future::poll_fn;
 use std::io;
@@ -27,7 +26,6 @@ use http::{Method, Version};
 
 use self::lent_reader::{LentReader, ReturnedReader};
 use self::loan::Loan;
-use self::warm::WarmWait;
 use crate::app::Application;
 use crate::clock::deadline::{Awaited, Pace};
 use crate::error::{Error, ErrorKind, Result};
@@ -85,16 +83,7 @@ pub(crate) async fn serve<A: Application>(
         worker,
     };
     active.take_buffers();
-    let mut next = loop {
-        match active.serve_pipelined().await {
-            NextState::Idle => match active.wait_warm().await {
-                WarmWait::Input => active.pace.restart(),
-                WarmWait::Over => break NextState::Idle,
-                WarmWait::Closed => break NextState::Close,
-            },
-            next => break next,
-        }
-    };
+    let mut next = active.serve_pipelined().await;
     if matches!(next, NextState::Close | NextState::Linger) && !active.conn.writer.is_closed() {
         active.conn.writer.hold_end();
         if let Err(error) = active.flush_output().await {
