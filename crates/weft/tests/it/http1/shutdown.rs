@@ -6,10 +6,13 @@ use super::*;
 fn shutdown_finishes_active_requests_and_closes_idle_connections() {
     let release = Arc::new(tokio::sync::Notify::new());
     let released = release.clone();
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = started.clone();
     let server = start(move |request: Request| {
-        let released = released.clone();
+        let (released, count) = (released.clone(), count.clone());
         async move {
             if request.path() == "/slow" {
+                count.fetch_add(1, SeqCst);
                 released.notified().await;
             }
             Response::text("done")
@@ -20,6 +23,8 @@ fn shutdown_finishes_active_requests_and_closes_idle_connections() {
     idle.assert_open("/");
     busy.assert_open("/");
     busy.get("/slow");
+    // Otherwise the connection may still be idle.
+    until("the request has started", || started.load(SeqCst) == 1);
     let stopping = std::thread::spawn(move || server.shutdown(common::TEST_TIMEOUT));
     idle.assert_closed();
     until("connections are refused", || std::net::TcpStream::connect(address).is_err());
