@@ -2,8 +2,8 @@
 //! to the thread that controls the process.
 //!
 //! The files are not written: a change of the configuration is in effect until the next reload, start or upgrade. So the
-//! process needs no permission to write its configuration, and nobody becomes the user who starts
-//! it by a change.
+//! process needs no permission to write its configuration, and a client does not become the user who
+//! starts it.
 
 use tokio::sync::{mpsc, oneshot};
 

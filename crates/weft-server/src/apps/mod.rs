@@ -32,7 +32,7 @@ pub(crate) use respond_file::RespondFile;
 use task::{MayDrop, UntilMayDrop};
 
 /// The future of a response, which is boxed only if it waits. One type for the application, the router
-/// and what wraps them: a future in a future is moved once more.
+/// and their wrappers: a future in a future is moved once more.
 pub(crate) type ResponseFuture =
     Either<DirectoryFuture, Either<Ready<Response>, LocalBoxFuture<'static, Response>>>;
 

@@ -243,7 +243,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 57] = [
         name: "rewrite_location",
         flag: "",
         argument: "",
-        help: "replace the URL of the upstream at the begin of `Location` and `Refresh` by the prefix \
+        help: "replace the URL of the upstream at the beginning of `Location` and `Refresh` by the prefix \
                of the route; before that, other texts: `{ \"http://app.local/\" = \"/app/\" }`",
         kind: ValueKind::SwitchOrPairs(|settings, value| {
             settings.rewrite_location = match value {
@@ -262,7 +262,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 57] = [
         name: "cookie_path",
         flag: "",
         argument: "",
-        help: "replace the begin of the attribute `Path` of cookies: `{ \"/\" = \"/app/\" }`",
+        help: "replace the beginning of the attribute `Path` of cookies: `{ \"/\" = \"/app/\" }`",
         kind: ValueKind::Pairs(|settings, pairs| {
             settings.cookie_path = replacements(pairs)?;
             Ok(())

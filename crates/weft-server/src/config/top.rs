@@ -121,7 +121,7 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         name: "trusted_proxies",
         flag: "trusted-proxies",
         argument: "NETWORK",
-        help: "proxies in front of the server that tell the address of the client in \
+        help: "proxies in front of the server that send the address of the client in \
                `client_ip_header`, for logs, rules, limits and applications",
         kind: ValueKind::Texts(|top, texts| {
             networks(texts).map(|proxies| top.trusted_proxies = proxies)

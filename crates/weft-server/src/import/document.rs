@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// A configuration file. Notes become comments in front of what they are about.
+/// A configuration file. Notes become comments in front of their subjects.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) notes: Vec<String>,

@@ -51,7 +51,7 @@ struct Source {
     settings: OutputSettings,
 }
 
-/// OutputSettings that all outputs have in common.
+/// Settings that all outputs have in common.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct OutputSettings {
     rotation: Rotation,

@@ -157,7 +157,7 @@ impl RouteTable {
         named.chain(&self.fallback).flat_map(|host| host.routes.iter())
     }
 
-    /// Returns the route of a request for a path. Inlined, as what it calls for plain routes: calls would
+    /// Returns the route of a request for a path. Inlined, as are the functions that it calls for plain routes: calls would
     /// take as many instructions as the search itself.
     #[inline(always)]
     pub(super) fn find<'t>(
@@ -344,7 +344,7 @@ impl<T> Prefix<T> {
         self.bytes.is_empty() || *self.bytes <= *decoded
     }
 
-    /// Returns true if the path has these segments at its begin.
+    /// Returns true if the path has these segments at its beginning.
     fn matches(&self, decoded: &[u8]) -> bool {
         let length = self.bytes.len();
         let ends_segment = || matches!(decoded.get(length), None | Some(b'/'));

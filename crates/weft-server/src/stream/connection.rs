@@ -190,7 +190,7 @@ impl Route<'_> {
 }
 
 impl Preamble {
-    /// Reads what is needed to choose the upstream.
+    /// Reads the parts of the connection that select the upstream.
     async fn read(
         stream: &Stream,
         client: &mut TcpStream,

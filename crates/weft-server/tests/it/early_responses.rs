@@ -62,7 +62,7 @@ impl Http2Client {
         Http2Client { runtime, sender }
     }
 
-    /// Sends a request with a body, or with the begin of one if it is not `is_complete`.
+    /// Sends a request with a body, or with the beginning of one if it is not `is_complete`.
     fn send(&mut self, method: &str, body: &[u8], is_complete: bool) -> Exchange<'_> {
         let request = http::Request::builder().method(method).uri("http://h/").body(()).unwrap();
         let (response, mut stream) = self.sender.send_request(request, body.is_empty()).unwrap();
@@ -232,7 +232,7 @@ fn response_before_the_end_of_an_upload_is_forwarded_at_once() {
             let (upstream, connections) = hasty(upstream_version, status, leaves);
             let keys = format!("buffer_requests = {buffers}");
             let (_folder, server) = serve(upstream, upstream_version, &keys);
-            // A buffered body is received before; of another one, the client sends the begin only.
+            // A buffered body is received before; of another one, the client sends the beginning only.
             let body = vec![b'u'; if buffers { UPLOAD_BYTES } else { 1_000 }];
             let response = match client_version {
                 Http1 => {

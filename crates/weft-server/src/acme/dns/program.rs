@@ -55,7 +55,7 @@ pub(super) async fn run(
     }
 }
 
-/// Runs a program and stores the begin of its standard error. A child of the program that has the
+/// Runs a program and stores the beginning of its standard error. A child of the program that has the
 /// pipe, too, is not waited for.
 async fn run_to_exit(command: Command, error: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
     let (mut process, pipes) = Process::start(command, None).await?;

@@ -7,7 +7,7 @@ use weft_proto::http1::client::ResponseHead;
 use super::settings::ProxySettings;
 use super::url::UpstreamUrl;
 
-/// Text at the begin of a value, and the text in its place.
+/// Text at the beginning of a value, and the text in its place.
 pub(crate) type Replacement = (String, String);
 
 /// The route of a request, and the upstream that has responded to it.
@@ -87,7 +87,7 @@ impl Origin<'_> {
             let path = self.upstream.path_within(url)?;
             Some(format!("{}/{path}", self.mount))
         })?;
-        // Two slashes at the begin would be another host.
+        // Two slashes at the beginning would be another host.
         let is_path = location.starts_with('/');
         (!is_path || !location[1..].starts_with(['/', '\\'])).then_some(location)
     }
@@ -109,7 +109,7 @@ fn rewrite_cookie(cookie: &str, paths: &[Replacement], domains: &[Replacement]) 
                 paths.iter().find_map(|pair| replace_begin(value, pair))
             }
             name if name.eq_ignore_ascii_case("domain") => {
-                // RFC 6265 §5.2.3: a dot at the begin is ignored.
+                // RFC 6265 §5.2.3: a dot at the beginning is ignored.
                 let domain = value.strip_prefix('.').unwrap_or(value);
                 let found = domains.iter().find(|(from, _)| from.eq_ignore_ascii_case(domain));
                 found.map(|(_, to)| to.clone())

@@ -188,12 +188,12 @@ pub(crate) struct ProxySettings {
     /// Periodic health check of the upstreams. Default none.
     pub(crate) check: Option<Check>,
 
-    /// Text at the begin of `Location` and `Refresh`, and the text in its place. If there is none for a
+    /// Text at the beginning of `Location` and `Refresh`, and the text in its place. If there is none for a
     /// value, the URL of the upstream becomes the prefix of the route. `None`: both fields are
     /// forwarded as they are. Default no replacements besides that one.
     pub(crate) rewrite_location: Option<Vec<Replacement>>,
 
-    /// Text at the begin of the attribute `Path` of cookies, and the text in its place.
+    /// Text at the beginning of the attribute `Path` of cookies, and the text in its place.
     pub(crate) cookie_path: Vec<Replacement>,
 
     /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.

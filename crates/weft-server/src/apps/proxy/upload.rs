@@ -36,7 +36,7 @@ pub(super) struct Upload {
     has_ended: bool,
 }
 
-/// Maximum size of the begin of a body that is kept for another attempt, in bytes.
+/// Maximum size of the beginning of a body that is kept for another attempt, in bytes.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// The part of a body that was sent.
@@ -104,7 +104,7 @@ impl Upload {
         Upload { body, framing, stage, waiting_for, trailers, sent, again, has_ended: false }
     }
 
-    /// Keeps what is sent for another attempt, as long as it is small. The body is sent at once.
+    /// Keeps the sent bytes for another attempt, as long as they are few. The body is sent at once.
     pub(super) fn record_for_retry(&mut self) {
         self.stage = Stage::Sending;
         self.sent = Sent::Kept { pieces: Vec::new(), bytes: 0 };

@@ -130,7 +130,7 @@ impl TempFile {
 
     pub(super) fn finish_read(&mut self, bytes: usize) {
         self.unread.start += bytes as u64;
-        // The reader comes back when the client has taken what was read before.
+        // The reader reads again when the client has taken the bytes of the last read.
         let taken = std::mem::replace(&mut self.last_read, bytes as u64);
         self.share.record_read(taken, self.kind);
     }
@@ -179,7 +179,7 @@ fn write_pieces(file: Option<Arc<File>>, mut at: u64, pieces: &[Bytes]) -> io::R
 }
 
 impl Read {
-    /// Reads what is in the page cache; `None` if the read would wait for the disk, or if the file
+    /// Reads bytes that are in the page cache; `None` if the read would wait for the disk, or if the file
     /// system does not support `RWF_NOWAIT`.
     pub(super) fn try_now(&self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; self.length];

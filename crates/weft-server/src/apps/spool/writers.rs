@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::temp_file::{Write, Written};
 
-/// Maximum number of threads that write, as many as the writes of two clients: writes to files of
+/// Maximum number of threads that write, as many as the writes of four clients: writes to files of
 /// the page cache take microseconds, and a disk does not become faster with more.
 const MAX_THREADS: usize = 8;
 

@@ -7,7 +7,7 @@ use super::super::location::ConfigResult;
 use super::super::quoting::table;
 use super::RouteOptions;
 
-/// A folder, and the begin of the paths that name its files in `X-Accel-Redirect`.
+/// A folder, and the beginning of the paths that name its files in `X-Accel-Redirect`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AccelFolder {
     /// Without a slash at its end.
@@ -40,7 +40,7 @@ fn set_accel(options: &mut RouteOptions, pairs: Vec<Pair>) -> ConfigResult {
         let is_permitted = |b: u8| b.is_ascii_graphic() && !b"?#%".contains(&b);
         if !name.value.starts_with('/') || !name.value.bytes().all(is_permitted) {
             let message =
-                "expected the begin of a path such as /protected/, without `?`, `#` and `%`";
+                "expected the beginning of a path such as /protected/, without `?`, `#` and `%`";
             return Err(name.problem(format!("{message}, found {:?}", name.value)));
         }
         if value.value.is_empty() {

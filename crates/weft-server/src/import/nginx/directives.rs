@@ -6,7 +6,7 @@ pub(super) enum Treatment {
     /// Translated where it applies. If nothing has read it, it applies to no location: each has its
     /// own, or none that could use it.
     Translated,
-    /// Weft does by default what it asks for, or does it in a way that needs no setting.
+    /// It asks for the default behavior of Weft, or for one that needs no setting.
     Default,
     Lost(&'static str),
 }

@@ -1,4 +1,4 @@
-//! `root`, `alias` and what applies to files.
+//! `root`, `alias` and other directives for files.
 
 use super::fastcgi;
 use super::location::{Location, Pattern, Refusal};

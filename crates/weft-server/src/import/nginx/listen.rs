@@ -1,4 +1,4 @@
-//! `listen`: addresses, and what they are for.
+//! `listen`: addresses and their purposes.
 
 use std::collections::BTreeSet;
 

@@ -1,15 +1,15 @@
 //! nginx.conf → weft.toml.
 //!
 //! The directives are read into a tree, with included files in their places. Each location becomes a
-//! route with the directives that apply to it, whatever block they are in; then what all routes have
-//! in common moves to their host, and what all hosts have in common to `[defaults]`. A directive
-//! that cannot be carried over becomes a comment. A location that cannot be carried over stays as a
-//! route that refuses requests, so that its paths do not reach another route.
+//! route with the directives that apply to it, from all blocks around it; then options that all routes
+//! have in common move to their host, and those of all hosts to `[defaults]`. A directive that cannot be
+//! carried over becomes a comment. A location that cannot be carried over stays as a route that refuses
+//! requests, so that its paths do not reach another route.
 
 mod lexer; // words and punctuation
 mod tree; // directives, with included files
 mod directives; // names that need no translation of their own
-mod outcomes; // what was carried over
+mod outcomes; // the outcome of each directive
 mod scope; // directives that apply to a location
 mod values; // sizes and times
 mod variables; // variables → placeholders
@@ -70,7 +70,7 @@ pub(crate) fn import(path: &Path) -> Result<Imported, String> {
     let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
     let outcomes = Outcomes::default();
     let http = main.iter().find(|directive| directive.name == "http");
-    // A file of `conf.d` has what belongs into the block `http`.
+    // A file of `conf.d` has the content of the block `http`.
     let http = http.map_or(&*main, Directive::children);
     let global = Global::new(base, http);
     let servers: Vec<Server<'_>> = http

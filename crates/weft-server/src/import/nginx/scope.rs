@@ -3,8 +3,8 @@
 use super::outcomes::Outcomes;
 use super::tree::Directive;
 
-/// Blocks from the outermost (`http`) to the innermost one. To read a directive marks it as carried
-/// over; the reader reports what it cannot carry over.
+/// Blocks from the outermost (`http`) to the innermost one. Reading a directive marks it as carried
+/// over; the reader reports values that it cannot carry over.
 #[derive(Clone)]
 pub(super) struct Scope<'a> {
     levels: Vec<&'a [Directive]>,

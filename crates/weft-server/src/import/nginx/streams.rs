@@ -43,7 +43,7 @@ const READ: [&str; 22] = [
 
 /// Adds a section for each server of the `stream` blocks. Returns the servers, in the same order.
 ///
-/// A server with rules that have no equivalent is not added: it would accept what they refuse.
+/// A server with rules that have no equivalent is not added: it would accept connections that they refuse.
 pub(super) fn translate<'a>(
     main: &'a [Directive],
     global: &Global<'a>,

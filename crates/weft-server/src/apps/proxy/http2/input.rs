@@ -17,7 +17,7 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Default)]
 pub(super) struct JoinedInput {
     buffer: BytesMut,
-    /// Number of bytes at the begin of `buffer` that can be taken.
+    /// Number of bytes at the beginning of `buffer` that can be taken.
     ready: usize,
     /// Number of bytes that are missing from the last frame.
     missing: usize,

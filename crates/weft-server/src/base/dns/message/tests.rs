@@ -1,6 +1,6 @@
 use super::*;
 
-/// The name at the begin of the question.
+/// The name at the beginning of the question.
 const QUESTION: u16 = 0xc00c;
 
 /// Returns a response to the query with these flags and records: name, type, TTL and data.
