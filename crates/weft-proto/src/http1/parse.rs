@@ -255,8 +255,6 @@ impl ParsedHead {
         if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
             return self.need_more(line, input, limits);
         }
-        // The start of a section that was received completely.
-        let mut section = None;
         if let Progress::RequestLine(0, 0) = self.progress
             && let Some(length) = self.repeat_head(input, limits)
         {
@@ -278,7 +276,6 @@ impl ParsedHead {
                             self.record_head(&input[..length], next);
                             return Ok(Some(length));
                         }
-                        section = Some(next);
                         next
                     }
                     None => return self.need_more(start, input, limits),
@@ -297,8 +294,10 @@ impl ParsedHead {
                     line = next;
                 }
                 Line::End(length) if length <= limits.head => {
-                    if let Some(start) = section {
-                        self.record_head(&input[..length], start);
+                    if let Progress::RequestLine(..) = self.progress {
+                        // The section was parsed at once.
+                        let first = self.fields.first().map_or(length - 2, |it| it.name.start());
+                        self.record_head(&input[..length], first);
                     }
                     return Ok(Some(length));
                 }
