@@ -133,7 +133,9 @@ pub struct ParsedHead {
     /// Set if the framing is that of the kept head.
     pub(super) is_repeated: bool,
     progress: Progress,
-    kept: KeptHead,
+    kept: Option<Box<KeptHead>>,
+    /// Number of heads parsed.
+    count: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +219,8 @@ impl ParsedHead {
             has_plain_host: false,
             is_repeated: false,
             progress: Progress::RequestLine(0, 0),
-            kept: KeptHead::default(),
+            kept: None,
+            count: 0,
         }
     }
 
@@ -233,7 +236,7 @@ impl ParsedHead {
 
     /// Returns the framing of the head, if the head is a repetition.
     pub(super) fn kept_framing(&self) -> Option<RequestFraming> {
-        if self.is_repeated { self.kept.framing } else { None }
+        self.kept.as_ref().filter(|_| self.is_repeated)?.framing
     }
 
     /// Parses `input`, which starts with the head and may have grown since the last call. Returns
@@ -252,8 +255,6 @@ impl ParsedHead {
         if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
             return self.need_more(line, input, limits);
         }
-        // The start of a section that was received completely.
-        let mut section = None;
         if let Progress::RequestLine(0, 0) = self.progress
             && let Some(length) = self.repeat_head(input, limits)
         {
@@ -275,7 +276,6 @@ impl ParsedHead {
                             self.record_head(&input[..length], next);
                             return Ok(Some(length));
                         }
-                        section = Some(next);
                         next
                     }
                     None => return self.need_more(start, input, limits),
@@ -294,8 +294,10 @@ impl ParsedHead {
                     line = next;
                 }
                 Line::End(length) if length <= limits.head => {
-                    if let Some(start) = section {
-                        self.record_head(&input[..length], start);
+                    if let Progress::RequestLine(..) = self.progress {
+                        // The section was parsed at once.
+                        let first = self.fields.first().map_or(length - 2, |it| it.name.start());
+                        self.record_head(&input[..length], first);
                     }
                     return Ok(Some(length));
                 }
@@ -311,18 +313,15 @@ impl ParsedHead {
     /// If the head is the kept one, copies its parts, and returns its length.
     #[inline]
     fn repeat_head(&mut self, input: &[u8], limits: &Limits) -> Option<usize> {
-        let KeptHead { text, section, .. } = &self.kept;
-        let section = usize::from(*section);
-        if text.is_empty()
-            || !input.starts_with(text)
-            || section > limits.request_line + b"\r\n".len()
-        {
+        let kept = self.kept.as_ref()?;
+        let section = usize::from(kept.section);
+        if !input.starts_with(&kept.text) || section > limits.request_line + b"\r\n".len() {
             return None;
         }
-        let length = self.repeat_fields(section, text.len(), limits)?;
-        self.method.clone_from(&self.kept.method);
-        self.target = self.kept.target;
-        self.version = self.kept.version;
+        self.method.clone_from(&kept.method);
+        self.target = kept.target;
+        self.version = kept.version;
+        let length = self.repeat_fields(section, kept.text.len(), limits)?;
         self.is_repeated = true;
         Some(length)
     }
@@ -331,8 +330,9 @@ impl ParsedHead {
     /// of the head.
     #[inline]
     fn repeat_section(&mut self, input: &[u8], start: usize, limits: &Limits) -> Option<usize> {
-        let section = &self.kept.text[usize::from(self.kept.section)..];
-        if section.is_empty() || !input[start..].starts_with(section) {
+        let kept = self.kept.as_ref()?;
+        let section = &kept.text[usize::from(kept.section)..];
+        if !input[start..].starts_with(section) {
             return None;
         }
         let length = start + section.len();
@@ -343,7 +343,7 @@ impl ParsedHead {
     /// Returns the length, unless it exceeds the limits.
     #[inline]
     fn repeat_fields(&mut self, start: usize, length: usize, limits: &Limits) -> Option<usize> {
-        let kept = &self.kept;
+        let kept = self.kept.as_ref()?;
         if length > limits.head || kept.fields.len() > limits.fields {
             return None;
         }
@@ -361,8 +361,8 @@ impl ParsedHead {
     /// Counts a head that was parsed, and keeps it if it is its turn.
     #[inline]
     fn record_head(&mut self, head: &[u8], section: usize) {
-        self.kept.parsed = self.kept.parsed.wrapping_add(1);
-        if self.kept.parsed % KEEP_ONE_IN == 2 && head.len() <= MAX_KEPT_BYTES {
+        self.count = self.count.wrapping_add(1);
+        if self.count % KEEP_ONE_IN == 2 && head.len() <= MAX_KEPT_BYTES {
             self.keep(head, section);
         }
     }
@@ -373,7 +373,7 @@ impl ParsedHead {
             return;
         }
         let framing = framing::request(self, head).ok();
-        let kept = &mut self.kept;
+        let kept = self.kept.get_or_insert_default();
         kept.text.clear();
         kept.text.extend_from_slice(head);
         kept.section = section as u16;
@@ -456,7 +456,7 @@ impl ParsedHead {
 /// clients: the time of a comparison must not depend on a secret.
 #[derive(Debug, Default)]
 struct KeptHead {
-    /// Its bytes, with the empty line; empty if no head is kept.
+    /// Its bytes, with the empty line.
     text: Vec<u8>,
     /// Start of its field section.
     section: u16,
@@ -469,8 +469,6 @@ struct KeptHead {
     name_sketch: NameSketch,
     /// Its framing, if it is valid.
     framing: Option<RequestFraming>,
-    /// Number of heads parsed.
-    parsed: u32,
 }
 
 /// Keeping a head takes about as long as parsing two fields. So of the heads of clients that never send
