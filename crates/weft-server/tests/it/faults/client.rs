@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tokio::time::timeout;
 
 use super::history::{Exchange, Outcome, Target};
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, take_front};
 
 /// Returns an ID for a new request.
 fn next_id() -> u64 {
@@ -138,7 +138,7 @@ impl<'a> Http1<'a> {
     fn read_head(&mut self) -> Result<String, Outcome> {
         loop {
             if let Some(end) = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-                let head: Vec<u8> = self.received.drain(..end + 4).collect();
+                let head = take_front(&mut self.received, end + 4);
                 return Ok(String::from_utf8(head).expect("a head in UTF-8"));
             }
             self.read()?;
@@ -167,7 +167,7 @@ impl<'a> Http1<'a> {
         while self.received.len() < length {
             self.read().map_err(|_| Outcome::Cut)?;
         }
-        Ok(self.received.drain(..length).collect())
+        Ok(take_front(&mut self.received, length))
     }
 
     fn read(&mut self) -> Result<(), Outcome> {
