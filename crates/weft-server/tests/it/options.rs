@@ -1,12 +1,13 @@
 //! Options of routes, hosts and all hosts: what a client receives for each.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::{Client, Response, Signal, Weft, run, until, weft};
+use crate::common::{Client, PATIENCE, Response, Signal, Weft, run, until, weft};
 
 /// The password of `alice` is `open sesame`.
 const ALICE: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n";
@@ -153,6 +154,39 @@ fn compresses_responses_of_upstreams() {
     let get = |target| send(&server, "GET", target, "Accept-Encoding: gzip\r\n");
     assert_eq!(summary(&get("/a.txt"), &["content-encoding"]), "200 | gzip");
     assert_eq!(summary(&get("/plain/a.txt"), &["content-encoding"]), "200 | -");
+}
+
+#[test]
+fn compresses_with_the_level_of_the_route() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = (0_u64..20_000).map(|n| format!("{} ", n * n % 1_009));
+    fs::write(folder.path().join("a.txt"), words.collect::<String>()).unwrap();
+    let upstream = Weft::serve(folder.path(), &["--no-log", "--no-compress"]);
+    let (_folder, server) = serve(&format!(
+        "[hosts.\"*\"]\ngzip_level = 9\n\
+         \"/1\" = {{ proxy = \"{0}\", compress = true, gzip_level = 1 }}\n\
+         \"/2\" = {{ proxy = \"{0}\", compress = true, gzip_level = 2 }}\n\
+         \"/9\" = {{ proxy = \"{0}\", compress = true }}\n\
+         [hosts.\"default\"]\n\"/\" = {{ proxy = \"{0}\", compress = true }}\n",
+        upstream.url("/")
+    ));
+    // The end of the connection is that of the body.
+    let length = |target: &str, host: &str| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let fields = format!("Host: {host}\r\nAccept-Encoding: gzip\r\n");
+        write!(stream, "GET {target}/a.txt HTTP/1.0\r\n{fields}\r\n").unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        let text = String::from_utf8_lossy(&response).to_ascii_lowercase();
+        assert!(
+            text.starts_with("http/1.1 200 ") && text.contains("\r\ncontent-encoding: gzip\r\n")
+        );
+        response.len()
+    };
+    let lengths = ["/1", "/2", "/9"].map(|target| length(target, "a"));
+    assert!(lengths[0] > lengths[1] && lengths[1] > lengths[2], "{lengths:?}");
+    assert_eq!(length("", "default"), lengths[1]);
 }
 
 #[test]
