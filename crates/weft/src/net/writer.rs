@@ -185,17 +185,22 @@ impl Writer {
         let mut resident = ResidentPart::default();
         let mut turn = FILE_TURN_BYTES;
         while rest.length > 0 {
-            let mut length = resident.extend(file, *rest, open);
-            if length == 0 {
+            if resident.extend(file, *rest, open, deadline) == 0 {
                 // At the end of the file, a request for one byte reports it.
-                length = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
-                resident.end = rest.start + length;
+                let fetched = disk::fetch(open.clone(), rest.start, rest.length).await?;
+                resident.set(rest.start + fetched.max(1), deadline);
             }
             let mut at = rest.start;
-            let sent = progress(socket, deadline, pace, |fd| {
-                rustix::fs::sendfile(fd, &**open, Some(&mut at), length as usize)
-            })
-            .await?;
+            let sent =
+                progress(socket, deadline, pace, |fd| match resident.renew(at, open, deadline) {
+                    0 => Ok(0),
+                    length => rustix::fs::sendfile(fd, &**open, Some(&mut at), length as usize),
+                })
+                .await?;
+            if sent == 0 && resident.end == rest.start {
+                // It was evicted while the peer did not receive.
+                continue;
+            }
             rest.advance(sent)?;
             turn = turn.saturating_sub(sent as u64);
             if turn == 0 && rest.length > 0 {
@@ -278,12 +283,23 @@ struct ResidentPart {
     end: u64,
     /// True if all of it was resident that was looked for last.
     is_complete: bool,
+    /// Time at which it was looked for, in milliseconds on the worker's clock.
+    probed_at: u64,
 }
+
+/// Time after which a part of a file may have been evicted from the page cache.
+const RESIDENT_MILLIS: u64 = 1_000;
 
 impl ResidentPart {
     /// Returns the length of the part, at most [`FILE_TURN_BYTES`]. Looks for more if less than half
     /// of that is left: a call that sends should not be shorter than the socket permits.
-    fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File) -> u64 {
+    fn extend(
+        &mut self,
+        file: &File,
+        rest: Unsent,
+        open: &std::fs::File,
+        deadline: &Deadline,
+    ) -> u64 {
         self.end = self.end.max(rest.start);
         let known = self.end - rest.start;
         if known >= rest.length.min(FILE_TURN_BYTES / 2) {
@@ -293,8 +309,23 @@ impl ResidentPart {
         let wanted = ahead.length.min(FILE_TURN_BYTES - known);
         let found = disk::resident_len(file, ahead, open, wanted, self.is_complete);
         self.is_complete = found == wanted;
-        self.end += found;
+        self.set(self.end + found, deadline);
         known + found
+    }
+
+    fn set(&mut self, end: u64, deadline: &Deadline) {
+        (self.end, self.probed_at) = (end, deadline.now_millis());
+    }
+
+    /// Returns the length of the part in front of a position, 0 if it was evicted. Its start is probed again if
+    /// the peer has not received for long: its pages are the oldest ones.
+    fn renew(&mut self, start: u64, open: &std::fs::File, deadline: &Deadline) -> u64 {
+        if deadline.now_millis().saturating_sub(self.probed_at) >= RESIDENT_MILLIS {
+            let is_resident = disk::is_resident(open, start);
+            self.is_complete &= is_resident;
+            self.set(if is_resident { self.end } else { start }, deadline);
+        }
+        self.end - start
     }
 }
 
