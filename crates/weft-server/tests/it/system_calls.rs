@@ -78,6 +78,31 @@ fn download_of_a_resident_file_is_hardly_probed() {
     traced.server.stop();
 }
 
+/// Pages of the file may be evicted during a wait, and the event loop must not read them from the disk.
+#[test]
+fn a_file_is_probed_again_when_its_client_was_slow() {
+    if !has_tool("strace") {
+        return;
+    }
+    const MIB: usize = 32;
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("a.bin"), vec![b'a'; MIB << 20]).unwrap();
+    settle(site.path());
+    let folder = site.path().to_str().unwrap();
+    let traced = Traced::start(&["preadv2", "sendfile"], &[folder, "--listen", "127.0.0.1:0"]);
+    let mut client = traced.server.client();
+    client.send("GET /a.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head();
+    // Without a wait, what was found is sent first.
+    until("the file is probed after a call that could not send", || {
+        client.body(16 << 10);
+        let trace = traced.trace();
+        let mut calls = trace.lines().zip(trace.lines().skip(1));
+        calls.any(|(call, next)| call.contains("EAGAIN") && next.contains(" preadv2("))
+    });
+    traced.server.stop();
+}
+
 #[test]
 fn deadlines_pass_without_a_timer_of_the_kernel() {
     if !has_tool("strace") {

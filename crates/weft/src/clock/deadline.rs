@@ -239,6 +239,11 @@ impl Deadline {
         self.set_due(after);
     }
 
+    /// Returns the milliseconds on the worker's clock.
+    pub(crate) fn now_millis(&self) -> u64 {
+        self.0.clock.now()
+    }
+
     /// Clears the deadline.
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);

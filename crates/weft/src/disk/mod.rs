@@ -94,9 +94,13 @@ pub(crate) fn resident_len(
     resident
 }
 
+/// Returns true if the byte at a position seems to be in the page cache.
+pub(crate) fn is_resident(open: &fs::File, at: u64) -> bool {
+    !matches!(read_nowait(open, &mut [0], at), Ok(None))
+}
+
 fn resident_prefix(open: &fs::File, at: u64, length: u64, behind_resident: bool) -> u64 {
-    let is_resident = |at| !matches!(read_nowait(open, &mut [0], at), Ok(None));
-    if !behind_resident && !is_resident(at) {
+    if !behind_resident && !is_resident(open, at) {
         return 0;
     }
     let stride = if behind_resident { WIDE_STRIDE_BYTES } else { STRIDE_BYTES };
@@ -104,7 +108,7 @@ fn resident_prefix(open: &fs::File, at: u64, length: u64, behind_resident: bool)
     // The last byte of each step is probed: the first may be resident before the rest is read.
     while resident < length {
         let next = (resident + stride - (at + resident) % stride).min(length);
-        if !is_resident(at + next - 1) {
+        if !is_resident(open, at + next - 1) {
             break;
         }
         resident = next;

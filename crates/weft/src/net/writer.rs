@@ -181,18 +181,26 @@ impl Writer {
         let mut resident = ResidentPart::default();
         let mut turn = FileTurn::new();
         while rest.length > 0 {
-            let mut length = resident.extend(file, *rest, open, turn.max_call_bytes());
-            if length == 0 {
+            let call_bytes = turn.max_call_bytes();
+            if resident.extend(file, *rest, open, call_bytes, deadline) == 0 {
                 // At the end of the file, a request for one byte reports it.
-                length = disk::fetch(open.clone(), rest.start, rest.length).await?.max(1);
-                resident.end = rest.start + length;
+                let fetched = disk::fetch(open.clone(), rest.start, rest.length).await?;
+                resident.set(rest.start + fetched.max(1), deadline);
             }
-            let length = length.min(turn.max_call_bytes());
             let mut at = rest.start;
-            let sent = progress(socket, deadline, pace, |fd| {
-                rustix::fs::sendfile(fd, &**open, Some(&mut at), length as usize)
-            })
-            .await?;
+            let sent =
+                progress(socket, deadline, pace, |fd| match resident.renew(at, open, deadline) {
+                    0 => Ok(0),
+                    length => {
+                        let length = length.min(call_bytes) as usize;
+                        rustix::fs::sendfile(fd, &**open, Some(&mut at), length)
+                    }
+                })
+                .await?;
+            if sent == 0 && resident.end == rest.start {
+                // It was evicted while the peer did not receive.
+                continue;
+            }
             rest.advance(sent)?;
             if rest.length > 0 {
                 turn.spend(sent).await;
@@ -276,12 +284,24 @@ struct ResidentPart {
     end: u64,
     /// Set if all bytes of the last lookup were resident.
     is_complete: bool,
+    /// Time at which it was looked for, in milliseconds on the worker's clock.
+    probed_at: u64,
 }
+
+/// Time after which a part of a file may have been evicted from the page cache.
+const RESIDENT_MILLIS: u64 = 1_000;
 
 impl ResidentPart {
     /// Returns the length of the part. Looks for more if less than half of `turn_bytes` is left, and for
     /// that many bytes in all: a call that sends should not be shorter than the socket permits.
-    fn extend(&mut self, file: &File, rest: Unsent, open: &std::fs::File, turn_bytes: u64) -> u64 {
+    fn extend(
+        &mut self,
+        file: &File,
+        rest: Unsent,
+        open: &std::fs::File,
+        turn_bytes: u64,
+        deadline: &Deadline,
+    ) -> u64 {
         self.end = self.end.max(rest.start);
         let known = self.end - rest.start;
         if known >= rest.length.min(turn_bytes / 2) {
@@ -291,8 +311,23 @@ impl ResidentPart {
         let wanted = ahead.length.min(turn_bytes - known);
         let found = disk::resident_len(file, ahead, open, wanted, self.is_complete);
         self.is_complete = found == wanted;
-        self.end += found;
+        self.set(self.end + found, deadline);
         known + found
+    }
+
+    fn set(&mut self, end: u64, deadline: &Deadline) {
+        (self.end, self.probed_at) = (end, deadline.now_millis());
+    }
+
+    /// Returns the length of the part in front of a position, 0 if it was evicted. Its start is probed again if
+    /// the peer has not received for long: its pages are the oldest ones.
+    fn renew(&mut self, start: u64, open: &std::fs::File, deadline: &Deadline) -> u64 {
+        if deadline.now_millis().saturating_sub(self.probed_at) >= RESIDENT_MILLIS {
+            let is_resident = disk::is_resident(open, start);
+            self.is_complete &= is_resident;
+            self.set(if is_resident { self.end } else { start }, deadline);
+        }
+        self.end - start
     }
 }
 
