@@ -2,7 +2,7 @@
 //!
 //! Small pieces are copied together, so that a head and a short body, or the responses to several
 //! pipelined requests, go out in one system call. A large piece is not copied: its [`Bytes`] are
-//! kept and written from where they are, between the bytes before and after it.
+//! kept by reference and written between the bytes before and after it.
 //!
 //! ```
 //! use bytes::{Buf, Bytes};
@@ -32,11 +32,11 @@ pub struct WriteBuffer {
     full_bytes: usize,
 }
 
-/// The position behind the bytes buffered at one time. Valid until bytes are written.
+/// The position after the bytes buffered at one time. Valid until bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     copied: usize,
-    is_behind_large: bool,
+    is_after_large: bool,
 }
 
 impl WriteBuffer {
@@ -109,21 +109,21 @@ impl WriteBuffer {
     /// Marks the current end of the output.
     #[inline]
     pub fn mark(&self) -> Mark {
-        Mark { copied: self.copied.len(), is_behind_large: !self.large.is_empty() }
+        Mark { copied: self.copied.len(), is_after_large: !self.large.is_empty() }
     }
 
-    /// Removes everything behind a mark.
+    /// Removes everything after a mark.
     pub fn truncate(&mut self, mark: Mark) {
         self.copied.truncate(mark.copied);
-        if !mark.is_behind_large {
+        if !mark.is_after_large {
             self.large = Bytes::new();
         }
     }
 
-    /// Inserts bytes at a mark, which moves behind them.
+    /// Inserts bytes at a mark, which moves to their end.
     pub fn insert(&mut self, mark: &mut Mark, bytes: &[u8]) {
         self.copied.splice(mark.copied..mark.copied, bytes.iter().copied());
-        if !mark.is_behind_large {
+        if !mark.is_after_large {
             self.large_at += bytes.len();
         }
         mark.copied += bytes.len();

@@ -22,7 +22,7 @@ use crate::app::Application;
 use crate::error::{Error, ErrorKind};
 use crate::hooks::Hooks;
 use crate::message::body::Body;
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Part, Parts, Payload, Response};
@@ -49,7 +49,7 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
     let headers = Headers::new(text, parsed.fields);
     let head = RequestHead::new(parsed.method, parsed.version, parsed.target, names, headers);
     let (_, shutdown) = watch::channel(None);
-    Request::new(head, Body::from(body), Shared::new(Arc::default(), Arc::new(shutdown)))
+    Request::new(head, Body::from(body), RequestContext::new(Arc::default(), Arc::new(shutdown)))
 }
 
 /// Calls an application with a `GET` request for `target`, and reads the response to its end.

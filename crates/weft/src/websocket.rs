@@ -44,9 +44,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::connection::Shutdown;
 use crate::message::request::Request;
 use crate::message::response::Response;
+use crate::message::shutdown::Shutdown;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
 use weft_proto::headers::list_members;

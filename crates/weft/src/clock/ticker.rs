@@ -18,8 +18,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 pub(crate) enum Ticker {
     /// The type is that of a pipe, because a timer is read in the same way.
     Kernel(Receiver),
-    /// Used if there is no descriptor for a timer of the kernel, and in runtimes of others, which may
-    /// have no events of input and output.
+    /// Used if there is no descriptor for a timer of the kernel, and in runtimes of applications,
+    /// which may have no I/O driver.
     Tokio(Interval),
 }
 
@@ -27,7 +27,7 @@ impl Ticker {
     /// Creates a ticker by a timer of the kernel.
     ///
     /// # Panics
-    /// If the current runtime has no events of input and output.
+    /// If the current runtime has no I/O driver.
     pub(crate) fn kernel(period: Duration) -> Ticker {
         kernel_timer(period).map_or_else(|_| Ticker::tokio(period), Ticker::Kernel)
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn ticks_again_and_again() {
+    async fn ticks_repeatedly() {
         let start = std::time::Instant::now();
         let period = Duration::from_millis(10);
         for mut ticker in [Ticker::kernel(period), Ticker::tokio(period)] {

@@ -4,23 +4,25 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use http::StatusCode;
+#[cfg(feature = "tower")]
 use tokio::sync::watch;
 
 use crate::message::fields::Fields;
 use crate::message::record_data::RecordData;
+use crate::message::shutdown::{Shutdown, ShutdownSignal};
 use crate::peer::{Peer, TlsSession};
 
-/// The state that a connection shares with its requests.
+/// State of an exchange that the engine and the request share. An HTTP/1 connection reuses one for
+/// its requests; each HTTP/2 stream has its own.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    /// The streams of an HTTP/2 connection, each of which has its own state, share it.
+pub(crate) struct RequestContext {
+    /// Shared by the streams of an HTTP/2 connection.
     pub(crate) peer: Arc<Peer>,
     shutdown: Arc<ShutdownSignal>,
     /// Number of the current exchange. Only the task of the connection changes it.
-    exchange: AtomicU32,
+    exchange_number: AtomicU32,
     interim: Mutex<Vec<Interim>>,
     /// Set if `interim` may not be empty. It nearly always is empty, and checking a flag is cheaper
     /// than locking.
@@ -51,26 +53,14 @@ pub(crate) struct Interim {
     pub(crate) fields: Fields,
 }
 
-/// Receiver of the shutdown of the server, with its grace periods.
-pub(crate) type ShutdownSignal = watch::Receiver<Option<Drain>>;
-
-/// The grace periods of a shutdown.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drain {
-    /// Maximum time for requests in flight to complete.
-    pub(crate) grace: Duration,
-    /// Time in which an idle connection may send one more request, which is its last.
-    pub(crate) idle_grace: Duration,
-}
-
-impl Shared {
-    pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
-        let (exchange, interim, has_interim) = Default::default();
+impl RequestContext {
+    pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<RequestContext> {
+        let (exchange_number, interim, has_interim) = Default::default();
         let (record_parts, has_record_parts, is_responding) = Default::default();
-        Arc::new(Shared {
+        Arc::new(RequestContext {
             peer,
             shutdown,
-            exchange,
+            exchange_number,
             interim,
             has_interim,
             record_parts,
@@ -80,14 +70,14 @@ impl Shared {
     }
 
     /// Creates the shared state of the connection after its TLS handshake.
-    pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<Shared> {
+    pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<RequestContext> {
         let peer = Peer { tls: Some(Arc::new(session)), ..Peer::clone(&self.peer) };
-        Shared::new(Arc::new(peer), self.shutdown.clone())
+        RequestContext::new(Arc::new(peer), self.shutdown.clone())
     }
 
     /// Resets the state for the next request. Returns `false` if the application still holds it
     /// for the previous request.
-    pub(crate) fn try_reset(self: &mut Arc<Shared>) -> bool {
+    pub(crate) fn try_reset(self: &mut Arc<RequestContext>) -> bool {
         let Some(shared) = Arc::get_mut(self) else { return false };
         shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         *shared.has_interim.get_mut() = false;
@@ -95,14 +85,19 @@ impl Shared {
         true
     }
 
-    pub(crate) fn shutdown(self: &Arc<Shared>) -> Shutdown {
-        Shutdown(self.clone())
+    pub(crate) fn shutdown(self: &Arc<RequestContext>) -> Shutdown {
+        Shutdown::new(self.clone())
+    }
+
+    /// Returns the signal of the server's shutdown.
+    pub(super) fn shutdown_signal(&self) -> &ShutdownSignal {
+        &self.shutdown
     }
 
     /// Begins the next exchange of a connection that shares its state with one request after the
     /// other. Interim responses of the requests before, which tasks may still hold, are not sent.
     pub(crate) fn begin_exchange(&self) {
-        self.exchange.store(self.exchange.load(Relaxed).wrapping_add(1), Relaxed);
+        self.exchange_number.store(self.exchange_number.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Returns `true` while the final response of the current exchange is sent, from the first wait
@@ -126,14 +121,14 @@ impl Shared {
         let mut queue = self.lock_interim();
         self.has_interim.store(false, Relaxed);
         let mut interim = std::mem::take(&mut *queue);
-        let current = self.exchange.load(Relaxed);
+        let current = self.exchange_number.load(Relaxed);
         interim.retain(|interim| interim.exchange == current);
         interim
     }
 
     /// Changes the values for the record of an exchange, unless it has ended.
     fn update_record_parts(&self, exchange: u32, update: impl FnOnce(&mut RecordParts)) {
-        if exchange != self.exchange.load(Relaxed) {
+        if exchange != self.exchange_number.load(Relaxed) {
             return;
         }
         let mut parts = self.lock_record_parts();
@@ -162,7 +157,7 @@ impl Shared {
         if !self.has_record_parts() {
             return None;
         }
-        let current = self.exchange.load(Relaxed);
+        let current = self.exchange_number.load(Relaxed);
         self.lock_record_parts().as_deref().filter(|parts| parts.exchange == current).cloned()
     }
 
@@ -171,9 +166,10 @@ impl Shared {
     }
 
     /// Queues an interim response of the request of an exchange. Another exchange may begin at the
-    /// same time, so that [`take_interim`](Shared::take_interim) compares the numbers again.
+    /// same time, so that [`take_interim`](RequestContext::take_interim) compares the numbers
+    /// again.
     fn queue_interim(&self, interim: Interim) {
-        if interim.exchange != self.exchange.load(Relaxed) {
+        if interim.exchange != self.exchange_number.load(Relaxed) {
             return;
         }
         let mut queue = self.lock_interim();
@@ -194,42 +190,11 @@ impl Shared {
     }
 }
 
-/// Notifies a long-running response of the server's shutdown, so that it can end on its own.
-///
-/// ```
-/// # async fn example(request: weft::Request) {
-/// let mut shutdown = request.shutdown();
-/// tokio::select! {
-///     () = shutdown.requested() => { /* send the last event */ }
-///     // event = next_event() => { … }
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Shutdown(Arc<Shared>);
-
-impl Shutdown {
-    /// Waits until a shutdown of the server is requested.
-    pub async fn requested(&mut self) {
-        // Cloned only here: all workers update the same count of receivers.
-        let mut shutdown = ShutdownSignal::clone(&self.0.shutdown);
-        if shutdown.wait_for(Option::is_some).await.is_err() {
-            // The sender was dropped: no shutdown can follow.
-            std::future::pending().await
-        }
-    }
-
-    /// Returns `true` if a shutdown of the server was requested.
-    pub fn is_requested(&self) -> bool {
-        self.0.shutdown.borrow().is_some()
-    }
-}
-
 /// The connection of a request: its peer, and the server's shutdown. It is an extension of the
 /// requests that a [tower service](crate::tower) receives.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<RequestContext>,
     /// Number of the exchange of the request.
     exchange: u32,
     /// Peer set by middleware, which replaces that of the connection.
@@ -240,15 +205,15 @@ pub struct Connection {
 
 impl Connection {
     /// The connection of a request of the current exchange.
-    pub(super) fn new(shared: Arc<Shared>) -> Connection {
-        let exchange = shared.exchange.load(Relaxed);
+    pub(super) fn new(shared: Arc<RequestContext>) -> Connection {
+        let exchange = shared.exchange_number.load(Relaxed);
         Connection { shared, exchange, peer: None, is_secure: None }
     }
 
     /// Without a peer, and without a server that could shut down.
     #[cfg(feature = "tower")]
     pub(super) fn detached() -> Connection {
-        Connection::new(Shared::new(Arc::default(), Arc::new(watch::channel(None).1)))
+        Connection::new(RequestContext::new(Arc::default(), Arc::new(watch::channel(None).1)))
     }
 
     /// The same connection, for a request whose interim responses and record are not those of an

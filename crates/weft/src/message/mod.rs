@@ -15,4 +15,5 @@ pub(crate) mod representation;
 pub(crate) mod request;
 pub(crate) mod request_head;
 pub(crate) mod response;
+pub(crate) mod shutdown;
 pub(crate) mod upgrade;

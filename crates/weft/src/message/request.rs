@@ -12,11 +12,12 @@ use http::{Extensions, Method, StatusCode};
 
 use crate::error::Result;
 use crate::message::body::Body;
-use crate::message::connection::{Connection, Shared, Shutdown};
+use crate::message::connection::{Connection, RequestContext};
 use crate::message::fields::Fields;
 use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Response, field_value};
+use crate::message::shutdown::Shutdown;
 use crate::peer::Peer;
 
 /// A request: its [`RequestHead`], to which it dereferences, its body and its peer.
@@ -41,7 +42,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<Shared>) -> Request {
+    pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<RequestContext>) -> Request {
         let connection = Connection::new(shared);
         Request { head, body, connection, extensions: Extensions::new() }
     }
@@ -333,8 +334,8 @@ mod tests {
 
     #[test]
     fn reset_discards_interim_responses() {
-        let mut shared = Shared::new(Arc::default(), Arc::new(watch::channel(None).1));
-        let request = |shared: &Arc<Shared>| {
+        let mut shared = RequestContext::new(Arc::default(), Arc::new(watch::channel(None).1));
+        let request = |shared: &Arc<RequestContext>| {
             Request::new(
                 request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head,
                 Body::empty(),
@@ -351,13 +352,13 @@ mod tests {
 
     #[test]
     fn request_of_an_earlier_exchange_sends_no_interim_responses() {
-        let shared = Shared::new(Arc::default(), Arc::new(watch::channel(None).1));
+        let shared = RequestContext::new(Arc::default(), Arc::new(watch::channel(None).1));
         let next = || {
             shared.begin_exchange();
             let head = request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head;
             Request::new(head, Body::empty(), shared.clone())
         };
-        let links = |shared: &Shared| -> Vec<_> {
+        let links = |shared: &RequestContext| -> Vec<_> {
             let taken = shared.take_interim().into_iter().flatten();
             taken.flat_map(|interim| interim.fields.to_vec()).map(|(_, value)| value).collect()
         };

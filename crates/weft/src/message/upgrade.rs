@@ -10,9 +10,10 @@ use http::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::connection::{Shared, Shutdown};
+use crate::message::connection::RequestContext;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
+use crate::message::shutdown::Shutdown;
 use crate::peer::Peer;
 use crate::stream::Stream;
 
@@ -65,11 +66,11 @@ impl fmt::Debug for Upgrade {
 /// the connection.
 pub struct Upgraded {
     stream: Box<dyn Stream>,
-    shared: Arc<Shared>,
+    shared: Arc<RequestContext>,
 }
 
 impl Upgraded {
-    pub(crate) fn new(stream: impl Stream, shared: Arc<Shared>) -> Upgraded {
+    pub(crate) fn new(stream: impl Stream, shared: Arc<RequestContext>) -> Upgraded {
         Upgraded { stream: Box::new(stream), shared }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
-use crate::message::connection::ShutdownSignal;
+use crate::message::shutdown::ShutdownSignal;
 use crate::net::accept::{self, Workers};
 use crate::net::accepted::Accepted;
 use crate::net::address::LocalAddress;

@@ -8,7 +8,7 @@ use bytes::Buf;
 
 use crate::clock::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{Reader, Transport};
@@ -25,7 +25,7 @@ pub(crate) struct ServerConnection {
     pub(crate) writer: Writer,
     pub(crate) deadline: Deadline,
     /// State shared with its requests.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RequestContext>,
     /// Number of requests received.
     pub(crate) requests: u64,
     /// TLS configuration, until the handshake.
@@ -39,7 +39,7 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) fn new(
         transport: Transport,
-        shared: Arc<Shared>,
+        shared: Arc<RequestContext>,
         deadline: Deadline,
         settings: &Settings,
     ) -> ServerConnection {

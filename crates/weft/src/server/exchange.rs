@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::{Record, client_closed_request};
 use crate::message::bandwidth;
 use crate::message::body::{Body, wrong_length};
-use crate::message::connection::{Interim, RecordParts, Shared};
+use crate::message::connection::{Interim, RecordParts, RequestContext};
 use crate::message::error_page;
 use crate::message::fields::Fields;
 use crate::message::representation::{self, ResponseContext};
@@ -52,7 +52,7 @@ pub(super) trait ResponseSink {
     /// Start of the request line if the request is invalid, otherwise empty.
     fn request_line(&self) -> &[u8];
 
-    fn shared(&self) -> &Arc<Shared>;
+    fn shared(&self) -> &Arc<RequestContext>;
 
     /// Returns `true` if a successful response would turn the stream into a tunnel.
     fn is_tunnel(&self) -> bool;

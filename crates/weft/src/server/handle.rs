@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::Result;
-use crate::message::connection::Drain;
+use crate::message::shutdown::Drain;
 use crate::net::address::LocalAddress;
 use crate::net::listen::Listener;
 use crate::peer::Peer;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::server::worker::Worker;
 use weft_proto::headers::Headers;
 
@@ -51,13 +51,13 @@ pub(super) enum ContentEvent {
 pub(super) struct ReceiveClock {
     pace: Pace,
     deadline: Deadline,
-    exchange: Arc<Shared>,
+    exchange: Arc<RequestContext>,
     /// Set if the application has set the rate. Then it applies to a stream, too.
     is_explicit: bool,
 }
 
 impl ReceiveClock {
-    pub(super) fn new<A>(worker: &Worker<A>, exchange: &Arc<Shared>) -> ReceiveClock {
+    pub(super) fn new<A>(worker: &Worker<A>, exchange: &Arc<RequestContext>) -> ReceiveClock {
         let (pace, deadline) = (Pace::new(&worker.settings), worker.deadlines.deadline());
         ReceiveClock { pace, deadline, exchange: exchange.clone(), is_explicit: false }
     }

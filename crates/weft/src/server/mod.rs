@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
-use crate::message::connection::ShutdownSignal;
+use crate::message::shutdown::ShutdownSignal;
 use crate::net::address::Address;
 use crate::net::listen::Listener;
 use crate::net::reader::Transport;

@@ -20,7 +20,8 @@ use crate::clock::deadline::{Awaited, Deadlines, Stopwatch};
 use crate::clock::ticker::Ticker;
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
-use crate::message::connection::{Drain, Shared, ShutdownSignal};
+use crate::message::connection::RequestContext;
+use crate::message::shutdown::{Drain, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::connection_limiter::ConnectionPermit;
@@ -247,7 +248,7 @@ impl<A: Application> Worker<A> {
     /// Creates the state of an accepted connection.
     pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> ServerConnection {
         let deadline = self.deadlines.deadline();
-        let shared = Shared::new(Arc::new(peer), self.shutdown.clone());
+        let shared = RequestContext::new(Arc::new(peer), self.shutdown.clone());
         ServerConnection::new(transport, shared, deadline, &self.settings)
     }
 
@@ -300,7 +301,7 @@ impl<A: Application> Worker<A> {
     async fn read_proxy_header(&self, conn: &mut ServerConnection) -> Result<()> {
         if let Some(address) = conn.read_proxy_header().await?.source {
             let peer = Peer { address: Some(address), ..Peer::clone(&conn.shared.peer) };
-            conn.shared = Shared::new(Arc::new(peer), self.shutdown.clone());
+            conn.shared = RequestContext::new(Arc::new(peer), self.shutdown.clone());
         }
         Ok(())
     }
@@ -455,7 +456,7 @@ impl<A: Application> Worker<A> {
 /// Calls `Hooks::on_close` when dropped, also if the task of the connection is cancelled.
 struct CloseHook<'a> {
     hooks: Option<&'a dyn Hooks>,
-    shared: Arc<Shared>,
+    shared: Arc<RequestContext>,
 }
 
 impl Drop for CloseHook<'_> {

@@ -10,7 +10,7 @@ use crate::app::Application;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::request_line;
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::message::fields::Fields;
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
@@ -36,7 +36,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<RequestContext> {
         &self.conn.shared
     }
 

@@ -17,7 +17,7 @@ use crate::app::Application;
 use crate::disk::{self, File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::message::fields::Fields;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
@@ -55,7 +55,8 @@ pub(super) fn serve<'a, A: Application>(
         worker,
         connection,
         stream,
-        shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.shutdown.clone())),
+        shared: shared
+            .unwrap_or_else(|| RequestContext::new(peer.clone(), worker.shutdown.clone())),
         request: request.map(|request| request.head),
         pipe,
         expects_continue,
@@ -84,7 +85,7 @@ struct StreamSink<'a, A> {
     worker: &'a Worker<A>,
     connection: &'a RefCell<Http2Connection>,
     stream: u32,
-    shared: Arc<Shared>,
+    shared: Arc<RequestContext>,
     request: Result<RequestHead, Box<InvalidRequest>>,
     /// The channel for the content of the request; `None` if it has none.
     pipe: Option<Pipe>,
@@ -247,7 +248,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         self.request.as_ref().err().map_or(&[], |invalid| &invalid.line)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<RequestContext> {
         &self.shared
     }
 

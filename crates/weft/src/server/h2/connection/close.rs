@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
@@ -128,7 +128,7 @@ impl Http2Connection {
 
     /// Ends an exchange. Its shared state is reused for the next one, unless the application still
     /// holds it.
-    pub(in crate::server::h2) fn end_exchange(&mut self, id: u32, mut shared: Arc<Shared>) {
+    pub(in crate::server::h2) fn end_exchange(&mut self, id: u32, mut shared: Arc<RequestContext>) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.end_exchange();
             self.remove_if_done(id);

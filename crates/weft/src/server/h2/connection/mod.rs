@@ -15,7 +15,7 @@ use std::task::Context;
 
 use self::close::ResetHistory;
 use self::recv::HeaderBlock;
-use crate::message::connection::Shared;
+use crate::message::connection::RequestContext;
 use crate::net::writer::Writer;
 use crate::server::h2::pipe::Pipe;
 use crate::server::h2::ready_queue::ReadyQueue;
@@ -63,7 +63,7 @@ pub(super) struct Http2Connection {
     goaway: GoAway,
     has_settings: bool,
     /// Shared state of a completed exchange, for reuse by the next one.
-    spare: Option<Arc<Shared>>,
+    spare: Option<Arc<RequestContext>>,
 }
 
 /// The progress of GOAWAY (RFC 9113 §6.8).
@@ -396,7 +396,7 @@ impl Http2Connection {
         self.turns.shrink();
     }
 
-    pub(super) fn take_spare_shared(&mut self) -> Option<Arc<Shared>> {
+    pub(super) fn take_spare_shared(&mut self) -> Option<Arc<RequestContext>> {
         self.spare.take()
     }
 

@@ -17,9 +17,9 @@ fn connection() -> Http2Connection {
     connection
 }
 
-fn shared() -> Arc<Shared> {
+fn shared() -> Arc<RequestContext> {
     let (_, shutdown) = tokio::sync::watch::channel(None);
-    Shared::new(Arc::default(), Arc::new(shutdown))
+    RequestContext::new(Arc::default(), Arc::new(shutdown))
 }
 
 fn recv(
