@@ -130,7 +130,7 @@ pub(crate) static LIMITS: [Key<Settings>; 24] = [
     Key {
         name: "disconnect",
         flag: "disconnect",
-        argument: "WHAT",
+        argument: "MODE",
         help: "handling of requests after the client disconnects: cancel or detach",
         kind: ValueKind::Choice(&["cancel", "detach"], |settings, choice| {
             settings.disconnect =

@@ -587,7 +587,7 @@ fn routes_with_equal_settings_share_upstream_metrics() {
 }
 
 #[test]
-fn failed_health_checks_set_upstream_state_down() {
+fn failed_health_checks_set_upstream_state_unhealthy() {
     let dead = unused_address();
     let site = Site::start(&format!(
         "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{dead}/\", check = \"/health\", \
@@ -595,8 +595,10 @@ fn failed_health_checks_set_upstream_state_down() {
     ));
     // The first request starts the health checks.
     site.request_status("x", "/");
-    let down = format!("host=*,route=/,state=down,upstream=http://{dead}/");
-    until("the upstream is down", || site.metrics().get("weft_upstream_state", &down) == 1.0);
+    let unhealthy = format!("host=*,route=/,state=unhealthy,upstream=http://{dead}/");
+    until("the upstream is unhealthy", || {
+        site.metrics().get("weft_upstream_state", &unhealthy) == 1.0
+    });
 }
 
 #[test]
