@@ -104,9 +104,8 @@ impl Upload {
         Upload { body, framing, stage, waiting_for, trailers, sent, again, has_ended: false }
     }
 
-    /// Keeps what is sent for another attempt, as long as it is small. The body is sent at once.
+    /// Keeps what is sent for another attempt, as long as it is small.
     pub(super) fn record_for_retry(&mut self) {
-        self.stage = Stage::Sending;
         self.sent = Sent::Kept { pieces: Vec::new(), bytes: 0 };
     }
 
