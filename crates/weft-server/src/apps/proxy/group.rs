@@ -140,6 +140,7 @@ fn open(
 ) -> Result<Arc<Upstream>, String> {
     let policy = FailurePolicy {
         max_failures: settings.max_failures,
+        max_failure_rate: settings.failure_rate,
         window: settings.failure_window,
         down_time: settings.down_time,
         slow_start: settings.slow_start,
