@@ -7,6 +7,7 @@ use super::location::{ConfigResult, Located};
 use super::quoting::{quoted, quoted_list};
 use super::units::show_time;
 use crate::apps::proxy::{Balance, ProxySettings};
+use crate::route::Share;
 use crate::template::Template;
 
 const POLICIES: [(&str, Balance); 4] = [
@@ -132,6 +133,41 @@ pub(super) const FAILURE_LATENCY: Key<ProxySettings> = Key {
         time => quoted(&show_time(time)),
     },
 };
+
+pub(super) const FAILURE_RATE: Key<ProxySettings> = Key {
+    name: "failure_rate",
+    flag: "",
+    argument: "",
+    help: "share of the requests of an upstream in `failure_window`, of at least 20, that may fail, such \
+           as 25%; with more it gets no requests for `down_time`, as after `max_failures` in a row",
+    kind: ValueKind::Text(|settings, text| {
+        settings.failure_rate = Some(share(text)?);
+        Ok(())
+    }),
+    show: |settings| show_share(settings.failure_rate),
+};
+
+pub(super) const MIN_AVAILABLE: Key<ProxySettings> = Key {
+    name: "min_available",
+    flag: "",
+    argument: "",
+    help: "share of the upstreams, such as 50%, below which those that get no requests because of \
+           failures get them nevertheless, so that the others are not overrun",
+    kind: ValueKind::Text(|settings, text| {
+        settings.min_available = Some(share(text)?);
+        Ok(())
+    }),
+    show: |settings| show_share(settings.min_available),
+};
+
+fn share(text: Located<String>) -> ConfigResult<u32> {
+    let Share(share) = Share::parse(&text.value).ok_or_else(|| text.problem(Share::EXPECTED))?;
+    Ok(share)
+}
+
+fn show_share(share: Option<u32>) -> String {
+    share.map_or_else(String::new, |share| quoted(&Share(share).to_string()))
+}
 
 pub(super) const SLOW_START: Key<ProxySettings> = Key {
     name: "slow_start",

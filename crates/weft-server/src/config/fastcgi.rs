@@ -61,7 +61,7 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 26] = [
+const HTTP_KEYS: [&str; 30] = [
     "mirror",
     "mirror_share",
     "mirror_timeout",
@@ -83,6 +83,10 @@ const HTTP_KEYS: [&str; 26] = [
     "check",
     "check_interval",
     "check_timeout",
+    "check_statuses",
+    "check_body",
+    "check_fall",
+    "check_rise",
     "ca",
     "tls_cert",
     "tls_key",

@@ -1,6 +1,7 @@
 //! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
 
 mod balance; // choice of an upstream
+mod check; // active health checks of upstreams
 mod source; // the texts of the files, with those that they include
 mod syntax; // syntax errors
 mod effect; // keys without effect

@@ -6,8 +6,11 @@ use std::time::Duration;
 use weft::{HeaderName, Network};
 
 use super::balance::{
-    BALANCE, FAILURE_LATENCY, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE,
-    STICKY_MAX_AGE, STICKY_SECRET,
+    BALANCE, FAILURE_LATENCY, FAILURE_RATE, FAILURE_STATUSES, HASH_KEY, MIN_AVAILABLE, SLOW_START,
+    STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
+};
+use super::check::{
+    CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::dns::{max_ttl, min_ttl, resolver};
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
@@ -17,7 +20,7 @@ use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
 use super::quoting::{quoted, quoted_list, table};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
-    Check, CheckTarget, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
+    ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
     may_permit_in_request_trailers,
 };
 
@@ -28,7 +31,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 57] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -206,39 +209,18 @@ pub(crate) static PROXY: [Key<ProxySettings>; 57] = [
         "number of failures after which one of several upstreams gets no requests for `down_time`"),
     FAILURE_STATUSES,
     FAILURE_LATENCY,
+    FAILURE_RATE,
     limit!(failure_window, "", time, "time for which a failure is counted"),
     limit!(down_time, "", time, "time for which an upstream gets no requests after `max_failures`"),
+    MIN_AVAILABLE,
     SLOW_START,
-    Key {
-        name: "check",
-        flag: "",
-        argument: "",
-        help: "path of health checks, or grpc or grpc:SERVICE for `grpc.health.v1`: an upstream gets \
-               requests only after a successful check",
-        kind: ValueKind::Text(|settings, path| {
-            check(settings).target = CheckTarget::parse(path.value);
-            Ok(())
-        }),
-        show: |settings| {
-            settings.check.as_ref().map_or(String::new(), |check| quoted(&check.target.to_string()))
-        },
-    },
-    Key {
-        name: "check_interval",
-        flag: "",
-        argument: "",
-        help: "interval between health checks; by default 5s",
-        kind: ValueKind::Time(|settings, time: Duration| check(settings).interval = time),
-        show: |settings| show_check(settings, |check| quoted(&show_time(check.interval))),
-    },
-    Key {
-        name: "check_timeout",
-        flag: "",
-        argument: "",
-        help: "timeout of a health check; by default 2s",
-        kind: ValueKind::Time(|settings, time: Duration| check(settings).timeout = time),
-        show: |settings| show_check(settings, |check| quoted(&show_time(check.timeout))),
-    },
+    CHECK,
+    CHECK_INTERVAL,
+    CHECK_TIMEOUT,
+    CHECK_STATUSES,
+    CHECK_BODY,
+    CHECK_FALL,
+    CHECK_RISE,
     Key {
         name: "rewrite_location",
         flag: "",
@@ -364,15 +346,6 @@ fn replacements(pairs: Vec<Pair>) -> ConfigResult<Vec<Replacement>> {
         }
     };
     pairs.into_iter().map(replacement).collect()
-}
-
-/// Returns the health check settings. Enables health checks if they are not enabled yet.
-fn check(settings: &mut ProxySettings) -> &mut Check {
-    settings.check.get_or_insert_default()
-}
-
-fn show_check(settings: &ProxySettings, show: impl Fn(&Check) -> String) -> String {
-    settings.check.as_ref().map_or(String::new(), show)
 }
 
 fn set_trusted(settings: &mut ProxySettings, proxies: Vec<Located<String>>) -> ConfigResult {

@@ -65,6 +65,15 @@ pub(crate) struct StreamSettings {
     /// [`Duration::MAX`]: none.
     pub(crate) check_interval: Duration,
 
+    /// Failures of an upstream in a row after which it is tried last. Default 3.
+    pub(crate) max_failures: u32,
+
+    /// Time for which a failure counts. Default 10 s.
+    pub(crate) failure_window: Duration,
+
+    /// Time for which an upstream is tried last. Default 10 s.
+    pub(crate) down_time: Duration,
+
     /// Longest time for the PROXY header, the ClientHello and the handshake of TLS together. Default 10 s.
     pub(crate) handshake_timeout: Duration,
 
@@ -116,6 +125,9 @@ impl Default for StreamSettings {
             log_format: LineFormat::Text,
             connect_timeout: Duration::from_secs(5),
             check_interval: Duration::MAX,
+            max_failures: 3,
+            failure_window: Duration::from_secs(10),
+            down_time: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(600),
             udp_idle_timeout: Duration::from_secs(30),

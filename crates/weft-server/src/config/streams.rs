@@ -27,13 +27,13 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 25] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
     Key {
         name: "to",
         flag: "",
         argument: "",
         help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, srv+tcp://SERVICE, \
-               or unix:/SOCKET, each with its options; of all connections, or of those without one \
+               srv+udp://SERVICE, or unix:/SOCKET, each with its options; of all connections, or of those without one \
                of the `server_names`",
         kind: ValueKind::Texts(|stream, texts| {
             let groups = texts.iter().map(upstreams).collect::<ConfigResult<Vec<_>>>()?;
@@ -194,6 +194,10 @@ pub(crate) static STREAM: [Key<StreamSettings>; 25] = [
         time,
         "time between two checks of each upstream, which gets connections only while it accepts them"
     ),
+    limit!(max_failures, "", count 1..=1_000,
+        "number of failures in a row after which an upstream is tried last for `down_time`"),
+    limit!(failure_window, "", time, "time for which a failure is counted"),
+    limit!(down_time, "", time, "time for which an upstream is tried last after `max_failures`"),
     limit!(
         idle_timeout,
         "",

@@ -19,20 +19,12 @@ use crate::base::rendezvous::hash;
 use crate::base::throttled_log::ThrottledWarning;
 use crate::config::StreamSettings;
 
-/// Failed connections, one after the other or within the window, after which an upstream is tried
-/// last for the down time: the defaults of a proxy route.
-const FAILURES: FailurePolicy = FailurePolicy {
-    max_failures: 3,
-    window: Duration::from_secs(10),
-    down_time: Duration::from_secs(10),
-    slow_start: Duration::ZERO,
-};
-
 /// One or more upstreams.
 pub(crate) struct Targets {
     /// As they are configured.
     members: Vec<UpstreamMember>,
     dns: DnsSettings,
+    failures: FailurePolicy,
     balance: Balance,
     tls: Option<Arc<ClientConfig>>,
     services: Services,
@@ -85,13 +77,22 @@ impl Targets {
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Targets, String> {
         let (services, others) = Services::split(members, &settings.dns);
-        let targets = others.iter().map(|member| Target::open(member, &settings.dns, tls));
+        let failures = FailurePolicy {
+            max_failures: settings.max_failures,
+            max_failure_rate: None,
+            window: settings.failure_window,
+            down_time: settings.down_time,
+            slow_start: Duration::ZERO,
+        };
+        let open = |member: &UpstreamMember| Target::open(member, failures, &settings.dns, tls);
+        let targets = others.iter().map(open);
         let targets = targets.collect::<Result<_, String>>()?;
         let (answers, balance) = (services.no_answers(), settings.balance);
         let group = TargetGroup::new(targets, others, answers, balance);
         Ok(Targets {
             members: members.to_vec(),
             dns: settings.dns.clone(),
+            failures,
             balance,
             tls: tls.clone(),
             services,
@@ -135,7 +136,7 @@ impl Targets {
             let kept = former.members.iter().position(|known| known.url == member.url);
             let target = match kept {
                 Some(index) => former.targets[index].clone(),
-                None => match Target::open(&member, &self.dns, &self.tls) {
+                None => match Target::open(&member, self.failures, &self.dns, &self.tls) {
                     Ok(target) => target,
                     Err(error) => {
                         log::warn!("the upstream {member} is left out: {error}");
@@ -279,10 +280,11 @@ impl TargetGroup {
 impl Target {
     fn open(
         member: &UpstreamMember,
+        failures: FailurePolicy,
         dns: &DnsSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Arc<Target>, String> {
-        let health = Health::new(FAILURES, Instant::now());
+        let health = Health::new(failures, Instant::now());
         let upstream = Upstream::new(member.url.clone(), health, tls)?;
         let upstream = Arc::new(upstream.with_weight(member.weight).with_dns(dns));
         let max_connections = member.max_connections;

@@ -230,6 +230,56 @@ fn statuses_are_failures_if_configured() {
     }
 }
 
+/// Of the first upstream's responses, each second one is a failure.
+#[test]
+fn a_rate_of_failures_is_a_failure_if_configured() {
+    let (upstreams, statuses) = failing(2);
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let urls = urls.join(" ");
+    let keys = "failure_statuses = [\"503\"], max_failures = 1000, down_time = \"1h\", \
+                failure_window = \"1h\", max_retries = 0";
+    for (rate, expected) in [("failure_rate = \"40%\"", false), ("failure_rate = \"60%\"", true)] {
+        let (_folder, server) = serve(&format!("{{ proxy = \"{urls}\", {keys}, {rate} }}"));
+        let mut status = 503;
+        for _ in 0..60 {
+            statuses[0].store(status, Relaxed);
+            if ask(&server, "POST").ends_with(" 0") {
+                status = if status == 503 { 200 } else { 503 };
+            }
+        }
+        statuses[0].store(200, Relaxed);
+        let is_used = (0..6).any(|_| ask(&server, "POST") == "200 0");
+        assert_eq!(is_used, expected, "{rate}");
+        let is_logged = server.stderr().contains("fails again and again");
+        assert_eq!(is_logged, !expected, "{rate}");
+    }
+}
+
+#[test]
+fn upstreams_rest_only_as_long_as_enough_are_available() {
+    let (upstreams, statuses) = failing(4);
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let urls = urls.join(" ");
+    let keys =
+        "failure_statuses = [\"503\"], max_failures = 1, down_time = \"1h\", max_retries = 0";
+    // Upstreams that fail, and the responses once they have.
+    for (min, failing, expected) in [
+        ("", 0..3, &["200 3"][..]),
+        (", min_available = \"50%\"", 0..2, &["200 2", "200 3"]),
+        (", min_available = \"50%\"", 0..3, &["200 3", "503 0", "503 1", "503 2"]),
+    ] {
+        let (_folder, server) = serve(&format!("{{ proxy = \"{urls}\", {keys}{min} }}"));
+        for (number, status) in statuses.iter().enumerate() {
+            status.store(if failing.contains(&number) { 503 } else { 200 }, Relaxed);
+        }
+        (0..12).for_each(|_| _ = ask(&server, "POST"));
+        let mut found: Vec<String> = (0..12).map(|_| ask(&server, "POST")).collect();
+        found.sort();
+        found.dedup();
+        assert_eq!(found, expected, "{failing:?}{min}");
+    }
+}
+
 /// Counts the calls that are dropped.
 struct Dropped(Arc<AtomicU16>);
 

@@ -21,7 +21,7 @@ use crate::common::{Client, Signal, Weft, weft};
 /// Clients, each with a kept connection and one request at a time. They bound the requests in flight.
 const CLIENTS: usize = 16;
 
-/// Time for which an upstream rests after failures.
+/// Time for which an upstream is down after failures.
 const DOWN_TIME: Duration = Duration::from_millis(500);
 
 /// Workers of the server. Each tries an upstream that is down again after `DOWN_TIME`.

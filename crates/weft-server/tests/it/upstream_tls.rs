@@ -1,12 +1,17 @@
 //! TLS to upstreams: certificates of the proxy, and names in those of upstreams.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
-use crate::common::{Client, Weft, run, until, weft};
+use crate::common::{Client, Weft, raw_upstream, read_head, run, until, weft};
 
 /// Writes a certificate for a name, which is its own authority, and its key.
 fn write_certificate(folder: &Path, file: &str, name: &str) {
@@ -111,6 +116,45 @@ fn upstreams_must_have_a_pinned_key() {
         proxy.stop();
     }
     upstream.stop();
+}
+
+/// Each connection serves one request, so that the second one needs another handshake.
+#[test]
+fn sessions_are_resumed() {
+    let folder = certificates();
+    let read = |file: &str| folder.path().join(file);
+    let chain = CertificateDer::pem_file_iter(read("app.pem")).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(read("app.key")).unwrap();
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider);
+        let config = config.with_protocol_versions(&[version]).unwrap().with_no_client_auth();
+        let config = config.with_single_cert(chain.clone(), key.clone_key()).unwrap();
+        let (config, kinds) = (Arc::new(config), Arc::<Mutex<Vec<HandshakeKind>>>::default());
+        let seen = kinds.clone();
+        let upstream = raw_upstream(move |_, stream| {
+            let connection = ServerConnection::new(config.clone()).unwrap();
+            let mut stream = StreamOwned::new(connection, stream);
+            if read_head(&mut stream).is_some() {
+                seen.lock().unwrap().push(stream.conn.handshake_kind().unwrap());
+                let response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                stream.write_all(response).unwrap();
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        });
+        let path = write_proxy(&folder, upstream.port(), ", tls_name = \"app.internal\"");
+        let proxy = Weft::start(&mut weft([Path::new("--config"), &path]));
+        for _ in 0..3 {
+            assert_eq!(Client::tcp(proxy.address()).get("/").status, 200, "{}", proxy.stderr());
+        }
+        let expected = [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed];
+        let kinds = kinds.lock().unwrap().clone();
+        // An upstream may need a second message of the client for its first handshake.
+        assert!(kinds[0] != HandshakeKind::Resumed && kinds[1..] == expected[1..], "{kinds:?}");
+        proxy.stop();
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use weft::{Method, StatusCode};
-use weft_proto::http1::client::HeadReader;
+use weft::Method;
+use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader};
 
-use super::connection::INPUT_BYTES;
+use super::connection::{INPUT_BYTES, UpstreamConnection};
 use super::fields::push_field;
 use super::http2;
 use super::settings::{Check, CheckTarget, HttpVersion};
@@ -17,6 +17,9 @@ use super::upstream::Upstream;
 
 /// Maximum size of the head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 32 << 10;
+
+/// Maximum size of the part of a body in which the expected text is searched, in bytes.
+const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Checks one upstream periodically, until its last strong reference is dropped.
 pub(crate) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) {
@@ -45,29 +48,21 @@ pub(crate) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient:
     }
 }
 
-/// Sends one check; returns whether the response has the expected status.
+/// Sends one check; returns whether the response is the expected one.
 async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
-    let status = fetch_status(upstream, check, is_lenient).await.map(|status| status.as_u16());
-    status.is_some_and(|status| {
-        check.status.map_or((200..400).contains(&status), |expected| status == expected)
-    })
+    let passes = match &check.target {
+        CheckTarget::Connection => upstream.connect(check.timeout).await.ok().map(|_| true),
+        CheckTarget::Grpc(service) => http2::is_serving(upstream, service, check.timeout).await,
+        CheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
+            http2::passes(upstream, path, check).await
+        }
+        CheckTarget::Path(path) => passes(upstream, path, check, is_lenient).await,
+    };
+    passes.unwrap_or(false)
 }
 
-async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> Option<StatusCode> {
-    let path = match &check.target {
-        CheckTarget::Connection => {
-            return upstream.connect(check.timeout).await.ok().map(|_| StatusCode::OK);
-        }
-        CheckTarget::Grpc(service) => {
-            let is_serving = http2::is_serving(upstream, service, check.timeout).await?;
-            let status = if is_serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            return Some(status);
-        }
-        CheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
-            return http2::fetch_status(upstream, path, check.timeout).await;
-        }
-        CheckTarget::Path(path) => path,
-    };
+/// Sends a request over HTTP/1.1; `None` if there is no complete response.
+async fn passes(upstream: &Upstream, path: &str, check: &Check, is_lenient: bool) -> Option<bool> {
     let url = &upstream.url;
     let mut head = format!("GET {}{path} HTTP/1.1\r\n", url.path).into_bytes();
     push_field(&mut head, "host", url.authority.as_bytes());
@@ -77,14 +72,84 @@ async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> O
     connection.write_all(&head).await.ok()?;
     connection.flush().await.ok()?;
     let mut head_reader = HeadReader::new(MAX_HEAD_BYTES).lenient(is_lenient);
-    loop {
+    let head = loop {
         match head_reader.read(&mut connection.input, &Method::GET).ok()? {
             Some(response) if response.status.is_informational() => {}
-            Some(response) => return Some(response.status),
-            None => match poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await {
-                Ok(1..) => {}
-                Ok(0) | Err(_) => return None,
-            },
+            Some(response) => break response,
+            None => receive(&mut connection).await.filter(|bytes| *bytes > 0).map(drop)?,
         }
+    };
+    let Some(mut search) = Search::new(check).filter(|_| check.permits(head.status)) else {
+        return Some(check.permits(head.status));
+    };
+    let mut body_reader = BodyReader::new(head.length);
+    loop {
+        match body_reader.read(&mut connection.input).ok()? {
+            BodyPiece::Data(piece) => {
+                if let Some(is_found) = search.push(&piece) {
+                    return Some(is_found);
+                }
+            }
+            BodyPiece::Trailers(_) => {}
+            BodyPiece::End => return Some(false),
+            BodyPiece::Wait if receive(&mut connection).await? == 0 => return Some(false),
+            BodyPiece::Wait => {}
+        }
+    }
+}
+
+/// Reads once; 0 at the end.
+async fn receive(connection: &mut UpstreamConnection) -> Option<usize> {
+    poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await.ok()
+}
+
+/// Search for the expected text in a response.
+pub(super) struct Search<'a> {
+    text: &'a [u8],
+    received: Vec<u8>,
+}
+
+impl Search<'_> {
+    /// Creates a search; `None` if any response is expected.
+    pub(super) fn new(check: &Check) -> Option<Search<'_>> {
+        let text = check.body.as_bytes();
+        (!text.is_empty()).then(|| Search { text, received: Vec::new() })
+    }
+
+    /// Adds a piece. Returns the result once it is known.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Option<bool> {
+        let room = MAX_BODY_BYTES - self.received.len();
+        // The text may begin in an earlier piece.
+        let from = self.received.len().saturating_sub(self.text.len());
+        self.received.extend_from_slice(&piece[..piece.len().min(room)]);
+        let is_found = self.received[from..].windows(self.text.len()).any(|part| part == self.text);
+        (is_found || self.received.len() == MAX_BODY_BYTES).then_some(is_found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_in_all_pieces_up_to_the_limit() {
+        let check = Check { body: "needle".to_owned(), ..Check::default() };
+        assert!(Search::new(&Check::default()).is_none());
+        for (pieces, expected) in [
+            (&["needle"][..], Some(true)),
+            (&["a", "nee", "", "d", "le"], Some(true)),
+            (&["need", "needle!"], Some(true)),
+            (&["need", "lo"], None),
+        ] {
+            let mut search = Search::new(&check).unwrap();
+            let found = pieces.iter().find_map(|piece| search.push(piece.as_bytes()));
+            assert_eq!(found, expected, "{pieces:?}");
+        }
+        let mut search = Search::new(&check).unwrap();
+        assert_eq!(search.push(&vec![b'a'; MAX_BODY_BYTES - 6]), None);
+        assert_eq!(search.push(b"!needle"), Some(false));
+        let mut search = Search::new(&check).unwrap();
+        assert_eq!(search.push(&vec![b'a'; MAX_BODY_BYTES - 6]), None);
+        assert_eq!(search.push(b"needle!"), Some(true));
     }
 }

@@ -1,5 +1,6 @@
 //! Choice of the upstream for a request, by its session, the policy and the states of the upstreams.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -51,6 +52,17 @@ impl Proxy {
         }
     }
 
+    /// Returns true if so many upstreams are down that the others would be overrun.
+    fn has_too_few(&self, members: &Members, now: Instant) -> bool {
+        let Some(min) = self.shared.settings.min_available else { return false };
+        let is_available = |pool: &&Arc<Pool>| {
+            let upstream = &pool.upstream;
+            upstream.may_get_requests() && upstream.health.availability(now) != Availability::Down
+        };
+        let available = members.pools.iter().filter(is_available).count() as u64;
+        available * 1_000_000 < u64::from(min) * members.pools.len() as u64
+    }
+
     /// Returns the upstream for a request, which is that of its session unless that is down.
     pub(super) fn choose_upstream(
         &self,
@@ -66,9 +78,10 @@ impl Proxy {
         }
         let now = Instant::now();
         // Excluding the only upstream would fail all requests for no benefit.
-        let availability = |upstream: &Upstream| match count {
-            1 => Availability::Available,
-            _ => upstream.health.availability(now),
+        let may_be_down = count > 1 && !self.has_too_few(members, now);
+        let availability = |upstream: &Upstream| match may_be_down {
+            false => Availability::Available,
+            true => upstream.health.availability(now),
         };
         let candidate = |index: usize| {
             let pool = &pools[index];
@@ -90,11 +103,11 @@ impl Proxy {
         let chosen = of_session.filter(is_available).or_else(|| balancer.choose(key, candidate));
         let chosen = chosen.or_else(|| {
             // If the responses of all are failures, such a response is better than none.
-            let may_be_down = self.shared.settings.has_failing_responses();
+            let uses_down = self.shared.settings.has_failing_responses();
             let last_resort = |index: usize| {
                 let upstream = &pools[index].upstream;
                 let is_down = availability(upstream) == Availability::Down;
-                let is_up = upstream.may_get_requests() && (may_be_down || !is_down);
+                let is_up = upstream.may_get_requests() && (uses_down || !is_down);
                 Candidate { is_up, ..candidate(index) }
             };
             balancer.choose(key, last_resort)

@@ -62,10 +62,23 @@ impl OutboundRequest {
         }
     }
 
-    /// Returns true if the request may be sent again although the upstream may have received it
-    /// (RFC 9110 §9.2.2).
+    /// Returns true if the request may be sent again after a response (RFC 9110 §9.2.2).
     pub(super) fn is_retryable(&self) -> bool {
         self.request.method().is_idempotent() && self.upload.is_none()
+    }
+
+    /// As [`rewind`](Self::rewind), although the upstream may have processed the request.
+    pub(super) fn rewind_if_idempotent(&mut self) -> bool {
+        self.request.method().is_idempotent() && self.rewind()
+    }
+
+    /// Keeps the beginning of the body if another attempt would need it.
+    fn record_for_retry(&mut self) {
+        if let Some(upload) = &mut self.upload
+            && self.request.method().is_idempotent()
+        {
+            upload.record_for_retry();
+        }
     }
 }
 
@@ -79,6 +92,7 @@ pub(super) fn run<'a>(
     settings: &'a ProxySettings,
     space: &'a BufferSpace,
 ) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> {
+    outbound.record_for_retry();
     let mut exchange =
         Exchange { lease, outbound, settings, space, head_reader: None, send_failure: None };
     poll_fn(move |cx| exchange.poll(cx))

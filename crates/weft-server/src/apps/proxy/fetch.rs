@@ -109,7 +109,13 @@ fn own_upstream(url: UpstreamUrl, tls: Option<Arc<ClientConfig>>) -> Result<Upst
         return Err(format!("{url}: expected http:// or https://"));
     }
     let (window, down_time) = (Duration::from_secs(1), Duration::ZERO);
-    let policy = FailurePolicy { max_failures: 1, window, down_time, slow_start: Duration::ZERO };
+    let policy = FailurePolicy {
+        max_failures: 1,
+        max_failure_rate: None,
+        window,
+        down_time,
+        slow_start: Duration::ZERO,
+    };
     Upstream::new(url, Health::new(policy, Instant::now()), &tls)
 }
 

@@ -169,6 +169,7 @@ fn open(
 ) -> Result<Arc<Upstream>, String> {
     let policy = FailurePolicy {
         max_failures: settings.max_failures,
+        max_failure_rate: settings.failure_rate,
         window: settings.failure_window,
         down_time: settings.down_time,
         slow_start: settings.slow_start,

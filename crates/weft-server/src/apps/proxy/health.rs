@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 /// Limits on failing requests after which an upstream is down, which means that it gets no requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailurePolicy {
+    /// Failures in a row.
     pub(crate) max_failures: u32,
+    /// Share of the requests of a window that may fail, in millionths; `None`: any.
+    pub(crate) max_failure_rate: Option<u32>,
     pub(crate) window: Duration,
     pub(crate) down_time: Duration,
     /// Time in which an upstream that has recovered gets back its share of the requests.
@@ -33,7 +36,20 @@ pub(crate) struct Health {
     /// `failure_state` is not `Healthy`; readable without the mutex.
     has_failures: AtomicBool,
     failure_state: Mutex<FailureState>,
+    /// Used only if the policy has a rate: workers share it.
+    counts: Mutex<Counts>,
 }
+
+/// Numbers of requests in the current window.
+#[derive(Debug, Default)]
+struct Counts {
+    since: Duration,
+    requests: u32,
+    failures: u32,
+}
+
+/// Number of requests in a window below which the share of the failures is not significant.
+const MIN_REQUESTS_FOR_RATE: u32 = 20;
 
 /// Outcome of the most recent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +94,7 @@ impl Health {
             is_unhealthy: AtomicBool::new(false),
             has_failures: AtomicBool::new(false),
             failure_state: Mutex::new(FailureState::Healthy),
+            counts: Mutex::default(),
         }
     }
 
@@ -147,6 +164,7 @@ impl Health {
     /// Records a failed request for which the upstream is responsible.
     pub(super) fn record_failure(&self, now: Instant) -> Option<HealthChange> {
         let age = self.age(now);
+        let exceeds_rate = self.policy.max_failure_rate.is_some() && self.count(age, true);
         let mut state = self.failure_state();
         self.has_failures.store(true, Relaxed);
         let failures = match *state {
@@ -166,7 +184,7 @@ impl Health {
                 1
             }
         };
-        if failures < self.policy.max_failures {
+        if failures < self.policy.max_failures && !exceeds_rate {
             return (failures == 1).then_some(HealthChange::FirstFailure);
         }
         *state = FailureState::HalfOpen;
@@ -176,7 +194,10 @@ impl Health {
     }
 
     /// Records a response; returns whether the upstream was down or being tried again.
-    pub(super) fn record_success(&self, now: impl FnOnce() -> Instant) -> bool {
+    pub(super) fn record_success(&self, now: impl Fn() -> Instant) -> bool {
+        if self.policy.max_failure_rate.is_some() {
+            self.count(self.age(now()), false);
+        }
         if !self.has_failures.load(Relaxed) {
             return false;
         }
@@ -189,6 +210,23 @@ impl Health {
             self.set_recovered(now());
         }
         has_recovered
+    }
+
+    /// Counts a request. Returns true if too many of the window have failed, which ends it.
+    fn count(&self, age: Duration, has_failed: bool) -> bool {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if age.saturating_sub(counts.since) > self.policy.window {
+            *counts = Counts { since: age, ..Counts::default() };
+        }
+        counts.requests = counts.requests.saturating_add(1);
+        counts.failures = counts.failures.saturating_add(has_failed.into());
+        let permitted = self.policy.max_failure_rate.map_or(1_000_000, u64::from);
+        let is_exceeded = counts.requests >= MIN_REQUESTS_FOR_RATE
+            && u64::from(counts.failures) * 1_000_000 > permitted * u64::from(counts.requests);
+        if is_exceeded && has_failed {
+            *counts = Counts { since: age, ..Counts::default() };
+        }
+        is_exceeded && has_failed
     }
 
     fn age(&self, now: Instant) -> Duration {
@@ -237,6 +275,7 @@ mod tests {
             let at = |seconds| created_at + Duration::from_secs(seconds);
             let policy = FailurePolicy {
                 max_failures: 3,
+                max_failure_rate: None,
                 window: Duration::from_secs(10),
                 down_time: Duration::from_secs(20),
                 slow_start: Duration::ZERO,
@@ -253,6 +292,44 @@ mod tests {
         }
     }
 
+    /// Each row: the numbers of requests of which the last one fails, their time, and if the upstream
+    /// is down at the end.
+    #[test]
+    fn is_down_if_the_share_of_failures_is_too_large() {
+        for (requests, expected) in [
+            // At most a quarter of the requests may fail, of at least 20 within ten seconds.
+            (&[(4, 1, 4)][..], false),
+            (&[(4, 1, 5)], false),
+            (&[(3, 1, 6)], false),
+            (&[(3, 1, 7)], true),
+            (&[(3, 1, 6), (3, 12, 6)], false),
+            (&[(3, 1, 6), (3, 10, 1)], true),
+            (&[(100, 1, 1), (1, 1, 20)], false),
+            (&[(40, 1, 1), (1, 1, 12)], false),
+            (&[(40, 1, 1), (1, 1, 13)], true),
+        ] {
+            let created_at = Instant::now();
+            let policy = FailurePolicy {
+                max_failures: 1_000,
+                max_failure_rate: Some(250_000),
+                window: Duration::from_secs(10),
+                down_time: Duration::from_secs(20),
+                slow_start: Duration::ZERO,
+            };
+            let health = Health::new(policy, created_at);
+            let mut last = created_at;
+            for (period, seconds, times) in requests {
+                last = created_at + Duration::from_secs(*seconds);
+                for _ in 0..*times {
+                    (1..*period).for_each(|_| _ = health.record_success(|| last));
+                    health.record_failure(last);
+                }
+            }
+            let is_down = health.availability(last) == Availability::Down;
+            assert_eq!(is_down, expected, "{requests:?}");
+        }
+    }
+
     #[test]
     fn one_request_tries_an_upstream_after_its_down_time() {
         use Availability::*;
@@ -261,6 +338,7 @@ mod tests {
         let health = Health::new(
             FailurePolicy {
                 max_failures: 1,
+                max_failure_rate: None,
                 window: Duration::from_secs(10),
                 down_time: Duration::from_secs(20),
                 slow_start: Duration::ZERO,
@@ -298,6 +376,7 @@ mod tests {
         let at = |seconds| created_at + Duration::from_secs(seconds);
         let policy = FailurePolicy {
             max_failures: 1,
+            max_failure_rate: None,
             window: Duration::from_secs(10),
             down_time: Duration::from_secs(20),
             slow_start: Duration::from_secs(100),

@@ -81,6 +81,7 @@ impl MirrorSettings {
             max_retries: 0,
             failure_statuses: Vec::new(),
             failure_latency: Duration::ZERO,
+            failure_rate: None,
             rewrite_location: None,
             tls_name: None,
             tls_pin: Vec::new(),

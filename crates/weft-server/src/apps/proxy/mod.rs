@@ -35,6 +35,7 @@ mod fields;
 mod forwarded;
 mod group;
 mod grpc;
+mod happy_eyeballs;
 mod health;
 mod hops;
 mod http2;

@@ -84,7 +84,7 @@ impl Proxy {
                 // No byte of the request was sent.
                 GatewayError::Unreachable(_) => true,
                 GatewayError::ConnectionLost(_) | GatewayError::StaleConnection(_) => {
-                    outbound.is_retryable()
+                    outbound.rewind_if_idempotent()
                 }
                 GatewayError::NotProcessed(_) => outbound.rewind(),
                 // Overload is not retried: the balancer has already preferred upstreams with

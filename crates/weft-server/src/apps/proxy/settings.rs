@@ -173,6 +173,12 @@ pub(crate) struct ProxySettings {
     /// Time from the request to the head of a response beyond which the response counts as a failure; it
     /// is forwarded nevertheless. Default zero: none does.
     pub(crate) failure_latency: Duration,
+    /// Share of the upstreams that must be available, in millionths; with fewer, those that rest get
+    /// requests as well. Default none.
+    pub(crate) min_available: Option<u32>,
+    /// Share of the requests of a window beyond which their failures take an upstream down, in
+    /// millionths. Default none.
+    pub(crate) failure_rate: Option<u32>,
 
     /// Period in which failures are counted. Default 10 s.
     pub(crate) failure_window: Duration,
@@ -345,8 +351,10 @@ pub(crate) struct Check {
     pub(crate) interval: Duration,
     /// Longest time for a check; beyond it the check has failed.
     pub(crate) timeout: Duration,
-    /// Status expected of a healthy upstream; `None`: any of 200 to 399.
-    pub(crate) status: Option<u16>,
+    /// Statuses of healthy upstreams; empty: 200 to 399.
+    pub(crate) statuses: Vec<StatusCode>,
+    /// Text that the response must contain in its first 64 KiB; empty: any response.
+    pub(crate) body: String,
     /// Consecutive failures after which the upstream gets no requests.
     pub(crate) fall: u32,
     /// Consecutive successes after which it gets requests again.
@@ -362,6 +370,16 @@ pub(crate) enum CheckTarget {
     Grpc(String),
     /// A connection, with its handshakes.
     Connection,
+}
+
+impl Check {
+    /// Returns true if healthy upstreams respond with a status.
+    pub(super) fn permits(&self, status: StatusCode) -> bool {
+        match &*self.statuses {
+            [] => status.is_success() || status.is_redirection(),
+            statuses => statuses.contains(&status),
+        }
+    }
 }
 
 impl CheckTarget {
@@ -395,7 +413,8 @@ impl Default for Check {
             target: CheckTarget::Path("/".to_owned()),
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
-            status: None,
+            statuses: Vec::new(),
+            body: String::new(),
             fall: 2,
             rise: 1,
         }
@@ -527,6 +546,9 @@ impl ProxySettings {
                 Err("a check by gRPC needs upstreams with h2c:// or `http_version = \"2\"`"
                     .to_owned())
             }
+            CheckTarget::Grpc(_) if !check.statuses.is_empty() || !check.body.is_empty() => {
+                Err("check_statuses and check_body need a check with a path".to_owned())
+            }
             _ if check.interval.is_zero() => {
                 Err("the interval of a check must be longer than zero".to_owned())
             }
@@ -619,6 +641,8 @@ impl Default for ProxySettings {
             max_failures: 3,
             failure_statuses: Vec::new(),
             failure_latency: Duration::ZERO,
+            min_available: None,
+            failure_rate: None,
             failure_window: Duration::from_secs(10),
             down_time: Duration::from_secs(10),
             slow_start: Duration::ZERO,

@@ -104,9 +104,8 @@ impl Upload {
         Upload { body, framing, stage, waiting_for, trailers, sent, again, has_ended: false }
     }
 
-    /// Keeps the sent bytes for another attempt, as long as they are few. The body is sent at once.
+    /// Keeps the sent bytes for another attempt, as long as they are few.
     pub(super) fn record_for_retry(&mut self) {
-        self.stage = Stage::Sending;
         self.sent = Sent::Kept { pieces: Vec::new(), bytes: 0 };
     }
 

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::addresses::AddressCache;
 use super::connection::UpstreamConnection;
 use super::control::{Control, ControlChange, UpstreamMode};
+use super::happy_eyeballs;
 use super::health::{Health, HealthChange};
 use super::settings::{DnsSettings, HttpVersion};
 use super::url::{UpstreamAddress, UpstreamUrl};
@@ -206,32 +207,27 @@ impl Upstream {
         async move {
             let remaining = || connect_timeout.saturating_sub(start.elapsed());
             let addresses = timeout(connect_timeout, found).await.unwrap_or_else(timed_out)?;
-            let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-            for (tried, address) in addresses.iter().enumerate() {
-                // Divides the remaining time, so that an unresponsive address leaves time for the
-                // others.
-                let untried = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-                let stream = match timeout(remaining() / untried, TcpStream::connect(address)).await
-                {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => {
-                        failure = error;
-                        continue;
-                    }
-                    Err(_) => {
-                        failure = io::ErrorKind::TimedOut.into();
-                        continue;
-                    }
-                };
-                stream.set_nodelay(true)?;
-                if preface.is_empty() && self.tls.is_none() {
-                    return Ok(UpstreamConnection::new(Box::new(stream), Some(*address)));
+            let connected = match *addresses {
+                [address] => {
+                    let connecting = timeout(remaining(), TcpStream::connect(address)).await;
+                    connecting.map(|connected| connected.map(|stream| (stream, address)))
                 }
-                let wrapped = timeout(remaining(), self.wrap_stream(stream, *address, preface));
-                return Box::pin(wrapped).await.unwrap_or_else(timed_out);
+                // Boxed: few names have several addresses.
+                _ => timeout(remaining(), Box::pin(happy_eyeballs::connect(&addresses))).await,
+            };
+            let (stream, address) = match connected.unwrap_or_else(timed_out) {
+                Ok(connected) => connected,
+                Err(failure) => {
+                    self.addresses.invalidate(Instant::now());
+                    return Err(failure);
+                }
+            };
+            stream.set_nodelay(true)?;
+            if preface.is_empty() && self.tls.is_none() {
+                return Ok(UpstreamConnection::new(Box::new(stream), Some(address)));
             }
-            self.addresses.invalidate(Instant::now());
-            Err(failure)
+            let wrapped = timeout(remaining(), self.wrap_stream(stream, address, preface));
+            Box::pin(wrapped).await.unwrap_or_else(timed_out)
         }
     }
 

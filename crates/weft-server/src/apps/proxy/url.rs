@@ -82,7 +82,8 @@ impl UpstreamUrl {
     }
 
     /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
-    /// for connections with TLS; `srv+tcp://SERVICE` for the servers of a service.
+    /// for connections with TLS; `srv+tcp://SERVICE` or `srv+udp://SERVICE` for the servers of a service,
+    /// which get connections or datagrams, whichever the stream has.
     pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {
         if text.strip_prefix(SERVICE_PREFIX).is_some_and(|url| url.starts_with("tls://")) {
             // The DNS is not authenticated.
@@ -91,7 +92,13 @@ impl UpstreamUrl {
             return Err(format!("{text}: {reason}"));
         }
         let is_tls = text.starts_with("tls://");
-        let scheme = if is_tls { "tls://" } else { "tcp://" };
+        let is_udp_service =
+            text.strip_prefix(SERVICE_PREFIX).is_some_and(|url| url.starts_with("udp://"));
+        let scheme = match (is_tls, is_udp_service) {
+            (true, _) => "tls://",
+            (_, true) => "udp://",
+            _ => "tcp://",
+        };
         let mut url = UpstreamUrl::without_path(text, scheme, "127.0.0.1:5432")?;
         if is_tls && url.is_unix() {
             return Err(format!("{text}: expected tls://HOST:PORT"));
@@ -373,7 +380,10 @@ mod tests {
         for (text, expected) in [
             ("srv+tcp://_db._tcp.a.example", Ok("b:81")),
             ("srv+tls://a", Err("records of the DNS do not prove")),
-            ("srv+udp://a", Err("expected srv+tcp://SERVICE")),
+            ("srv+udp://_dns._udp.a.example", Ok("b:81")),
+            ("srv+udp://a:53", Err("the records of a service have its ports")),
+            ("srv+icmp://a", Err("expected srv+tcp://SERVICE")),
+            ("udp://a:53", Err("expected unix:/SOCKET or HOST:PORT")),
         ] {
             check_service(text, UpstreamUrl::tcp, expected);
         }

@@ -6,6 +6,7 @@
 
 mod exchange; // queries to servers
 pub(crate) mod message; // queries and answers
+mod order; // of the addresses of a host
 mod system; // files of the system
 
 use std::io;
@@ -54,7 +55,7 @@ impl Resolver {
         Resolver { files, ..self }
     }
 
-    /// Looks up the addresses of a host: those that can be reached first, and of these the ones of IPv6.
+    /// Looks up the addresses of a host, in the order in which to try them.
     ///
     /// # Errors
     /// If no server answers, or if the host has no addresses.
@@ -66,7 +67,7 @@ impl Resolver {
             Some(servers) => servers.addresses(host).await?,
             None => self.addresses_of_system(host).await?,
         };
-        found.items.sort_by_cached_key(|address| (!has_route(*address), address.is_ipv4()));
+        order::sort(&mut found.items, source_of);
         Ok(found)
     }
 
@@ -140,13 +141,16 @@ fn localhost(host: &str) -> Option<Vec<IpAddr>> {
     is_local.then(|| vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()])
 }
 
-/// Returns true if the system has a route to an address. Nothing is sent for it.
-fn has_route(address: IpAddr) -> bool {
+/// Returns the address from which the system would reach another one; `None` if it has no route. Nothing is
+/// sent for it.
+fn source_of(address: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    UdpSocket::bind((any, 0)).is_ok_and(|socket| socket.connect((address, PORT)).is_ok())
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((address, PORT)).ok()?;
+    socket.local_addr().ok().map(|source| source.ip())
 }
 
 #[cfg(test)]

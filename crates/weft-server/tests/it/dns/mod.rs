@@ -4,7 +4,7 @@ pub mod server;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -410,6 +410,80 @@ fn connections_of_streams_reach_the_servers_of_a_service() {
     let mut stream = TcpStream::connect(stream_address(&none)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+}
+
+/// Starts an upstream of UDP that responds to each datagram with a number.
+fn serve_datagrams(socket: UdpSocket, last: u8) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while let Ok((_, client)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&[last], client);
+        }
+    });
+}
+
+#[test]
+fn datagrams_reach_the_servers_of_a_service() {
+    let dns = DnsServer::start();
+    let bind = |last, port| UdpSocket::bind((Ipv4Addr::new(127, 0, 0, last), port));
+    let mut pairs = std::iter::repeat_with(|| {
+        let two = bind(2, 0).unwrap();
+        let port = two.local_addr().unwrap().port();
+        bind(3, port).ok().map(|three| (port, two, three))
+    });
+    let (port, two, three) = pairs.find_map(|pair| pair).unwrap();
+    serve_datagrams(two, 2);
+    serve_datagrams(three, 3);
+    for last in [2, 3] {
+        dns.set_addresses(&format!("n{last}.example"), 60, &[[127, 0, 0, last]]);
+    }
+    const SERVICE: &str = "_dns._udp.app.example";
+    for scheme in ["srv+udp", "srv+tcp"] {
+        dns.set_services(SERVICE, 0, &[(10, 1, port, "n2.example"), (20, 1, port, "n3.example")]);
+        let (_folder, server) = start_with(&format!(
+            "[streams.\"udp://127.0.0.1:0\"]\nto = \"{scheme}://{SERVICE}\"\nresolver = \"{}\"\n\
+             connect_timeout = \"10s\"\nudp_idle_timeout = \"60s\"\n",
+            dns.address
+        ));
+        let addresses = server.addresses();
+        let address = addresses.iter().find_map(|it| it.strip_prefix("udp://")).unwrap();
+        let session = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(address).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let ask = |socket: &UdpSocket| {
+            socket.send(b"?").unwrap();
+            let mut found = [0];
+            socket.recv(&mut found).unwrap();
+            found[0]
+        };
+        let open = session();
+        assert_eq!((ask(&open), ask(&session())), (2, 2), "{scheme}: the lowest priority");
+        dns.set_services(SERVICE, 0, &[(10, 1, port, "n3.example")]);
+        until("it is gone", || ask(&session()) == 3);
+        assert_eq!(ask(&open), 2, "{scheme}: a session continues");
+    }
+}
+
+/// The first address does not respond: its backlog is full, so that the kernel drops further connections.
+#[test]
+fn an_address_that_does_not_respond_delays_the_next_one_for_a_moment() {
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+    let dns = DnsServer::start();
+    let (port, [_three]) = upstreams([3]);
+    let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 2], port));
+    bind(&silent, &address).unwrap();
+    listen(&silent, 0).unwrap();
+    let _waiting = TcpStream::connect(address).unwrap();
+    dns.set_addresses("app.example", 60, &[[127, 0, 0, 2], [127, 0, 0, 3]]);
+    let (_folder, server) = start(&format!(
+        "proxy = \"http://app.example:{port}/\", resolver = \"{}\", connect_timeout = \"1h\"",
+        dns.address
+    ));
+    assert_eq!(get(&server), "3");
 }
 
 #[test]

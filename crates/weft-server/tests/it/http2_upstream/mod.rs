@@ -341,68 +341,152 @@ fn hostile_upstreams_cost_one_response_and_no_memory() {
 
 // -- retries
 
-/// A reaction to the first request; later requests have a response.
+/// A reaction to a request; later requests have a response.
 #[derive(Clone, Copy, Debug)]
 enum Reaction {
-    /// GOAWAY without an error, before the request was processed.
-    GoAway,
+    /// GOAWAY with this code, before the request was processed. The connection stays open.
+    GoAway(u32),
+    /// Such a GOAWAY, and the end of the connection.
+    GoAwayAndClose(u32),
+    /// GOAWAY that includes the stream, and the end of the connection.
+    GoAwayAfterAndClose(u32),
     /// RST_STREAM with this code.
     Reset(u32),
-    /// The end of the connection.
+    /// The end of the connection by FIN.
     Close,
-    /// GOAWAY that includes the stream, and the end of the connection.
-    GoAwayAndClose,
+    /// The end of the connection by RST of TCP.
+    Abort,
+    /// A frame that is an error of the connection.
+    Invalid,
 }
 
+impl Reaction {
+    fn show(self, stream: u32, peer: &mut Peer) {
+        match self {
+            Reaction::GoAway(code) | Reaction::GoAwayAndClose(code) => {
+                peer.send(&goaway(stream.saturating_sub(2), code));
+            }
+            Reaction::GoAwayAfterAndClose(code) => peer.send(&goaway(stream, code)),
+            Reaction::Reset(code) => peer.send(&reset(stream, code)),
+            Reaction::Invalid => {
+                peer.send(&frame(PUSH_PROMISE, END_HEADERS, stream, &[0, 0, 0, 2, 0x82]));
+            }
+            Reaction::Close => {}
+            Reaction::Abort => {
+                let time = Some(Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&peer.stream, time).unwrap();
+            }
+        }
+    }
+
+    fn ends_connection(self) -> bool {
+        use Reaction::*;
+        matches!(self, GoAwayAndClose(_) | GoAwayAfterAndClose(_) | Close | Abort)
+    }
+}
+
+/// Each row: the number of requests that the connection has served before, the reaction to the next
+/// one, the length of its body, and its status for the client.
 #[test]
 fn repeats_requests_that_were_not_processed() {
     use Reaction::*;
+    const INTERNAL_ERROR: u32 = 2;
     const REFUSED: u32 = 7;
-    for (reaction, body, expected) in [
-        (GoAway, None, 200),
-        (GoAway, Some(100), 200),
-        (Reset(REFUSED), None, 200),
-        (Reset(REFUSED), Some(10), 200),
+    for (served, reaction, body, expected) in [
+        (0, GoAway(0), None, 200),
+        (0, GoAway(0), Some(100), 200),
+        (1, GoAway(INTERNAL_ERROR), None, 200),
+        (1, GoAway(INTERNAL_ERROR), Some(100), 200),
+        (1, GoAwayAndClose(0), Some(100), 200),
+        (1, GoAwayAndClose(INTERNAL_ERROR), None, 200),
+        (1, GoAwayAndClose(INTERNAL_ERROR), Some(100), 200),
+        (0, Reset(REFUSED), None, 200),
+        (0, Reset(REFUSED), Some(10), 200),
+        (1, Reset(REFUSED), Some(10), 200),
         // The begin of the body is not kept.
-        (Reset(REFUSED), Some(100_000), 503),
-        (Reset(2), None, 502),
+        (0, Reset(REFUSED), Some(100_000), 503),
+        (0, Reset(INTERNAL_ERROR), None, 502),
         // The request may have been processed: a method that is idempotent is repeated.
-        (Close, None, 200),
-        (Close, Some(10), 502),
-        (GoAwayAndClose, None, 200),
-        (GoAwayAndClose, Some(10), 502),
+        (0, Close, None, 200),
+        (0, Close, Some(10), 502),
+        (1, Close, None, 200),
+        (1, Close, Some(10), 502),
+        (0, Abort, None, 200),
+        (0, Abort, Some(10), 502),
+        (1, Abort, None, 200),
+        (1, Abort, Some(10), 502),
+        (0, GoAwayAfterAndClose(0), None, 200),
+        (0, GoAwayAfterAndClose(0), Some(10), 502),
+        (1, GoAwayAfterAndClose(INTERNAL_ERROR), None, 200),
+        (1, GoAwayAfterAndClose(INTERNAL_ERROR), Some(10), 502),
+        // The first response is invalid; a later error may be due to another response.
+        (0, Invalid, None, 502),
+        (1, Invalid, None, 200),
+        (1, Invalid, Some(10), 502),
     ] {
         let requests = Arc::new(AtomicUsize::new(0));
         let upstream = http2_upstream({
             let requests = requests.clone();
             move |_, peer| {
                 while let Some((stream, body)) = peer.whole_request() {
-                    if requests.fetch_add(1, SeqCst) > 0 {
+                    if requests.fetch_add(1, SeqCst) != served {
                         peer.send(&text_response(stream, &body.len().to_string()));
                         continue;
                     }
-                    match reaction {
-                        GoAway => peer.send(&goaway(0, 0)),
-                        Reset(code) => peer.send(&reset(stream, code)),
-                        Close => return,
-                        GoAwayAndClose => return peer.send(&goaway(stream, 0)),
+                    reaction.show(stream, peer);
+                    if reaction.ends_connection() {
+                        return;
                     }
                 }
             }
         });
         let proxy = start_proxy(upstream, "");
+        for _ in 0..served {
+            assert_eq!(get(&proxy), (200, b"0".to_vec()));
+        }
         let (status, text) = match body {
             None => get(&proxy),
             Some(length) => post(&proxy, &"a".repeat(length)),
         };
-        assert_eq!(status, expected, "{reaction:?} {body:?}");
+        let name = format!("{reaction:?} to request {served} with {body:?}");
+        assert_eq!(status, expected, "{name}");
         if status == 200 {
             let length = body.unwrap_or(0).to_string();
-            assert_eq!(String::from_utf8(text).unwrap(), length, "{reaction:?}: the whole body");
+            assert_eq!(String::from_utf8(text).unwrap(), length, "{name}: the whole body");
         }
         let attempts = if expected == 200 { 2 } else { 1 };
-        assert_eq!(requests.load(SeqCst), attempts, "{reaction:?} {body:?}");
+        assert_eq!(requests.load(SeqCst), served + attempts, "{name}");
     }
+}
+
+/// The first request waits for its response when that of the second one ends the connection.
+#[test]
+fn an_error_in_another_response_does_not_fail_a_request() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let upstream = http2_upstream({
+        let requests = requests.clone();
+        move |number, peer| {
+            while let Some(stream) = peer.request() {
+                requests.fetch_add(1, SeqCst);
+                match (number, stream) {
+                    (0, 1) => {}
+                    (0, _) => {
+                        peer.send(&head(0, stream, &[(":status", "200")]));
+                        peer.send(&frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]));
+                    }
+                    _ => peer.send(&text_response(stream, "later")),
+                }
+            }
+        }
+    });
+    let proxy = start_proxy(upstream, "");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| get(&proxy));
+        until("the first request has arrived", || requests.load(SeqCst) == 1);
+        let second = get(&proxy);
+        assert!([200, 502].contains(&second.0), "{second:?}");
+        assert_eq!(first.join().unwrap(), (200, b"later".to_vec()));
+    });
 }
 
 #[test]

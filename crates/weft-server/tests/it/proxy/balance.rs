@@ -83,3 +83,71 @@ fn health_checks_disable_and_enable_upstreams() {
     is_healthy.store(true, SeqCst);
     until("the upstream gets requests again", || get(proxy.address(), "/").status == 200);
 }
+
+/// Each row: the keys of the check, the status and the body of the responses to it, and the status for
+/// clients in the end.
+#[test]
+fn health_checks_expect_statuses_and_texts() {
+    for scheme in ["http", "h2c"] {
+        for (keys, status, body, expected) in [
+            ("check_statuses = [\"204\", \"418\"]", 200, "", 503),
+            ("check_statuses = [\"204\", \"418\"]", 418, "", 200),
+            ("check_body = \"is ready\"", 200, "it is| ready|.", 200),
+            ("check_body = \"is ready\"", 200, "it is |not| ready", 503),
+            ("check_body = \"is ready\"", 200, "", 503),
+            ("check_body = \"is ready\"", 500, "it is ready", 503),
+            ("check_body = \"is ready\", check_statuses = \"500\"", 500, "it is ready", 200),
+        ] {
+            let checks = Arc::new(AtomicUsize::new(0));
+            let count = checks.clone();
+            let upstream = TestServer::start(async move |request: Request| {
+                if request.path() != "/health" {
+                    return Response::text("ok");
+                }
+                count.fetch_add(1, SeqCst);
+                let pieces =
+                    body.split('|').map(|piece| Ok::<_, weft::Error>(bytes::Bytes::from(piece)));
+                let body = Body::stream(futures_util::stream::iter(pieces));
+                Response::body(body).with_status(StatusCode::from_u16(status).unwrap())
+            });
+            let url = format!("{scheme}://{}/", upstream.address());
+            let options = "check = \"/health\", check_interval = \"10ms\", check_timeout = \"30s\"";
+            let proxy = Proxy::start(&url, &format!("{options}, {keys}"));
+            get(proxy.address(), "/");
+            until("the upstream was checked", || checks.load(SeqCst) > 4);
+            let case = format!("{scheme} {keys} {status} {body}");
+            until(&case, || get(proxy.address(), "/").status == expected);
+        }
+    }
+}
+
+/// Each check waits for its status.
+#[test]
+fn health_checks_have_thresholds() {
+    let (sender, statuses) = tokio::sync::mpsc::unbounded_channel::<u16>();
+    let (statuses, checks) = (Arc::new(tokio::sync::Mutex::new(statuses)), Arc::default());
+    let count: Arc<AtomicUsize> = Arc::clone(&checks);
+    let upstream = TestServer::start(async move |request: Request| {
+        if request.path() != "/health" {
+            return Response::text("ok");
+        }
+        count.fetch_add(1, SeqCst);
+        let status = statuses.lock().await.recv().await.unwrap_or(500);
+        StatusCode::from_u16(status).unwrap().into()
+    });
+    let options = "check = \"/health\", check_interval = \"10ms\", check_timeout = \"10m\", \
+                   check_fall = 3, check_rise = 2";
+    let proxy = Proxy::start(&upstream.url("/"), options);
+    let status = || get(proxy.address(), "/").status;
+    assert_eq!(status(), 200);
+    for (number, (check, expected)) in
+        [(500, 200), (500, 200), (500, 503), (200, 503), (500, 503), (200, 503), (200, 200)]
+            .into_iter()
+            .enumerate()
+    {
+        until("the next check has begun", || checks.load(SeqCst) == number + 1);
+        sender.send(check).unwrap();
+        until("the check has ended", || checks.load(SeqCst) == number + 2);
+        assert_eq!(status(), expected, "after check {number}");
+    }
+}

@@ -4,40 +4,75 @@ use super::*;
 
 // -- connections
 
+/// The upstream closes a connection at its second request, or right after the first response.
 #[test]
 fn retries_only_requests_that_are_safe_to_repeat() {
-    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab";
-    let get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    // The upstream closes a connection at its second request, or right after the first response.
-    for (request, at_once, expected, expected_requests) in
-        [(get, false, 200, 3), (post, false, 502, 2), (get, true, 200, 2), (post, true, 200, 2)]
-    {
+    let with_body = |method: &str, length| {
+        let body = "a".repeat(length);
+        let head = format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: close");
+        format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let chunked = "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+                   Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n";
+    let get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".to_owned();
+    for (request, at_once, expected, expected_requests) in [
+        (get.clone(), false, "200 0", 3),
+        (with_body("POST", 2), false, "502", 2),
+        (with_body("PUT", 2), false, "200 2", 3),
+        (with_body("DELETE", 60_000), false, "200 60000", 3),
+        // Of a larger body, the begin is not kept.
+        (with_body("PUT", 100_000), false, "502", 2),
+        (chunked.to_owned(), false, "200 5", 3),
+        (get.clone(), true, "200 0", 2),
+        (with_body("POST", 2), true, "200 2", 2),
+    ] {
         let requests = Arc::new(AtomicUsize::new(0));
         let (count, closed) = (requests.clone(), Arc::new(AtomicBool::new(false)));
         let is_closed = closed.clone();
         let upstream = raw_upstream(move |_, mut stream| {
-            let head = read_head(&mut stream).unwrap();
             // A connection that is closed with unread input is reset, and the response is lost.
-            if head.starts_with("POST ") {
-                stream.read_exact(&mut [0; 2]).unwrap();
-            }
+            let Some(length) = read_request(&mut stream) else { return };
             count.fetch_add(1, SeqCst);
-            stream.write_all(OK).unwrap();
-            if !at_once && read_head(&mut stream).is_some() {
+            let digits = length.to_string().len();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {digits}\r\n\r\n{length}").unwrap();
+            if !at_once && read_request(&mut stream).is_some() {
                 count.fetch_add(1, SeqCst);
             }
             drop(stream);
             closed.store(true, SeqCst);
         });
         let proxy = Proxy::start(&http_url(upstream), "");
-        assert_eq!(send_request(proxy.address(), get).status, 200);
+        assert_eq!(send_request(proxy.address(), &get).status, 200);
         if at_once {
             until("the upstream has closed the connection", || is_closed.load(SeqCst));
         }
-        assert_eq!(send_request(proxy.address(), request).status, expected, "{request}");
-        assert_eq!(requests.load(SeqCst), expected_requests, "{request}");
+        let name = format!("{:.40} of {} bytes, {at_once}", request, request.len());
+        let response = send_request(proxy.address(), &request);
+        let found = match response.status {
+            200 => format!("200 {}", response.body),
+            status => status.to_string(),
+        };
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(requests.load(SeqCst), expected_requests, "{name}");
     }
+}
+
+/// Reads a request and returns the length of its body.
+fn read_request(stream: &mut TcpStream) -> Option<usize> {
+    let head = read_head(stream)?.to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        let mut body = Vec::new();
+        while !body.ends_with(b"\r\n0\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).ok()?;
+            body.push(byte[0]);
+        }
+        return Some(body.iter().filter(|byte| byte.is_ascii_lowercase()).count());
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length = length.map_or(0, |length| length.parse().unwrap());
+    stream.read_exact(&mut vec![0; length]).ok()?;
+    Some(length)
 }
 
 /// Each row: the field of the first response, the pause behind it in milliseconds, and the number of the

@@ -303,6 +303,20 @@ fn unreachable_upstreams_are_replaced_by_others() {
     until("the failure is logged", || streams.server.stderr().contains(&line));
 }
 
+#[test]
+fn an_upstream_rests_after_the_configured_failures() {
+    let (upstream, gone) = (echo("up "), unused_address());
+    let streams = Streams::start(&format!(
+        "[streams.\"127.0.0.1:0\"]\nto = [\"{gone}\", \"{upstream}\"]\n\
+         max_failures = 1\nfailure_window = \"1h\"\ndown_time = \"1h\"\n"
+    ));
+    for _ in 0..2 {
+        assert_eq!(exchange(streams.connect(), b"x"), b"up x");
+    }
+    let line = format!("the upstream {gone} fails again and again");
+    until("the upstream is down", || streams.server.stderr().contains(&line));
+}
+
 fn read_pid(path: &Path) -> Option<Pid> {
     Pid::from_raw(fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok()?)
 }

@@ -17,7 +17,7 @@ const BUDGET: usize = 64 << 10;
 /// Maximum number of bytes that are searched in one step.
 const STEP_BYTES: usize = 8 << 10;
 
-/// A body whose texts are replaced. It holds back as many bytes as may be the begin of a text.
+/// A body whose texts are replaced. It holds back as many bytes as may be the beginning of a text.
 pub(super) struct SubstitutedBody {
     source: Body,
     needles: Arc<Needles>,

@@ -39,7 +39,7 @@ use crate::message::response::{Payload, Response};
 ///
 /// The search ignores ASCII case. Where two texts begin at the same byte, the longer one is found.
 /// Each is replaced once per response, or [everywhere](Substitute::everywhere). A body is changed
-/// while it is sent; at most 1 KiB of it is held back, and only what may be the begin of a text.
+/// while it is sent; at most 1 KiB of it is held back, and only what may be the beginning of a text.
 ///
 /// Only bodies of the [media types](Substitute::media_types) are changed, and not those with a
 /// content coding or of a range: add [`Compress`](crate::middleware::Compress) outside of this

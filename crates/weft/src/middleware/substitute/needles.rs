@@ -21,9 +21,9 @@ pub(super) struct Needles {
 #[derive(Clone, Debug, Default)]
 struct Node {
     depth: u16,
-    /// Length of the longest suffix that is the begin of a longer text.
+    /// Length of the longest suffix that is the beginning of a longer text.
     pending: u16,
-    /// State of the longest proper suffix that is the begin of a text.
+    /// State of the longest proper suffix that is the beginning of a text.
     suffix: State,
     /// The text that ends here.
     needle: Option<u8>,

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use weft::StatusCode;
 
+use super::super::check::Search;
+use super::super::settings::Check;
 use super::super::upstream::Upstream;
 
 /// Method of the health checking protocol of gRPC.
@@ -16,16 +18,28 @@ const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
 /// The message `HealthCheckResponse { status: SERVING }` behind its prefix: no compression, length 2.
 const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
 
-/// Sends a request for `path` and returns the status of its response.
-pub(in super::super) async fn fetch_status(
+/// Sends a request for `path`; `None` if there is no complete response.
+pub(in super::super) async fn passes(
     upstream: &Upstream,
     path: &str,
-    connect_timeout: Duration,
-) -> Option<StatusCode> {
+    check: &Check,
+) -> Option<bool> {
     let uri = uri(upstream, &format!("{}{path}", upstream.url.path));
     let request = Request::get(uri).header("user-agent", "weft").body(()).ok()?;
-    exchange(upstream, request, Bytes::new(), connect_timeout, async |response| {
-        Some(response.status())
+    exchange(upstream, request, Bytes::new(), check.timeout, async |response| {
+        let (head, mut body) = response.into_parts();
+        let Some(mut search) = Search::new(check).filter(|_| check.permits(head.status)) else {
+            return Some(check.permits(head.status));
+        };
+        while let Some(piece) = body.data().await {
+            let piece = piece.ok()?;
+            // An error means that the stream has ended.
+            let _ = body.flow_control().release_capacity(piece.len());
+            if let Some(is_found) = search.push(&piece) {
+                return Some(is_found);
+            }
+        }
+        Some(false)
     })
     .await
 }

@@ -38,6 +38,8 @@ pub(super) struct Connection {
     /// Number of leased streams.
     streams: AtomicUsize,
     activity: Arc<Activity>,
+    /// More than one stream was leased: an error of the connection may be due to any of them.
+    is_shared: AtomicBool,
     /// A stream was leased after a pause: the upstream has to show that it is still there.
     needs_ping: AtomicBool,
 }
@@ -93,6 +95,7 @@ impl Connection {
             max_streams: settings.max_streams,
             streams: AtomicUsize::new(0),
             activity: activity.clone(),
+            is_shared: AtomicBool::new(false),
             needs_ping: AtomicBool::new(false),
         });
         let (weak, connections) = (Arc::downgrade(&connection), Arc::downgrade(connections));
@@ -154,6 +157,9 @@ impl Connection {
         }
         self.streams.fetch_add(1, Relaxed);
         let is_reused = self.activity.last_lease.swap(now.max(1), Relaxed) > 0;
+        if is_reused {
+            self.is_shared.store(true, Relaxed);
+        }
         Some(StreamLease {
             send_request: self.send_request.clone(),
             connection: self.clone(),
@@ -174,6 +180,11 @@ impl StreamLease {
 
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.connection.address
+    }
+
+    /// Returns true if the connection has served other requests.
+    pub(super) fn has_served_others(&self) -> bool {
+        self.connection.is_shared.load(Relaxed)
     }
 
     /// Called when a response is late. If nothing was received on the connection since the stream was leased,

@@ -196,18 +196,20 @@ pub(super) fn headers(fields: &HeaderMap) -> Result<Headers, GatewayError> {
 
 /// Determines the failure of a request without a response.
 fn classify(error: ::h2::Error, lease: &StreamLease) -> GatewayError {
-    match error.reason() {
+    let is_remote = error.is_remote();
+    let lost = match error.reason() {
         // RFC 9113 §6.8 and §8.7: the stream is beyond the last one that the upstream has processed.
-        _ if error.is_go_away() && error.is_remote() => not_processed(&error),
-        Some(Reason::REFUSED_STREAM) if error.is_remote() => not_processed(&error),
-        Some(_) => GatewayError::BadResponse(format!("no response: {error}")),
-        None => {
-            let error = error.into_io().unwrap_or_else(|| std::io::ErrorKind::BrokenPipe.into());
-            match lease.is_reused {
-                true => GatewayError::StaleConnection(error),
-                false => GatewayError::ConnectionLost(error),
-            }
-        }
+        Some(_) if error.is_go_away() && is_remote => return not_processed(&error),
+        Some(Reason::REFUSED_STREAM) if is_remote => return not_processed(&error),
+        // This end has closed the connection because of an error of the upstream, which may have been
+        // in the response to another request.
+        Some(_) if error.is_go_away() && lease.has_served_others() => std::io::Error::other(error),
+        Some(_) => return GatewayError::BadResponse(format!("no response: {error}")),
+        None => error.into_io().unwrap_or_else(|| std::io::ErrorKind::BrokenPipe.into()),
+    };
+    match lease.is_reused {
+        true => GatewayError::StaleConnection(lost),
+        false => GatewayError::ConnectionLost(lost),
     }
 }
 

@@ -36,7 +36,7 @@ mod input;
 mod request;
 mod upload;
 
-pub(super) use self::check::{fetch_status, is_serving};
+pub(super) use self::check::{is_serving, passes};
 pub(super) use self::connection::StreamLease;
 pub(super) use self::connections::{Acquired, Connections};
 

@@ -1,0 +1,122 @@
+//! Keys of a proxy route about active health checks. Each of them enables the checks.
+
+use std::time::Duration;
+
+use weft::StatusCode;
+
+use super::key::{Key, ValueKind};
+use super::location::{ConfigResult, Located};
+use super::quoting::{quoted, quoted_list};
+use super::units::show_time;
+use crate::apps::proxy::{Check, CheckTarget, ProxySettings};
+
+/// Largest number of checks after which an upstream gets no requests, or gets them again.
+const MAX_CHECKS: u64 = 100;
+
+/// Maximum length of the text that responses must contain, in bytes.
+const MAX_TEXT_BYTES: usize = 1_024;
+
+pub(super) const CHECK: Key<ProxySettings> = Key {
+    name: "check",
+    flag: "",
+    argument: "",
+    help: "path of health checks, or grpc or grpc:SERVICE for `grpc.health.v1`: an upstream gets \
+           requests only after a successful check",
+    kind: ValueKind::Text(|settings, path| {
+        check(settings).target = CheckTarget::parse(path.value);
+        Ok(())
+    }),
+    show: |settings| show(settings, |check| quoted(&check.target.to_string())),
+};
+
+pub(super) const CHECK_INTERVAL: Key<ProxySettings> = Key {
+    name: "check_interval",
+    flag: "",
+    argument: "",
+    help: "interval between health checks; by default 5s",
+    kind: ValueKind::Time(|settings, time: Duration| check(settings).interval = time),
+    show: |settings| show(settings, |check| quoted(&show_time(check.interval))),
+};
+
+pub(super) const CHECK_TIMEOUT: Key<ProxySettings> = Key {
+    name: "check_timeout",
+    flag: "",
+    argument: "",
+    help: "timeout of a health check; by default 2s",
+    kind: ValueKind::Time(|settings, time: Duration| check(settings).timeout = time),
+    show: |settings| show(settings, |check| quoted(&show_time(check.timeout))),
+};
+
+pub(super) const CHECK_STATUSES: Key<ProxySettings> = Key {
+    name: "check_statuses",
+    flag: "",
+    argument: "",
+    help: "statuses of the responses to health checks by which they succeed, such as 204; by default \
+           200 to 399",
+    kind: ValueKind::Texts(|settings, statuses| {
+        let parse = |text: Located<String>| {
+            let status = text.value.parse::<StatusCode>().ok();
+            let status = status.filter(|status| (200..600).contains(&status.as_u16()));
+            status.ok_or_else(|| {
+                text.problem(format!("expected a status from 200 to 599, found {:?}", text.value))
+            })
+        };
+        check(settings).statuses = statuses.into_iter().map(parse).collect::<ConfigResult<_>>()?;
+        Ok(())
+    }),
+    show: |settings| {
+        show(settings, |check| match &*check.statuses {
+            [] => String::new(),
+            statuses => quoted_list(statuses.iter().map(|status| status.as_str().to_owned())),
+        })
+    },
+};
+
+pub(super) const CHECK_BODY: Key<ProxySettings> = Key {
+    name: "check_body",
+    flag: "",
+    argument: "",
+    help: "text that the responses to health checks must contain in their first 64 KiB",
+    kind: ValueKind::Text(|settings, text| {
+        if !(1..=MAX_TEXT_BYTES).contains(&text.value.len()) {
+            return Err(text.problem(format!("expected a text of 1 to {MAX_TEXT_BYTES} bytes")));
+        }
+        check(settings).body = text.value;
+        Ok(())
+    }),
+    show: |settings| {
+        show(settings, |check| match &*check.body {
+            "" => String::new(),
+            text => quoted(text),
+        })
+    },
+};
+
+pub(super) const CHECK_FALL: Key<ProxySettings> = Key {
+    name: "check_fall",
+    flag: "",
+    argument: "",
+    help: "number of failed health checks in a row after which an upstream gets no requests; by \
+           default 2",
+    kind: ValueKind::Count(1..=MAX_CHECKS, |settings, count| check(settings).fall = count as u32),
+    show: |settings| show(settings, |check| check.fall.to_string()),
+};
+
+pub(super) const CHECK_RISE: Key<ProxySettings> = Key {
+    name: "check_rise",
+    flag: "",
+    argument: "",
+    help: "number of successful health checks in a row after which it gets requests again; by default \
+           1",
+    kind: ValueKind::Count(1..=MAX_CHECKS, |settings, count| check(settings).rise = count as u32),
+    show: |settings| show(settings, |check| check.rise.to_string()),
+};
+
+/// Returns the settings of the checks. Enables them if they are not enabled yet.
+fn check(settings: &mut ProxySettings) -> &mut Check {
+    settings.check.get_or_insert_default()
+}
+
+fn show(settings: &ProxySettings, show: impl Fn(&Check) -> String) -> String {
+    settings.check.as_ref().map_or(String::new(), show)
+}
