@@ -11,6 +11,9 @@
 //! WEFT_MODEL_SECONDS=600 cargo test -p weft-http --test models pipe
 //! ```
 
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -34,25 +37,39 @@ pub fn run(models: &'static [Model]) {
     let seconds = setting("WEFT_MODEL_SECONDS").map_or(0.5, |text| text.parse().expect("a number"));
     let is_selected =
         |model: &&Model| names.is_empty() || names.iter().any(|n| model.0.contains(n));
-    for (name, model) in models.iter().filter(is_selected) {
-        print!("model {name} ... ");
-        if let Some(schedule) = setting("WEFT_MODEL_SCHEDULE") {
-            shuttle::replay(*model, &schedule);
-        }
-        let schedules = check(*model, Duration::from_secs_f64(seconds));
-        println!("ok ({schedules} schedules)");
+    if let Some(schedule) = setting("WEFT_MODEL_SCHEDULE") {
+        models.iter().filter(is_selected).for_each(|(_, model)| shuttle::replay(*model, &schedule));
     }
+    let next = Mutex::new(models.iter().filter(is_selected));
+    let take = || next.lock().unwrap().next();
+    let work = || {
+        while let Some((name, model)) = take() {
+            let schedules = check(name, *model, Duration::from_secs_f64(seconds));
+            println!("model {name} ... ok ({schedules} schedules)");
+        }
+    };
+    // Each model takes the same time, and no more than one core.
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
 }
 
 /// Runs a model for this time. Returns the number of schedules.
-fn check(model: fn(), time: Duration) -> usize {
+fn check(name: &str, model: fn(), time: Duration) -> usize {
     let start = Instant::now();
     let mut schedules = 0;
-    // At least one runner of each kind.
-    while schedules == 0 || start.elapsed() < time {
-        schedules += run_with(RandomScheduler::new(ITERATIONS), model);
-        schedules += run_with(PctScheduler::new(PREEMPTIONS, ITERATIONS), model);
-    }
+    let run = || {
+        // At least one runner of each kind.
+        while schedules == 0 || start.elapsed() < time {
+            schedules += run_with(RandomScheduler::new(ITERATIONS), model);
+            schedules += run_with(PctScheduler::new(PREEMPTIONS, ITERATIONS), model);
+        }
+    };
+    // A thread of its own has the model's own settings, and its name is that in the message of a panic.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn_scoped(scope, run).expect("a thread");
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+    });
     schedules
 }
 

@@ -17,8 +17,8 @@ pub mod sync {
 /// In place of `tokio::time`.
 pub mod time {
     use super::*;
+    use std::cell::Cell;
     use std::pin::pin;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use futures_util::future::{Either, select};
 
@@ -26,18 +26,21 @@ pub mod time {
     #[derive(Debug)]
     pub struct Elapsed;
 
-    static TIMEOUTS_EXPIRE: AtomicBool = AtomicBool::new(true);
+    thread_local! {
+        /// Models run beside each other; all tasks of one are in one thread.
+        static TIMEOUTS_EXPIRE: Cell<bool> = const { Cell::new(true) };
+    }
 
     /// Sets whether timeouts of the model expire. A lost wakeup that a timeout conceals is a
     /// deadlock without timeouts.
     pub fn set_timeouts_expire(expire: bool) {
-        TIMEOUTS_EXPIRE.store(expire, Relaxed);
+        TIMEOUTS_EXPIRE.set(expire);
     }
 
     /// Expires after a random number of steps, if timeouts expire.
     pub async fn timeout<F: Future>(_: Duration, future: F) -> Result<F::Output, Elapsed> {
         let expiry = async {
-            if !TIMEOUTS_EXPIRE.load(Relaxed) {
+            if !TIMEOUTS_EXPIRE.get() {
                 std::future::pending::<()>().await;
             }
             for _ in 0..shuttle::rand::thread_rng().gen_range(0..20) {
