@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::addresses::AnswerCache;
+use super::control::ControlChange;
 use super::member::UpstreamMember;
 use super::settings::DnsSettings;
+use super::upstream::Upstream;
 use crate::base::dns::{Resolver, Service};
 use crate::base::throttled_log::ThrottledWarning;
 
@@ -93,6 +95,39 @@ impl Services {
         }
         members
     }
+}
+
+/// Makes the list of these members, which have an item each. Items of members that the former list has are
+/// kept; others are opened, or left out with a warning if that fails.
+pub(crate) fn keep_or_open<T>(
+    found: Vec<UpstreamMember>,
+    former: (&[UpstreamMember], &[Arc<T>]),
+    open: impl Fn(&UpstreamMember) -> Result<Arc<T>, String>,
+    upstream: impl Fn(&T) -> &Upstream,
+) -> (Vec<UpstreamMember>, Vec<Arc<T>>) {
+    let (mut members, mut items) = (Vec::new(), Vec::new());
+    for member in found {
+        let kept = former.0.iter().zip(former.1).find(|(known, _)| known.url == member.url);
+        let item = match kept {
+            Some((known, item)) => {
+                if known.weight != member.weight {
+                    let weight = Some(member.weight);
+                    upstream(item).change(ControlChange { mode: None, weight });
+                }
+                item.clone()
+            }
+            None => match open(&member) {
+                Ok(item) => item,
+                Err(error) => {
+                    log::warn!("the upstream {member} is left out: {error}");
+                    continue;
+                }
+            },
+        };
+        members.push(member);
+        items.push(item);
+    }
+    (members, items)
 }
 
 /// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
