@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use argon2::{Argon2, PasswordVerifier};
 use sha_crypt::ShaCrypt;
 use sha2::{Digest as _, Sha256};
 use weft::middleware::{ConcurrencyLimit, User};
 
-use crate::base::watched_file::{FileVersion, REVALIDATE_AFTER};
+use crate::base::watched_file::WatchedFile;
 
 /// A password file, which is read again when it changes.
 ///
@@ -21,21 +19,23 @@ use crate::base::watched_file::{FileVersion, REVALIDATE_AFTER};
 /// others two are verified at a time, in other threads, while up to [`MAX_QUEUED`] wait. Guessing
 /// thus costs at most two processors, and does not delay users that have logged in before.
 pub(crate) struct PasswordFile {
-    path: PathBuf,
-    users: Mutex<Users>,
+    file: WatchedFile<Hashes>,
+    verified: Mutex<Verified>,
     /// A hash that has read a random block. Its digests cannot be predicted, so that the time of a
-    /// comparison with the remembered ones tells nothing about these.
+    /// comparison with the remembered ones reveals nothing about these.
     keyed: Sha256,
     limit: ConcurrencyLimit,
 }
 
-struct Users {
-    /// Hash of the password by the name of the user.
-    hashes: HashMap<String, Arc<str>>,
+/// Hash of the password by the name of the user.
+type Hashes = HashMap<String, Arc<str>>;
+
+/// Users whose password was right.
+struct Verified {
+    /// Contents of the file for which it was.
+    hashes: Arc<Hashes>,
     /// Users by the digests of their credentials, as a client has sent them. Each user has one.
-    verified: BTreeMap<Digest, User>,
-    version: FileVersion,
-    checked: Instant,
+    users: BTreeMap<Digest, User>,
 }
 
 /// Digest of a field `Authorization`.
@@ -56,17 +56,16 @@ impl PasswordFile {
     /// # Errors
     /// If the file cannot be read, or a line has no hash of a known type.
     pub(crate) fn open(path: &Path) -> Result<PasswordFile, String> {
-        let users = Mutex::new(Users::read(path)?);
+        let file = WatchedFile::open(path, MAX_FILE_BYTES, parse)?;
+        let verified = Verified { hashes: file.current(), users: BTreeMap::new() };
         let limit = ConcurrencyLimit::new(MAX_VERIFICATIONS).max_queued(MAX_QUEUED);
-        Ok(PasswordFile { path: path.to_owned(), users, keyed: keyed_hash(), limit })
+        Ok(PasswordFile { file, verified: Mutex::new(verified), keyed: keyed_hash(), limit })
     }
 
     /// Returns the user whose password was right in a former request with the same `Authorization`.
     pub(crate) fn remembered(&self, field: &[u8]) -> Option<User> {
         let digest = self.digest(field);
-        let mut users = self.users();
-        users.refresh(&self.path);
-        users.verified.get(&digest).cloned()
+        self.verified().users.get(&digest).cloned()
     }
 
     /// Returns the user if the password is right, and remembers the `Authorization` of the request.
@@ -80,11 +79,11 @@ impl PasswordFile {
             return None;
         }
         let user = User::new(name);
-        let mut users = self.users();
+        let mut verified = self.verified();
         // The file may have changed meanwhile.
-        if users.hashes.get(name) == Some(&hash) {
-            users.verified.retain(|_, known| known.as_str() != name);
-            users.verified.insert(self.digest(field), user.clone());
+        if verified.hashes.get(name) == Some(&hash) {
+            verified.users.retain(|_, known| known.as_str() != name);
+            verified.users.insert(self.digest(field), user.clone());
         }
         Some(user)
     }
@@ -95,60 +94,27 @@ impl PasswordFile {
 
     /// Returns the hash of a user, and true; for an unknown user that of any other, and false.
     fn current_hash(&self, name: &str) -> Option<(Arc<str>, bool)> {
-        let users = self.users();
-        let known = users.hashes.get(name).map(|hash| (hash.clone(), true));
-        known.or_else(|| users.hashes.values().next().map(|hash| (hash.clone(), false)))
+        let hashes = self.file.current();
+        let known = hashes.get(name).map(|hash| (hash.clone(), true));
+        known.or_else(|| hashes.values().next().map(|hash| (hash.clone(), false)))
     }
 
-    fn users(&self) -> MutexGuard<'_, Users> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Users {
-    fn read(path: &Path) -> Result<Users, String> {
-        let cannot_read = |error: io::Error| format!("cannot read {}: {error}", path.display());
-        let version = FileVersion::of(path).map_err(cannot_read)?;
-        if version.bytes > MAX_FILE_BYTES {
-            return Err(format!("{} is larger than 16 MiB", path.display()));
+    /// Returns the users whose password was right, without those whose line has changed since.
+    fn verified(&self) -> MutexGuard<'_, Verified> {
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.file.current();
+        if !Arc::ptr_eq(&current, &verified.hashes) {
+            let former = std::mem::replace(&mut verified.hashes, current.clone());
+            let hash_is_same = |name: &str| former.get(name) == current.get(name);
+            verified.users.retain(|_, user| hash_is_same(user.as_str()));
         }
-        let text = std::fs::read_to_string(path).map_err(cannot_read)?;
-        let hashes = parse(&text).map_err(|reason| format!("{}: {reason}", path.display()))?;
-        Ok(Users { hashes, verified: BTreeMap::new(), version, checked: Instant::now() })
-    }
-
-    /// Reads the file again if it has changed. A file with an error leaves the users as they are.
-    fn refresh(&mut self, path: &Path) {
-        if self.checked.elapsed() < REVALIDATE_AFTER {
-            return;
-        }
-        self.checked = Instant::now();
-        let version = match FileVersion::of(path) {
-            Ok(version) if version == self.version => return,
-            Ok(version) => Some(version),
-            Err(_) => None,
-        };
-        match Users::read(path) {
-            Ok(mut users) => {
-                // Users whose line is the same stay logged in.
-                let hash = |of: &Users, user: &User| of.hashes.get(user.as_str()).cloned();
-                let mut verified = std::mem::take(&mut self.verified);
-                verified.retain(|_, user| hash(&users, user) == hash(self, user));
-                users.verified = verified;
-                log::info!("loaded {} users of {}", users.hashes.len(), path.display());
-                *self = users;
-            }
-            Err(error) => {
-                log::error!("the former users stay in effect: {error}");
-                // The same file is not reported again.
-                self.version = version.unwrap_or(self.version);
-            }
-        }
+        verified
     }
 }
 
 /// Parses lines of the form `NAME:HASH`. Empty lines and those that begin with `#` are ignored.
-fn parse(text: &str) -> Result<HashMap<String, Arc<str>>, String> {
+fn parse(content: &[u8]) -> Result<Hashes, String> {
+    let text = std::str::from_utf8(content).map_err(|_| "it is not valid UTF-8")?;
     let mut hashes = HashMap::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -241,7 +207,7 @@ mod tests {
             ("alice:{SHA}abc", Some("line 1: expected a hash")),
             ("a:$5$x\na:$5$y", Some("line 2: the user is given twice")),
         ] {
-            let found = parse(text).err();
+            let found = parse(text.as_bytes()).err();
             assert_eq!(found.is_some(), expected.is_some(), "{text}");
             let starts = |found: &String| found.starts_with(expected.unwrap());
             assert!(found.as_ref().is_none_or(starts), "{text}: {found:?}");
@@ -283,17 +249,17 @@ mod tests {
                 }
             }
         });
-        assert_eq!(file.users().verified.len(), 4);
+        assert_eq!(file.verified().users.len(), 4);
         std::fs::write(&path, format!("bcrypt:{BCRYPT}\n{}\n", HASHES[1])).unwrap();
-        file.users().checked -= 2 * REVALIDATE_AFTER;
+        file.file.expire();
         runtime().block_on(async {
             assert!(is_right(&file, "sha256", "open sesame").await);
             assert!(!is_right(&file, "bcrypt", "open sesame").await);
             assert!(!is_right(&file, "argon2", "open sesame").await);
         });
-        assert_eq!(file.users().verified.len(), 1);
+        assert_eq!(file.verified().users.len(), 1);
         std::fs::write(&path, "broken\n").unwrap();
-        file.users().checked -= 2 * REVALIDATE_AFTER;
+        file.file.expire();
         runtime().block_on(async { assert!(is_right(&file, "sha256", "open sesame").await) });
     }
 }

@@ -4,24 +4,33 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Time for which a file is not examined again.
-pub(crate) const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
+const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
 
-/// A changed file has another version.
+/// A changed file has another version. The time of the last change of the inode is a part of it, because
+/// tools such as `cp -p` and `rsync -t` set the time of the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileVersion {
-    modified: Option<SystemTime>,
-    pub(crate) bytes: u64,
+struct FileVersion {
+    device: u64,
     inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds since 1970.
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl FileVersion {
-    pub(crate) fn of(path: &Path) -> io::Result<FileVersion> {
+    fn of(path: &Path) -> io::Result<FileVersion> {
         let metadata = std::fs::metadata(path)?;
-        let (modified, bytes) = (metadata.modified().ok(), metadata.len());
-        Ok(FileVersion { modified, bytes, inode: metadata.ino() })
+        Ok(FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
     }
 }
 
@@ -63,6 +72,12 @@ impl<T> WatchedFile<T> {
             self.refresh(&mut state);
         }
         state.value.clone()
+    }
+
+    /// Lets the next call examine the file.
+    #[cfg(test)]
+    pub(crate) fn expire(&self) {
+        self.state.lock().unwrap().checked -= 2 * REVALIDATE_AFTER;
     }
 
     fn refresh(&self, state: &mut State<T>) {
@@ -136,4 +151,48 @@ fn read<T>(
     let content = std::fs::read(path).map_err(cannot_read)?;
     let value = parse(&content).map_err(|reason| format!("{}: {reason}", path.display()))?;
     Ok((value, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_file_again_whose_length_and_time_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "first").unwrap();
+        let file = WatchedFile::open(&path, 100, |content| Ok(content.to_vec())).unwrap();
+        let before = FileVersion::of(&path).unwrap();
+        let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // The kernel's clock may have the same time for several writes.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while FileVersion::of(&path).unwrap() == before {
+            assert!(Instant::now() < deadline, "the version stays the same");
+            std::fs::write(&path, "other").unwrap();
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        }
+        file.expire();
+        assert_eq!(*file.current(), b"other");
+    }
+
+    #[test]
+    fn keeps_the_value_of_a_file_that_becomes_invalid() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "ab").unwrap();
+        let parse: fn(&[u8]) -> Result<usize, String> = |content| match content.len() {
+            3 => Err("three bytes".to_owned()),
+            length => Ok(length),
+        };
+        let file = WatchedFile::open(&path, 4, parse).unwrap();
+        for (content, expected) in [("abc", 2), ("abcde", 2), ("abcd", 4)] {
+            std::fs::write(&path, content).unwrap();
+            file.expire();
+            assert_eq!(*file.current(), expected, "{content}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        file.expire();
+        assert_eq!(*file.current(), 4);
+    }
 }

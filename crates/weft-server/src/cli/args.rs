@@ -87,25 +87,21 @@ pub(crate) const OTHER_OPTIONS: [&str; 10] = [
     "version",
 ];
 
+/// The use of the configuration on the command line.
+enum Mode {
+    Serve,
+    Check,
+    Certificates(CertificateAction),
+}
+
 /// Parses the command line. The first item is the program's name.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = lexopt::Parser::from_iter(line);
-    let mut args = Args::default();
-    let (mut check, mut print, mut is_strict, mut tls_keys) = (false, false, false, Vec::new());
-    let mut lists_certificates = false;
-    let mut action = CertificateAction::List;
+    let (mut args, mut mode) = (Args::default(), Mode::Serve);
+    let (mut print, mut is_strict, mut tls_keys) = (false, false, Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => {
-                let topic = match parser.optional_value() {
-                    Some(topic) => Some(topic),
-                    None => match parser.next()? {
-                        Some(Value(topic)) => Some(topic),
-                        _ => None,
-                    },
-                };
-                return topic.map_or(Ok(HelpTopic::Overview), HelpTopic::parse).map(Command::Help);
-            }
+            Short('h') | Long("help") => return parse_help(&mut parser),
             Short('V') | Long("version") => return Ok(Command::Version),
             Short('c') | Long("config") if args.file.is_none() => {
                 args.file = Some(parser.value()?.into());
@@ -123,67 +119,70 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Long("tls-key") => tls_keys.push(parser.value()?),
             Long("no-log") => args.option("log").push("none".into()),
             Long("follow-links") => args.option("links").push("anywhere".into()),
-            Long("revoke") if lists_certificates => {
-                action =
-                    CertificateAction::Revoke { name: parser.value()?.string()?, reason: None };
-            }
-            Long("reason") => match &mut action {
-                CertificateAction::Revoke { reason, .. } => {
-                    *reason = Some(parser.value()?.string()?)
-                }
-                _ => {
-                    return Err("--reason belongs to `weft certificates FILE --revoke NAME`".into());
-                }
-            },
-            Long("roll-over") if lists_certificates => action = CertificateAction::RollOver,
             Long(name) => {
-                let Some((flag, switch)) = find_flag(name) else {
-                    return Err(unknown_option(name));
+                let name = name.to_owned();
+                let is_of_mode = match &mut mode {
+                    Mode::Certificates(action) => action.set_option(&name, &mut parser)?,
+                    Mode::Serve | Mode::Check => false,
                 };
-                let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
-                args.option(flag).push(word);
+                if !is_of_mode {
+                    args.set_option(&name, &mut parser)?;
+                }
             }
-            Value(word) if word == "schema" && !check && args.has_no_operand() => {
-                return match parser.next()? {
-                    None => Ok(Command::Schema),
-                    Some(argument) => Err(argument.unexpected()),
-                };
+            Value(word) if matches!(mode, Mode::Serve) && args.has_no_operand() => {
+                match word.to_str() {
+                    Some("schema") => return parse_schema(&mut parser),
+                    Some("fmt") => return parse_format(&mut parser),
+                    Some("import") => return parse_import(&mut parser),
+                    Some("check") => mode = Mode::Check,
+                    Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
+                    _ => args.directory = Some(word.into()),
+                }
             }
-            Value(word) if word == "fmt" && !check && args.has_no_operand() => {
-                return parse_format(&mut parser);
+            Value(path) if matches!(mode, Mode::Serve) && args.directory.is_none() => {
+                args.directory = Some(path.into());
             }
-            Value(word) if word == "import" && !check && args.has_no_operand() => {
-                return parse_import(&mut parser);
-            }
-            Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
-            Value(word) if word == "certificates" && !check && args.has_no_operand() => {
-                lists_certificates = true;
-            }
-            Value(file) if (check || lists_certificates) && args.file.is_none() => {
-                args.file = Some(file.into());
-            }
-            Value(path) if !check && !lists_certificates && args.directory.is_none() => {
-                args.directory = Some(path.into())
+            Value(path) if !matches!(mode, Mode::Serve) && args.file.is_none() => {
+                args.file = Some(path.into());
             }
             argument => return Err(argument.unexpected()),
         }
     }
     args.pair_keys(tls_keys)?;
-    if lists_certificates {
-        return match (args.file.is_none(), print || is_strict) {
-            (true, _) => Err("`certificates` needs the configuration file".into()),
-            (_, true) => Err("--print and --strict belong to `weft check FILE`".into()),
-            (false, false) => Ok(Command::Certificates { args, action }),
-        };
+    if !matches!(mode, Mode::Check) && (print || is_strict) {
+        let name = if print { "print" } else { "strict" };
+        return Err(format!("--{name} belongs to `weft check FILE`").into());
     }
-    match (check, print) {
-        (true, _) if args.file.is_none() => {
+    match mode {
+        Mode::Serve => Ok(Command::Serve(args)),
+        Mode::Check if args.file.is_none() => {
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())
         }
-        (true, print) => Ok(Command::Check { args, print, is_strict }),
-        (false, true) => Err("--print belongs to `weft check FILE`".into()),
-        (false, false) if is_strict => Err("--strict belongs to `weft check FILE`".into()),
-        (false, false) => Ok(Command::Serve(args)),
+        Mode::Check => Ok(Command::Check { args, print, is_strict }),
+        Mode::Certificates(_) if args.file.is_none() => {
+            Err("`certificates` needs the configuration file".into())
+        }
+        Mode::Certificates(action) => Ok(Command::Certificates { args, action }),
+    }
+}
+
+/// Parses the topic of the help, if there is one.
+fn parse_help(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let topic = match parser.optional_value() {
+        Some(topic) => Some(topic),
+        None => match parser.next()? {
+            Some(Value(topic)) => Some(topic),
+            _ => None,
+        },
+    };
+    topic.map_or(Ok(HelpTopic::Overview), HelpTopic::parse).map(Command::Help)
+}
+
+/// Parses the arguments of `weft schema`, which has none.
+fn parse_schema(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    match parser.next()? {
+        None => Ok(Command::Schema),
+        Some(argument) => Err(argument.unexpected()),
     }
 }
 
@@ -238,7 +237,42 @@ fn unknown_option(name: &str) -> lexopt::Error {
     format!("invalid option '--{name}'{hint}").into()
 }
 
+impl CertificateAction {
+    /// Applies an option of `weft certificates`; returns false for any other.
+    fn set_option(
+        &mut self,
+        name: &str,
+        parser: &mut lexopt::Parser,
+    ) -> Result<bool, lexopt::Error> {
+        match (name, &mut *self) {
+            ("revoke", _) => {
+                let name = parser.value()?.string()?;
+                *self = CertificateAction::Revoke { name, reason: None };
+            }
+            ("reason", CertificateAction::Revoke { reason, .. }) => {
+                *reason = Some(parser.value()?.string()?);
+            }
+            ("roll-over", _) => *self = CertificateAction::RollOver,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 impl Args {
+    /// Stores an option that corresponds to a configuration key, with its value.
+    fn set_option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), lexopt::Error> {
+        let Some((flag, switch)) = find_flag(name) else {
+            return Err(match name {
+                "reason" => "--reason belongs to `weft certificates FILE --revoke NAME`".into(),
+                _ => unknown_option(name),
+            });
+        };
+        let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
+        self.option(flag).push(word);
+        Ok(())
+    }
+
     /// Returns the arguments of an option that have been parsed so far.
     fn option(&mut self, flag: &'static str) -> &mut Vec<OsString> {
         let at = self.options.iter().position(|(known, _)| *known == flag);

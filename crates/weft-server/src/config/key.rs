@@ -236,16 +236,8 @@ impl<T> Key<T> {
             }
             ValueKind::SwitchOrPairs(set) => set(into, SwitchOrPairs::Switch(last() != "no"))?,
             ValueKind::Pairs(set) => {
-                let pair = |word: &OsString| {
-                    let text = to_text(word)?;
-                    let (name, value) = text
-                        .split_once('=')
-                        .ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
-                    let [name, value] = [name, value].map(|text| at(option, text.to_owned()));
-                    Ok(Pair { name, value, base: PathBuf::new() })
-                };
-                let pairs = arguments.iter().map(pair).collect::<Result<_, _>>();
-                set(into, pairs.map_err(problem)?)?;
+                let pairs = arguments.iter().map(|word| parse_pair(option, word));
+                set(into, pairs.collect::<Result<_, _>>().map_err(problem)?)?;
             }
             ValueKind::SwitchOrText(set) => {
                 let value = match &*last_text()? {
@@ -263,16 +255,29 @@ impl<T> Key<T> {
             }
             ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
             ValueKind::CertificatePairs(set) => {
-                let pair = |pair: &[OsString]| CertificatePair {
-                    certificate: pair[0].clone().into(),
-                    key: pair[1].clone().into(),
-                };
-                let pairs = arguments.chunks_exact(2).map(|both| at(option, pair(both)));
-                set(into, Certificates::Pairs(pairs.collect()));
+                set(into, Certificates::Pairs(certificate_pairs(option, arguments)));
             }
         }
         Ok(())
     }
+}
+
+/// Parses `NAME=VALUE`, an argument of an option.
+fn parse_pair(option: &str, word: &OsStr) -> Result<Pair, String> {
+    let text = to_text(word)?;
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
+    let [name, value] = [name, value].map(|text| at(option, text.to_owned()));
+    Ok(Pair { name, value, base: PathBuf::new() })
+}
+
+/// Returns pairs of a certificate and a key, which alternate in the arguments of an option.
+fn certificate_pairs(option: &str, arguments: &[OsString]) -> Vec<Located<CertificatePair>> {
+    let pairs = arguments.chunks_exact(2).map(|pair| {
+        let [certificate, key] = [0, 1].map(|index: usize| PathBuf::from(pair[index].clone()));
+        at(option, CertificatePair { certificate, key })
+    });
+    pairs.collect()
 }
 
 fn location(option: &str) -> ConfigLocation {

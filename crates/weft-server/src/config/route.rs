@@ -248,37 +248,8 @@ fn read_table(
     let others = entries.iter().filter(|(name, _)| name.value != form.value);
     let action = match &*form.value {
         "files" => read_files(target, others.collect(), problems),
-        "proxy" => {
-            let mut settings = proxy::ProxySettings::default();
-            read_other_keys(PROXY.iter(), &mut settings, others, problems);
-            read_upstreams(target, proxy::ProxySettings::parse_upstreams).map(|upstreams| {
-                settings.upstreams = upstreams;
-                Action::Proxy(Box::new(settings))
-            })
-        }
-        "fastcgi" => {
-            let mut settings = proxy::ProxySettings::fastcgi();
-            read_other_keys(fastcgi_keys(), &mut settings, others, problems);
-            read_upstreams(target, fastcgi::parse_upstreams).map(|upstreams| {
-                settings.upstreams = upstreams;
-                Action::Proxy(Box::new(settings))
-            })
-        }
-        "scgi" => {
-            let mut settings = proxy::ProxySettings::scgi();
-            read_other_keys(scgi_keys(), &mut settings, others, problems);
-            read_upstreams(target, fastcgi::parse_scgi_upstreams).map(|upstreams| {
-                settings.upstreams = upstreams;
-                Action::Proxy(Box::new(settings))
-            })
-        }
-        "uwsgi" => {
-            let mut settings = proxy::ProxySettings::uwsgi();
-            read_other_keys(scgi_keys(), &mut settings, others, problems);
-            read_upstreams(target, fastcgi::parse_uwsgi_upstreams).map(|upstreams| {
-                settings.upstreams = upstreams;
-                Action::Proxy(Box::new(settings))
-            })
+        form @ ("proxy" | "fastcgi" | "scgi" | "uwsgi") => {
+            read_proxy(form, target, others, problems)
         }
         "cgi" => {
             let mut settings = cgi::CgiSettings::default();
@@ -316,6 +287,27 @@ fn read_table(
     let found: ConfigResult<Action> = action;
     let found = found.map_err(|problem| problems.push(problem)).ok();
     found.map(|value| Located { location: table.location(), value })
+}
+
+/// Reads a route with upstreams, whose form is their protocol.
+fn read_proxy<'a>(
+    form: &str,
+    target: &Value<'a>,
+    others: impl Iterator<Item = &'a (Name, Value<'a>)>,
+    problems: &mut Vec<Problem>,
+) -> ConfigResult<Action> {
+    use proxy::ProxySettings;
+
+    type Parser = fn(&str) -> Result<Vec<proxy::UpstreamMember>, String>;
+    let (mut settings, keys, parse): (_, Vec<_>, Parser) = match form {
+        "fastcgi" => (ProxySettings::fastcgi(), fastcgi_keys().collect(), fastcgi::parse_upstreams),
+        "scgi" => (ProxySettings::scgi(), scgi_keys().collect(), fastcgi::parse_scgi_upstreams),
+        "uwsgi" => (ProxySettings::uwsgi(), scgi_keys().collect(), fastcgi::parse_uwsgi_upstreams),
+        _ => (ProxySettings::default(), PROXY.iter().collect(), ProxySettings::parse_upstreams),
+    };
+    read_other_keys(keys.into_iter(), &mut settings, others, problems);
+    settings.upstreams = read_upstreams(target, parse)?;
+    Ok(Action::Proxy(Box::new(settings)))
 }
 
 /// The key of a files route that names the upstreams for its scripts.

@@ -109,24 +109,15 @@ impl Plan {
             }
         }
         let streams = self.open_streams(former, &mut problems);
-        let former_tls = former.and_then(|former| former.tls.as_ref());
-        let tls = self.tls.as_ref().map(|plan| {
-            let certificate = plan.certificates.first();
-            let location =
-                certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-            OpenedTls::open(plan, former_tls).map_err(|message| Problem { location, message })
-        });
-        let tls = tls.transpose().map_err(|problem| problems.push(problem));
-        match tls {
-            Ok(tls) if problems.is_empty() => {
-                let routing = builder.build();
-                if let Some(former) = former {
-                    routing.take_over_upstreams(&former.routing);
-                }
-                Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
-            }
-            _ => Err(problems),
+        let tls = self.open_tls(former, &mut problems);
+        if !problems.is_empty() {
+            return Err(problems);
         }
+        let routing = builder.build();
+        if let Some(former) = former {
+            routing.take_over_upstreams(&former.routing);
+        }
+        Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
     }
 }
 
@@ -163,6 +154,16 @@ impl Plan {
             }
         }
         streams
+    }
+
+    fn open_tls(&self, former: Option<&Opened>, problems: &mut Vec<Problem>) -> Option<OpenedTls> {
+        let plan = self.tls.as_ref()?;
+        let former = former.and_then(|former| former.tls.as_ref());
+        let certificate = plan.certificates.first();
+        let location = certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
+        OpenedTls::open(plan, former)
+            .map_err(|message| problems.push(Problem { location, message }))
+            .ok()
     }
 
     fn real_address(&self) -> RealAddress {

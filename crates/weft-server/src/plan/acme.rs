@@ -1,5 +1,7 @@
 //! Names for which certificates are ordered.
 
+use std::path::PathBuf;
+
 use weft::acme::{ChallengeKind, ExternalAccount, Name};
 
 use super::HostPlan;
@@ -18,30 +20,18 @@ pub(super) fn plan_acme(
     let directories = config.directory_urls();
     let staging = config.staging_url();
     let challenges = config.challenge_kinds();
-    let OnDemandConfig { patterns, ask, ask_ca, rate, max_names, timeout } =
-        std::mem::take(&mut config.on_demand);
-    let ask_ca = ask_ca.map(value);
-    let is_on_demand = !patterns.is_empty() || ask.is_some();
-    let on_demand = OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout };
-    let on_demand = is_on_demand.then_some(on_demand);
-    let is_on_demand_only = |name: &str| {
-        name.starts_with("*.") && on_demand.as_ref().is_some_and(|plan| plan.covers(name))
-    };
-    let mut names = Vec::new();
-    for domain in &config.domains {
-        match parse(&domain.value).and_then(|name| possible(name, &challenges)) {
-            Ok(name) => names.push(name),
-            Err(reason) => problems.push(domain.problem(format!("{:?}: {reason}", domain.value))),
-        }
-    }
+    let on_demand = on_demand_plan(std::mem::take(&mut config.on_demand));
+    let mut names = domain_names(&config.domains, &challenges, problems);
     for name in hosts.iter().filter(|_| has_hosts).flat_map(|host| &host.names) {
+        let is_on_demand_only =
+            name.starts_with("*.") && on_demand.as_ref().is_some_and(|plan| plan.covers(name));
         match parse(name) {
             Ok(name) if name.is_local() => {}
             // The host of all other names has no certificate of its own.
             Err(_) if name == "*" => {}
             parsed => match parsed.and_then(|name| possible(name, &challenges)) {
                 Ok(name) => names.push(name),
-                Err(_) if is_on_demand_only(name) => {}
+                Err(_) if is_on_demand_only => {}
                 Err(reason) => {
                     let message = format!("no certificate is ordered for {name:?}: {reason}");
                     warnings.push(Problem::without_location(message));
@@ -52,21 +42,10 @@ pub(super) fn plan_acme(
     names.sort();
     names.dedup();
     let dns = dns_plan(&config, problems);
-    let external_account = match (config.eab_key_id, config.eab_key) {
-        (Some(id), Some(key)) => Some(ExternalAccount { id: id.value, key: key.value }),
-        (Some(id), None) => {
-            problems.push(id.problem("`eab_key_id` needs `eab_key`"));
-            None
-        }
-        (None, Some(key)) => {
-            problems.push(key.problem("`eab_key` needs `eab_key_id`"));
-            None
-        }
-        (None, None) => None,
-    };
+    let external_account = external_account(config.eab_key_id, config.eab_key, problems);
     let [ca, state] = [config.ca, config.state].map(|path| path.map(|path| path.value));
     let [email, profile] = [config.email, config.profile].map(|text| text.map(value));
-    (has_hosts || !names.is_empty() || is_on_demand).then_some(AcmePlan {
+    (has_hosts || !names.is_empty() || on_demand.is_some()).then_some(AcmePlan {
         names,
         includes_hosts: has_hosts,
         directories,
@@ -84,6 +63,45 @@ pub(super) fn plan_acme(
         retry_delay: config.retry_delay,
         order_timeout: config.order_timeout,
     })
+}
+
+fn on_demand_plan(config: OnDemandConfig) -> Option<OnDemandPlan> {
+    let OnDemandConfig { patterns, ask, ask_ca, rate, max_names, timeout } = config;
+    let ask_ca = ask_ca.map(value);
+    let is_on_demand = !patterns.is_empty() || ask.is_some();
+    is_on_demand.then_some(OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout })
+}
+
+/// Returns the names of `domains`, and reports those that no challenge can validate.
+fn domain_names(
+    domains: &[Located<String>],
+    challenges: &[ChallengeKind],
+    problems: &mut Vec<Problem>,
+) -> Vec<Name> {
+    let mut names = Vec::new();
+    for domain in domains {
+        match parse(&domain.value).and_then(|name| possible(name, challenges)) {
+            Ok(name) => names.push(name),
+            Err(reason) => problems.push(domain.problem(format!("{:?}: {reason}", domain.value))),
+        }
+    }
+    names
+}
+
+fn external_account(
+    id: Option<Located<String>>,
+    key: Option<Located<PathBuf>>,
+    problems: &mut Vec<Problem>,
+) -> Option<ExternalAccount> {
+    match (id, key) {
+        (Some(id), Some(key)) => {
+            return Some(ExternalAccount { id: id.value, key: key.value });
+        }
+        (Some(id), None) => problems.push(id.problem("`eab_key_id` needs `eab_key`")),
+        (None, Some(key)) => problems.push(key.problem("`eab_key` needs `eab_key_id`")),
+        (None, None) => {}
+    }
+    None
 }
 
 /// Returns true if a certificate can be ordered for one of these names.

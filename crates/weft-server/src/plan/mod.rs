@@ -34,8 +34,8 @@ pub(crate) use self::tls::TlsPlan;
 use crate::apps::spool::BufferSpaceLimits;
 use crate::config::PermittedChanges;
 use crate::config::{
-    Certificates, Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig,
-    Problem, TopConfig, TracingConfig, without_effect,
+    Certificates, Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, HostConfig,
+    Located, LogConfig, Problem, RouteOptions, TopConfig, TracingConfig, without_effect,
 };
 use crate::route::{PathKey, Pattern};
 
@@ -135,21 +135,8 @@ impl Plan {
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
-        let Config {
-            top,
-            log,
-            tls,
-            acme,
-            status,
-            tracing,
-            limits,
-            files,
-            mut defaults,
-            hosts,
-            streams,
-            mut problems,
-            ..
-        } = config;
+        let Config { top, log, tls, acme, status, tracing, limits, files, .. } = config;
+        let Config { mut defaults, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams = stream_addresses(&streams);
         let listening = [&top.listen, &tls.listen, &status.listen, &of_streams];
@@ -164,41 +151,13 @@ impl Plan {
         if is_automatic || acme.orders_certificates() {
             defaults.https_redirect.get_or_insert(true);
         }
-        let mut plans = Vec::new();
-        let mut known_hosts = HashMap::new();
-        for host in hosts {
-            let names = host_names(&host.names, &mut known_hosts, &mut problems);
-            let host_pattern = match &*names {
-                [name] => name.strip_prefix("~ ").and_then(|name| Pattern::parse(name).ok()),
-                _ => None,
-            };
-            let options = host.options.or(&defaults);
-            let groups = options
-                .templates()
-                .filter_map(|it| check_host_groups(it, host_pattern.as_ref()).err());
-            problems.extend(groups.map(|message| host.names.problem(message)));
-            let inherited = Inherited {
-                host_pattern,
-                options,
-                files: &files,
-                trusted_proxies: &top.trusted_proxies,
-                limits: &limits,
-            };
-            let mut routes = plan_routes(host.routes, &inherited, &mut problems);
-            routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));
-            let error_pages = inherited.options.error_pages;
-            plans.push(HostPlan { names, routes, error_pages });
-        }
-        let has_fallback = plans.iter().any(|host| host.names.iter().any(|name| name == "*"));
-        if !has_fallback && !plans.is_empty() {
-            let route = route_of_others(&[], &defaults, &ConfigLocation::Unknown);
-            let host = |route| HostPlan {
-                names: vec!["*".to_owned()],
-                routes: vec![route],
-                error_pages: defaults.error_pages.clone(),
-            };
-            plans.extend(route.map(host));
-        }
+        let common = Common {
+            defaults: &defaults,
+            files: &files,
+            trusted_proxies: &top.trusted_proxies,
+            limits: &limits,
+        };
+        let plans = plan_hosts(hosts, &common, &mut problems);
         let acme = plan_acme(acme, is_automatic, &plans, &mut warnings, &mut problems);
         let is_automatic = acme.is_some();
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
@@ -206,36 +165,22 @@ impl Plan {
         let tls = plan_tls(tls, acme, has_tls_streams, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let status_hosts = host_list(status.hosts, &mut problems);
+        let buffer_space = buffer_space(&top);
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
         let reports = (&mut problems, &mut warnings);
         let streams = plan_streams(streams, tls.is_some(), is_complete, reports);
         if !has_routes && streams.is_empty() && problems.is_empty() {
-            let message = "there is nothing to serve; add a section such as [hosts.\"*\"] with \
-                           \"/\" = \"-> /srv/www\"";
-            problems
-                .push(Problem { location: ConfigLocation::Unknown, message: message.to_owned() });
+            problems.push(Problem::without_location(NOTHING_TO_SERVE));
         }
-        let TopConfig { workers, defer_accept, drain_timeout, handover_timeout, .. } = top;
-        let buffer_space = BufferSpaceLimits {
-            memory_bytes: top.max_buffer_bytes,
-            memory_bytes_per_client: top.max_buffer_bytes_per_client,
-            disk_bytes: top.max_temp_bytes,
-            unread_bytes_per_client: top.max_unread_bytes_per_client,
-        };
-        let is_plain = tls.as_ref().is_none_or(|tls| tls.listen.list.is_empty());
-        let default_listen = match is_automatic {
-            true => Some("[::]:80"),
-            false => (is_plain && has_routes).then_some("127.0.0.1:8080"),
-        };
-        let listen = Addresses::new(top.listen, default_listen);
+        let default_listen = default_listen(is_automatic, tls.as_ref(), has_routes);
         let plan = Plan {
-            listen,
-            workers,
-            defer_accept,
+            listen: Addresses::new(top.listen, default_listen),
+            workers: top.workers,
+            defer_accept: top.defer_accept,
             log,
-            drain_timeout,
-            handover_timeout,
+            drain_timeout: top.drain_timeout,
+            handover_timeout: top.handover_timeout,
             buffer_space,
             trusted_proxies: top.trusted_proxies,
             client_ip_header: top.client_ip_header,
@@ -254,6 +199,78 @@ impl Plan {
             warnings,
         };
         (plan, problems)
+    }
+}
+
+const NOTHING_TO_SERVE: &str =
+    "there is nothing to serve; add a section such as [hosts.\"*\"] with \"/\" = \"-> /srv/www\"";
+
+/// Sections that apply to the routes of all hosts.
+struct Common<'a> {
+    defaults: &'a RouteOptions,
+    files: &'a FilesConfig,
+    trusted_proxies: &'a [Network],
+    limits: &'a Settings,
+}
+
+/// Plans the hosts, and adds one for all other names if it has a response for their requests.
+fn plan_hosts(
+    hosts: Vec<HostConfig>,
+    common: &Common<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<HostPlan> {
+    let mut plans = Vec::new();
+    let mut known_names = HashMap::new();
+    for host in hosts {
+        let names = host_names(&host.names, &mut known_names, problems);
+        let host_pattern = match &*names {
+            [name] => name.strip_prefix("~ ").and_then(|name| Pattern::parse(name).ok()),
+            _ => None,
+        };
+        let options = host.options.or(common.defaults);
+        let groups =
+            options.templates().filter_map(|it| check_host_groups(it, host_pattern.as_ref()).err());
+        problems.extend(groups.map(|message| host.names.problem(message)));
+        let Common { files, trusted_proxies, limits, .. } = *common;
+        let inherited = Inherited { host_pattern, options, files, trusted_proxies, limits };
+        let mut routes = plan_routes(host.routes, &inherited, problems);
+        routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));
+        let error_pages = inherited.options.error_pages;
+        plans.push(HostPlan { names, routes, error_pages });
+    }
+    let has_fallback = plans.iter().any(|host| host.names.iter().any(|name| name == "*"));
+    if !has_fallback && !plans.is_empty() {
+        plans.extend(fallback_host(common.defaults));
+    }
+    plans
+}
+
+/// Returns the host of names that no host has, if its errors have pages.
+fn fallback_host(defaults: &RouteOptions) -> Option<HostPlan> {
+    let route = route_of_others(&[], defaults, &ConfigLocation::Unknown)?;
+    let (names, error_pages) = (vec!["*".to_owned()], defaults.error_pages.clone());
+    Some(HostPlan { names, routes: vec![route], error_pages })
+}
+
+/// Returns the address without TLS that is used if none is given.
+fn default_listen(
+    is_automatic: bool,
+    tls: Option<&TlsPlan>,
+    has_routes: bool,
+) -> Option<&'static str> {
+    if is_automatic {
+        return Some("[::]:80");
+    }
+    let is_plain = tls.is_none_or(|tls| tls.listen.list.is_empty());
+    (is_plain && has_routes).then_some("127.0.0.1:8080")
+}
+
+fn buffer_space(top: &TopConfig) -> BufferSpaceLimits {
+    BufferSpaceLimits {
+        memory_bytes: top.max_buffer_bytes,
+        memory_bytes_per_client: top.max_buffer_bytes_per_client,
+        disk_bytes: top.max_temp_bytes,
+        unread_bytes_per_client: top.max_unread_bytes_per_client,
     }
 }
 

@@ -169,6 +169,13 @@ impl Page {
         if upstreams.is_empty() {
             return;
         }
+        self.upstream_states(upstreams);
+        self.upstream_requests(upstreams);
+        self.upstream_connections(upstreams);
+        self.upstream_times(upstreams);
+    }
+
+    fn upstream_states(&mut self, upstreams: &[Upstream]) {
         self.gauge("weft_upstream_up", "Whether the upstream is healthy.");
         for upstream in upstreams {
             let is_up = upstream.report.state == State::Up;
@@ -189,6 +196,9 @@ impl Page {
         for upstream in upstreams {
             self.sample("weft_upstream_weight", &upstream.labels(), upstream.report.weight);
         }
+    }
+
+    fn upstream_requests(&mut self, upstreams: &[Upstream]) {
         type Count = (&'static str, &'static str, fn(&Upstream) -> u64);
         let counters: [Count; 2] = [
             (
@@ -226,6 +236,9 @@ impl Page {
                 self.sample("weft_upstream_retries_total", &labels, count);
             }
         }
+    }
+
+    fn upstream_connections(&mut self, upstreams: &[Upstream]) {
         self.gauge("weft_upstream_connections", "Connections to the upstream, by state.");
         for upstream in upstreams {
             let report = &upstream.report;
@@ -240,6 +253,9 @@ impl Page {
         for upstream in upstreams {
             self.sample("weft_upstream_queue_length", &upstream.labels(), upstream.report.queued);
         }
+    }
+
+    fn upstream_times(&mut self, upstreams: &[Upstream]) {
         type Times = (&'static str, &'static str, fn(&UpstreamReport) -> &HistogramTotals);
         let histograms: [Times; 3] = [
             (

@@ -13,7 +13,7 @@ use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
     Answers, Availability, Balance, Balancer, Candidate, Check, ControlChange, DnsSettings,
     FailurePolicy, Health, Services, Upstream, UpstreamConnection, UpstreamMember, UpstreamReport,
-    check,
+    check, keep_or_open,
 };
 use crate::base::rendezvous::hash;
 use crate::base::throttled_log::ThrottledWarning;
@@ -34,7 +34,7 @@ pub(crate) struct Targets {
     full_warning: ThrottledWarning,
 }
 
-/// The upstreams at one time. A change of services replaces the group; what both have in common is shared.
+/// The upstreams at one time. A change of services replaces the group; both share their common upstreams.
 struct TargetGroup {
     targets: Vec<Arc<Target>>,
     /// In the same order.
@@ -131,29 +131,16 @@ impl Targets {
 
     /// Makes the group of these answers, with the upstreams that the former group has, too.
     fn group_of(&self, former: &TargetGroup, answers: Answers) -> TargetGroup {
-        let (mut targets, mut members) = (Vec::new(), Vec::new());
-        for member in self.services.members(&self.members, &answers) {
-            let kept = former.members.iter().position(|known| known.url == member.url);
-            let target = match kept {
-                Some(index) => former.targets[index].clone(),
-                None => match Target::open(&member, self.failures, &self.dns, &self.tls) {
-                    Ok(target) => target,
-                    Err(error) => {
-                        log::warn!("the upstream {member} is left out: {error}");
-                        continue;
-                    }
-                },
-            };
-            if let (None, Some(check)) = (kept, self.check.get()) {
-                target.start_check(check);
-            }
-            if kept.is_some_and(|index| former.members[index].weight != member.weight) {
-                let weight = Some(member.weight);
-                target.upstream.change(ControlChange { mode: None, weight });
-            }
-            targets.push(target);
-            members.push(member);
-        }
+        let found = self.services.members(&self.members, &answers);
+        let open = |member: &UpstreamMember| {
+            Target::open(member, self.failures, &self.dns, &self.tls)
+                .inspect(|target| self.check.get().iter().for_each(|it| target.start_check(it)))
+        };
+        let change_weight = |target: &Arc<Target>, member: &UpstreamMember| {
+            target.upstream.change(ControlChange { mode: None, weight: Some(member.weight) });
+        };
+        let former = (&*former.members, &*former.targets);
+        let (members, targets) = keep_or_open(found, former, open, change_weight);
         let names: Vec<_> = members.iter().map(ToString::to_string).collect();
         log::info!("the upstreams of a stream are now {}", names.join(" "));
         TargetGroup::new(targets, members, answers, self.balance)
@@ -185,8 +172,8 @@ impl Targets {
         None
     }
 
-    /// Opens a socket for the datagrams of one of the upstreams, after a failure of the next. `None` if
-    /// there is none; the reasons are logged.
+    /// Opens a socket for the datagrams of one of the upstreams, after a failure for those of the next.
+    /// `None` if there is none; the reasons are logged.
     pub(crate) async fn connect_datagrams(
         &self,
         client: IpAddr,

@@ -26,7 +26,7 @@ const MAX_HEAD_BYTES: usize = 32 << 10;
 
 /// A resource of another server, which is fetched with a connection of its own.
 pub(crate) struct RemoteResource {
-    upstream: Upstream,
+    server: RemoteServer,
     /// Path and query.
     target: String,
 }
@@ -35,12 +35,7 @@ impl RemoteResource {
     /// # Errors
     /// If the URL is `https`, and the system has no certificate authorities.
     pub(crate) fn new(url: UpstreamUrl, target: String) -> Result<RemoteResource, String> {
-        let tls = if url.is_tls() {
-            Some(tls::config(None, None, &[], HttpVersion::Http1)?)
-        } else {
-            None
-        };
-        own_upstream(url, tls).map(|upstream| RemoteResource { upstream, target })
+        RemoteServer::new(url, None).map(|server| RemoteResource { server, target })
     }
 
     /// Fetches the resource, of at most `max_bytes`, within `time`.
@@ -51,7 +46,7 @@ impl RemoteResource {
         let fields = [("accept", &b"application/json"[..])];
         let request =
             OwnRequest { method: &Method::GET, target: &self.target, fields: &fields, body: b"" };
-        let fetched = send(&self.upstream, &request, max_bytes, time).await;
+        let fetched = self.server.send(&request, max_bytes, time).await;
         let fetched = fetched.and_then(|response| match response.head.status {
             StatusCode::OK => Ok(response.body),
             status => Err(format!("the status is {status}")),
@@ -174,6 +169,6 @@ fn compose(url: &UpstreamUrl, request: &OwnRequest<'_>) -> Vec<u8> {
 
 impl std::fmt::Display for RemoteResource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.upstream.url, self.target)
+        write!(f, "{}{}", self.server.0.url, self.target)
     }
 }

@@ -14,12 +14,12 @@ use super::control::ControlChange;
 use super::health::{FailurePolicy, Health};
 use super::member::UpstreamMember;
 use super::pool::Pool;
-use super::service::{Answers, Services};
+use super::service::{Answers, Services, keep_or_open};
 use super::settings::{Check, ProxySettings};
 use super::sticky::Sticky;
 use super::upstream::Upstream;
 
-/// Upstreams at one time. A change of services replaces the group; what both have in common is shared, so
+/// Upstreams at one time. A change of services replaces the group; both share their common upstreams, so
 /// that connections and health are kept.
 pub(super) struct Group {
     pub(super) upstreams: Vec<Arc<Upstream>>,
@@ -120,35 +120,21 @@ impl Groups {
 
     /// Makes the group of these answers, with the upstreams that the former group has, too.
     fn group(&self, former: &Group, answers: Answers) -> Group {
-        let (mut members, mut upstreams) = (Vec::new(), Vec::new());
-        for member in self.services.members(&self.settings.upstreams, &answers) {
-            let kept = former.members.iter().position(|known| known.url == member.url);
-            let upstream = match kept {
-                Some(index) => Ok(former.upstreams[index].clone()),
-                None => open(&self.settings, &self.tls, &member),
-            };
-            match upstream {
-                Ok(upstream) => {
-                    if let (None, Some(check)) = (kept, self.check.get()) {
-                        self.start_check(&upstream, check);
-                    }
-                    let change = self.changes.of(&member.url);
-                    let has_own_weight = change.is_some_and(|change| change.weight.is_some());
-                    if let (None, Some(change)) = (kept, change) {
-                        upstream.change(change);
-                    }
-                    if kept.is_some_and(|index| former.members[index].weight != member.weight)
-                        && !has_own_weight
-                    {
-                        let weight = Some(member.weight);
-                        upstream.change(ControlChange { mode: None, weight });
-                    }
-                    upstreams.push(upstream);
-                    members.push(member);
-                }
-                Err(error) => log::warn!("the upstream {member} is left out: {error}"),
+        let found = self.services.members(&self.settings.upstreams, &answers);
+        let open = |member: &UpstreamMember| {
+            open(&self.settings, &self.tls, member).inspect(|upstream| {
+                self.check.get().iter().for_each(|it| self.start_check(upstream, it));
+                self.changes.of(&member.url).into_iter().for_each(|it| upstream.change(it));
+            })
+        };
+        let change_weight = |upstream: &Arc<Upstream>, member: &UpstreamMember| {
+            let is_set = self.changes.of(&member.url).is_some_and(|it| it.weight.is_some());
+            if !is_set {
+                upstream.change(ControlChange { mode: None, weight: Some(member.weight) });
             }
-        }
+        };
+        let former = (&*former.members, &*former.upstreams);
+        let (members, upstreams) = keep_or_open(found, former, open, change_weight);
         if self.has_services() {
             let names: Vec<_> = members.iter().map(ToString::to_string).collect();
             log::info!("the upstreams are now {}", names.join(" "));

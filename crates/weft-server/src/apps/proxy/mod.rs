@@ -95,7 +95,7 @@ use self::pool::Pool;
 use self::request::RequestOptions;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::scripts::ScriptCall;
-pub(crate) use self::service::{Answers, Services};
+pub(crate) use self::service::{Answers, Services, keep_or_open};
 pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
     HttpVersion, Protocol, ProxySettings,

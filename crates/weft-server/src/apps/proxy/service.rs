@@ -118,6 +118,39 @@ fn sort(services: &mut [Service]) {
     services.sort_by_cached_key(key);
 }
 
+/// Makes the list of these members, which have an item each. Items of members that the former list has are
+/// kept, and `change_weight` gets those whose weight has changed; others are opened, or left out with a
+/// warning if that fails.
+pub(crate) fn keep_or_open<T>(
+    found: Vec<UpstreamMember>,
+    former: (&[UpstreamMember], &[Arc<T>]),
+    open: impl Fn(&UpstreamMember) -> Result<Arc<T>, String>,
+    change_weight: impl Fn(&Arc<T>, &UpstreamMember),
+) -> (Vec<UpstreamMember>, Vec<Arc<T>>) {
+    let (mut members, mut items) = (Vec::new(), Vec::new());
+    for member in found {
+        let kept = former.0.iter().zip(former.1).find(|(known, _)| known.url == member.url);
+        let item = match kept {
+            Some((known, item)) => {
+                if known.weight != member.weight {
+                    change_weight(item, &member);
+                }
+                item.clone()
+            }
+            None => match open(&member) {
+                Ok(item) => item,
+                Err(error) => {
+                    log::warn!("the upstream {member} is left out: {error}");
+                    continue;
+                }
+            },
+        };
+        members.push(member);
+        items.push(item);
+    }
+    (members, items)
+}
+
 /// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
 /// The options of `source` apply to each of them.
 fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMember> {

@@ -13,6 +13,39 @@ pub(super) fn responses(
     options: &mut Table,
 ) {
     let scope = &location.scope;
+    let (mut set, cache) = added_fields(location, responder, table);
+    if let Some(control) = cache_control(location, cache) {
+        match responder {
+            Responder::Files => table.set("cache", Value::Text(control)),
+            _ => set.set("Cache-Control", Value::Text(control)),
+        }
+    }
+    for directive in scope.all(&["more_set_headers"]) {
+        for field in &directive.args {
+            match field.split_once(':') {
+                Some((name, text)) if !name.starts_with('-') && !text.contains('$') => {
+                    set.set(name.trim(), Value::text(text.trim()));
+                }
+                _ => scope.outcomes.lost(directive, "only fields with a fixed value are"),
+            }
+        }
+    }
+    let removed = removed_fields(location, responder);
+    if !set.is_empty() {
+        options.set("response_headers", Value::Table(set));
+    }
+    if !removed.is_empty() {
+        options.set("remove_response_headers", Value::texts(removed));
+    }
+}
+
+/// Translates `add_header`. Returns the fields, and the values of `Cache-Control`.
+fn added_fields(
+    location: &Location<'_>,
+    responder: Responder,
+    table: &mut Table,
+) -> (Table, Vec<String>) {
+    let scope = &location.scope;
     let mut set = Table::default();
     let mut cache = Vec::new();
     for directive in scope.all(&["add_header"]) {
@@ -48,22 +81,12 @@ pub(super) fn responses(
             _ => set.set(name, Value::Text(value)),
         }
     }
-    if let Some(control) = cache_control(location, cache) {
-        match responder {
-            Responder::Files => table.set("cache", Value::Text(control)),
-            _ => set.set("Cache-Control", Value::Text(control)),
-        }
-    }
-    for directive in scope.all(&["more_set_headers"]) {
-        for field in &directive.args {
-            match field.split_once(':') {
-                Some((name, text)) if !name.starts_with('-') && !text.contains('$') => {
-                    set.set(name.trim(), Value::text(text.trim()));
-                }
-                _ => scope.outcomes.lost(directive, "only fields with a fixed value are"),
-            }
-        }
-    }
+    (set, cache)
+}
+
+/// Returns the names of fields that responses must not have.
+fn removed_fields<'a>(location: &Location<'a>, responder: Responder) -> Vec<&'a str> {
+    let scope = &location.scope;
     let mut removed: Vec<&str> = scope
         .all(&["more_clear_headers"])
         .into_iter()
@@ -76,12 +99,7 @@ pub(super) fn responses(
             removed.extend(scope.all(&[name]).iter().map(|hidden| hidden.arg(0)));
         }
     }
-    if !set.is_empty() {
-        options.set("response_headers", Value::Table(set));
-    }
-    if !removed.is_empty() {
-        options.set("remove_response_headers", Value::texts(removed));
-    }
+    removed
 }
 
 /// Returns the value of a field as a template, or reports a variable without an equivalent.
