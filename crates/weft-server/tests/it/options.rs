@@ -224,7 +224,7 @@ fn follows_changes_of_the_password_file() {
     fs::write(folder.path().join("users"), "alice:plain\n").unwrap();
     until("the invalid file is reported", || {
         status();
-        server.stderr().contains("the former users stay in effect")
+        server.stderr().contains("the former content stays in effect")
     });
     fs::write(folder.path().join("users"), ALICE).unwrap();
     until("the file is in effect again", || status() == 200);

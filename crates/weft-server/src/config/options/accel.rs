@@ -20,7 +20,7 @@ pub(super) const ACCEL: Key<RouteOptions> = Key {
     flag: "",
     argument: "",
     help: "folders with the files that upstreams and scripts may name in `X-Accel-Redirect`, by the \
-           begin of the path there, or in `X-Sendfile`: `{ \"/protected/\" = \"/srv/private\" }`",
+           beginning of the path there, or in `X-Sendfile`: `{ \"/protected/\" = \"/srv/private\" }`",
     kind: ValueKind::Pairs(set_accel),
     show: |options| match &options.accel {
         None => String::new(),
