@@ -9,7 +9,7 @@ use weft::{Body, Error, Method, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 use super::super::client_limit::Client;
-use super::super::spool::Spool;
+use super::super::spool::{Reservation, Spool};
 use super::download::{Download, EmptyOfUnknownLength};
 use super::exchange::{self, OutboundRequest};
 use super::latency::UpstreamWait;
@@ -150,15 +150,17 @@ impl Proxy {
             && head.headers.get_bytes("content-length").is_none();
         let notes = RequestNotes::of(&outbound.request).cloned();
         let mut download = Download::new(&head, body, lease, upload, settings.body_timeout, notes);
-        let body = match download.take_received_body() {
+        let client = || self.limited_client(&outbound.request);
+        let limits = &self.response_limits;
+        let reserve = |body, held| Reservation::new(body, held, limits, client());
+        let body = match download.take_received_body(reserve) {
             Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),
             None if response::is_event_stream(&head) => {
                 Body::from_http_body(download.with_idle_timeout(settings.tunnel_timeout))
             }
             None if settings.buffer_responses && !response::refuses_buffering(&head) => {
-                let client = self.limited_client(&outbound.request);
-                let spool = Spool::new(Bytes::new(), download, &self.response_limits, client);
+                let spool = Spool::new(Bytes::new(), download, limits, client());
                 spool.receive_available().into_body()
             }
             None => Body::from_http_body(download),

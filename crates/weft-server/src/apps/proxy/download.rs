@@ -10,7 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
 use weft_proto::http1::client::{BodyPiece, ResponseHead};
 
-use super::super::spool::Source;
+use super::super::spool::{Reservation, Source};
+use super::connection::INPUT_BYTES;
 use super::pool::Lease;
 use super::response;
 use super::response_reader::BodyReader;
@@ -22,9 +23,9 @@ use crate::base::request_notes::RequestNotes;
 const MIN_READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
 
-/// Maximum size of a body that is taken with its head, in bytes. The memory of a larger one is
-/// limited, as that of all bodies that are received ahead of the client.
-const MAX_TAKEN_BYTES: usize = 8 << 10;
+/// Maximum size of a body that is taken with its head without a reservation, in bytes. The memory of a
+/// larger one is limited, as that of all bodies that are received ahead of the client.
+pub(super) const MAX_UNRESERVED_BYTES: usize = 8 << 10;
 
 /// A response body that owns its connection: at its end the connection returns to the pool; if the
 /// body is dropped earlier, the connection closes.
@@ -78,17 +79,28 @@ impl Download {
         Download { idle_timeout, ..self }
     }
 
-    /// Takes the whole body if it has already been received. Nothing remains in `self`, and the
-    /// connection returns to the pool. The body is copied: a client that takes it slowly holds no more
-    /// than its size, and not the buffer of the read.
-    pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
-        if self.body.remaining() != Some(0) && self.buffered_bytes() > MAX_TAKEN_BYTES {
-            return None;
-        }
+    /// Takes the whole body if it has already been received, and `reserve` has memory for a large one.
+    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a client
+    /// that takes it slowly holds no more than its size, and not the buffer of the read.
+    pub(super) fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
+        let (rest, received) = (self.body.remaining(), self.buffered_bytes());
+        let reservation = match rest {
+            Some(rest) if rest > received as u64 => return None,
+            Some(0) => None,
+            _ if received <= MAX_UNRESERVED_BYTES => None,
+            _ => Some(reserve(received, received.max(INPUT_BYTES))?),
+        };
         let input = &mut self.lease.as_mut()?.connection.input;
-        let bytes = Bytes::copy_from_slice(&self.body.take_received_body(input)?);
+        let body = self.body.take_received_body(input)?;
+        let body = match reservation {
+            Some(reservation) => reservation.hold(body),
+            None => Bytes::copy_from_slice(&body),
+        };
         self.finish();
-        Some(bytes)
+        Some(body)
     }
 
     /// Returns the size of the next read. One more byte than the rest of the body is read, because a

@@ -111,6 +111,43 @@ impl Spool {
     }
 }
 
+/// Memory for a body of a response that has been received as a whole. Such a body needs no spool.
+pub(crate) struct Reservation(Memory);
+
+impl Reservation {
+    /// Reserves memory within the share of `client` for a body, which occupies `held_bytes` with the rest
+    /// of its buffer. `None` if there is too little, or if the body is larger than the limit of one.
+    pub(crate) fn new(
+        body_bytes: usize,
+        held_bytes: usize,
+        limits: &SpoolLimits,
+        client: Option<Client>,
+    ) -> Option<Reservation> {
+        if body_bytes > limits.memory_bytes {
+            return None;
+        }
+        let mut memory = Memory::new(limits.space.share(client));
+        (memory.grow(held_bytes, held_bytes) > 0).then_some(Reservation(memory))
+    }
+
+    /// Returns the body. The memory is released when the last part of it is dropped.
+    pub(crate) fn hold(self, body: Bytes) -> Bytes {
+        Bytes::from_owner(HeldBody { body, _memory: self.0 })
+    }
+}
+
+/// A body in memory that counts for a client.
+struct HeldBody {
+    body: Bytes,
+    _memory: Memory,
+}
+
+impl AsRef<[u8]> for HeldBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
 /// The body of a request, received as far as the limits permit.
 pub(crate) struct ReceivedBody {
     pub(crate) body: Body,

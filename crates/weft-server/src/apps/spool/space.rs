@@ -378,6 +378,9 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
+    use super::super::{Reservation, SpoolLimits};
     use super::*;
 
     fn client(last: u8) -> Option<Client> {
@@ -414,6 +417,29 @@ mod tests {
         drop((one, same, other, many));
         assert_eq!(space.memory.used.0.load(Relaxed), 0);
         assert!(space.clients().is_empty());
+    }
+
+    #[test]
+    fn whole_bodies_occupy_the_share_of_their_client() {
+        let limits = |space: &Arc<BufferSpace>| SpoolLimits {
+            memory_bytes: 30,
+            max_file_bytes: 0,
+            space: space.clone(),
+        };
+        let space = space(100, 40, 0);
+        let reserve =
+            |body, held, last| Reservation::new(body, held, &limits(&space), client(last));
+        assert!(reserve(31, 31, 1).is_none(), "more than one body may have");
+        let body = reserve(20, 30, 1).unwrap().hold(Bytes::from_static(b"body"));
+        assert_eq!(&*body, b"body");
+        assert!(reserve(11, 11, 1).is_none() && reserve(9, 10, 1).is_some());
+        assert!(reserve(30, 30, 2).is_some());
+        let part = body.slice(..1);
+        drop(body);
+        assert!(reserve(11, 11, 1).is_none());
+        drop(part);
+        assert!(reserve(11, 11, 1).is_some());
+        assert_eq!(space.memory.used.0.load(Relaxed), 0);
     }
 
     #[test]

@@ -119,6 +119,26 @@ fn responses_beyond_the_memory_are_stored_in_files() {
     }
 }
 
+/// A body that has been received as a whole needs no spool, but the memory of its client.
+#[test]
+fn whole_responses_beyond_the_memory_are_stored_in_files() {
+    const BYTES: u64 = 12_000;
+    const STREAMS: usize = 16;
+    const MEMORY: u64 = (64 << 10) + (72 << 10);
+    let upstream = large_upstream(BYTES as usize);
+    let site = Site::start(
+        tempfile::tempdir().unwrap(),
+        "max_buffer_bytes_per_client = \"64KiB\"",
+        &format!("proxy = \"http://{upstream}/\""),
+    );
+    let mut client = ShutClient::connect(&site, 1, STREAMS);
+    let in_memory = || (STREAMS as u64 * BYTES).saturating_sub(stored(&site));
+    until("the responses are stored", || in_memory() <= MEMORY);
+    let expected = pattern(BYTES as usize);
+    assert!(client.read(0..STREAMS).iter().all(|body| *body == expected));
+    until("all temporary files are closed", || site.temp_files().is_empty());
+}
+
 /// Neither memory nor files: responses are streamed, and each stream that is read makes progress
 /// although all others wait for the same client.
 #[test]

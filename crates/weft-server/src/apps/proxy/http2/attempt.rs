@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft::{Body, Method, Response};
 
-use super::super::super::spool::Spool;
+use super::super::super::spool::{Reservation, Spool};
 use super::super::download::EmptyOfUnknownLength;
 use super::super::exchange::OutboundRequest;
 use super::super::metrics::RetryReason;
@@ -72,15 +72,17 @@ impl Proxy {
             notes: RequestNotes::of(&outbound.request).cloned(),
         };
         let mut body = ResponseBody::new(body, lease, rest, options);
-        let body = match body.take_received_body() {
+        let client = || self.limited_client(&outbound.request);
+        let limits = &self.response_limits;
+        let reserve = |bytes| Reservation::new(bytes, bytes, limits, client());
+        let body = match body.take_received_body(reserve) {
             Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),
             None if settings.buffer_responses
                 && !may_pause
                 && !response::refuses_buffering(&head) =>
             {
-                let client = self.limited_client(&outbound.request);
-                let spool = Spool::new(bytes::Bytes::new(), body, &self.response_limits, client);
+                let spool = Spool::new(bytes::Bytes::new(), body, limits, client());
                 spool.receive_available().into_body()
             }
             None => Body::from_http_body(body),

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use weft::{Error, ErrorKind};
 use weft_proto::http1::client::BodyLength;
 
-use super::super::super::spool::Source;
+use super::super::super::spool::{Reservation, Source};
+use super::super::download::MAX_UNRESERVED_BYTES;
 use super::super::upload::Upload;
 use super::super::{InactivityTimer, grpc, response};
 use super::connection::StreamLease;
@@ -106,8 +107,12 @@ impl ResponseBody {
         }
     }
 
-    /// Takes the whole body if it has been received and there are no trailers.
-    pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
+    /// Takes the whole body if it has been received, there are no trailers, and `reserve` has memory for
+    /// a large one.
+    pub(super) fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
         let mut cx = Context::from_waker(Waker::noop());
         let mut pieces = Vec::new();
         while !self.stream.is_end_stream() {
@@ -124,8 +129,16 @@ impl ResponseBody {
             _ => Some(pieces.concat().into()),
         };
         if self.stream.is_end_stream() {
-            self.finish();
-            return Some(received.unwrap_or_default());
+            let body = received.unwrap_or_default();
+            let taken = match body.len() {
+                ..=MAX_UNRESERVED_BYTES => Some(body.clone()),
+                length => reserve(length).map(|reservation| reservation.hold(body.clone())),
+            };
+            match taken {
+                Some(_) => self.finish(),
+                None => self.received = Some(body),
+            }
+            return taken;
         }
         self.received = received;
         None
