@@ -19,11 +19,13 @@
 //! # Ok::<(), weft_proto::Error>(())
 //! ```
 
+mod kept_head;
+
 use http::{Method, Version};
 use smallvec::SmallVec;
 
+use self::kept_head::KeptHead;
 use crate::headers::NameSketch;
-use crate::http1::framing::{self, RequestFraming, is_plain_authority};
 use crate::http1::scan;
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
@@ -96,11 +98,6 @@ impl Span {
     /// Returns true if both ranges are equal relative to these positions.
     pub(crate) fn is_shifted(self, base: usize, other: Span, other_base: usize) -> bool {
         self.len() == other.len() && self.start() + other_base == other.start() + base
-    }
-
-    /// Moves the range by a number of bytes, modulo 2^16.
-    fn shifted(self, by: u16) -> Span {
-        Span { start: self.start.wrapping_add(by), end: self.end.wrapping_add(by) }
     }
 
     /// Returns the bytes of `head` from the start of this span to the end of `head`.
@@ -234,11 +231,6 @@ impl ParsedHead {
         self.progress = Progress::RequestLine(0, 0);
     }
 
-    /// Returns the framing of the head, if the head is a repetition.
-    pub(super) fn kept_framing(&self) -> Option<RequestFraming> {
-        self.kept.as_ref().filter(|_| self.is_repeated)?.framing
-    }
-
     /// Parses `input`, which starts with the head and may have grown since the last call. Returns
     /// the length of the head if it is complete, and `None` if more input is needed.
     ///
@@ -310,85 +302,6 @@ impl ParsedHead {
         }
     }
 
-    /// If the head is the kept one, copies its parts, and returns its length.
-    #[inline]
-    fn repeat_head(&mut self, input: &[u8], limits: &Limits) -> Option<usize> {
-        let kept = self.kept.as_ref()?;
-        let section = usize::from(kept.section);
-        if !input.starts_with(&kept.text) || section > limits.request_line + b"\r\n".len() {
-            return None;
-        }
-        self.method.clone_from(&kept.method);
-        self.target = kept.target;
-        self.version = kept.version;
-        let length = self.repeat_fields(section, kept.text.len(), limits)?;
-        self.is_repeated = true;
-        Some(length)
-    }
-
-    /// If the section at `start` is that of the kept head, copies its fields, and returns the length
-    /// of the head.
-    #[inline]
-    fn repeat_section(&mut self, input: &[u8], start: usize, limits: &Limits) -> Option<usize> {
-        let kept = self.kept.as_ref()?;
-        let section = &kept.text[usize::from(kept.section)..];
-        if !input[start..].starts_with(section) {
-            return None;
-        }
-        let length = start + section.len();
-        self.repeat_fields(start, length, limits)
-    }
-
-    /// Copies the fields of the kept head, for a head with this length and the same section at `start`.
-    /// Returns the length, unless it exceeds the limits.
-    #[inline]
-    fn repeat_fields(&mut self, start: usize, length: usize, limits: &Limits) -> Option<usize> {
-        let kept = self.kept.as_ref()?;
-        if length > limits.head || kept.fields.len() > limits.fields {
-            return None;
-        }
-        let shift = (start as u16).wrapping_sub(kept.section);
-        self.fields.extend(kept.fields.iter().map(|field| field.shifted(shift)));
-        self.known = kept.known;
-        if shift != 0 {
-            self.known.shift(shift);
-        }
-        self.has_plain_host = kept.has_plain_host;
-        self.name_sketch = kept.name_sketch;
-        Some(length)
-    }
-
-    /// Counts a head that was parsed, and keeps it if it is its turn.
-    #[inline]
-    fn record_head(&mut self, head: &[u8], section: usize) {
-        self.count = self.count.wrapping_add(1);
-        if self.count % KEEP_ONE_IN == 2 && head.len() <= MAX_KEPT_BYTES {
-            self.keep(head, section);
-        }
-    }
-
-    #[inline(never)]
-    fn keep(&mut self, head: &[u8], section: usize) {
-        if !self.fields.iter().all(|field| is_public(field.name.of(head))) {
-            return;
-        }
-        let framing = framing::request(self, head).ok();
-        let kept = self.kept.get_or_insert_default();
-        kept.text.clear();
-        kept.text.extend_from_slice(head);
-        kept.section = section as u16;
-        kept.method.clone_from(&self.method);
-        kept.target = self.target;
-        kept.version = self.version;
-        kept.fields.clear();
-        kept.fields.extend_from_slice(&self.fields);
-        kept.known = self.known;
-        kept.name_sketch = self.name_sketch;
-        kept.framing = framing;
-        kept.has_plain_host =
-            matches!(self.known.host, Occurrence::Once(host) if is_plain_authority(host, head));
-    }
-
     #[cold]
     fn need_more(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         self.progress = match self.progress {
@@ -449,85 +362,7 @@ impl ParsedHead {
     }
 }
 
-/// An earlier head. Many clients send the same head again and again, and most the same fields, like the
-/// entries of a dynamic table in HTTP/2: one comparison replaces parsing them.
-///
-/// It may be the head of another connection. So only a head is kept whose fields are the same for many
-/// clients: the time of a comparison must not depend on a secret.
-#[derive(Debug, Default)]
-struct KeptHead {
-    /// Its bytes, with the empty line.
-    text: Vec<u8>,
-    /// Start of its field section.
-    section: u16,
-    method: Method,
-    target: Span,
-    version: Version,
-    fields: Fields,
-    known: KnownFields,
-    has_plain_host: bool,
-    name_sketch: NameSketch,
-    /// Its framing, if it is valid.
-    framing: Option<RequestFraming>,
-}
-
-/// Keeping a head takes about as long as parsing two fields. So of the heads of clients that never send
-/// the same one, one in 16 is kept.
-const KEEP_ONE_IN: u32 = 16;
-
-/// Longer heads are not kept. That of a browser has 800 bytes.
-const MAX_KEPT_BYTES: usize = 2 << 10;
-
-/// Names of fields without secrets.
-const PUBLIC_NAMES: [&[u8]; 25] = [
-    b"accept",
-    b"accept-encoding",
-    b"accept-language",
-    b"cache-control",
-    b"connection",
-    b"content-length",
-    b"content-type",
-    b"dnt",
-    b"expect",
-    b"host",
-    b"pragma",
-    b"priority",
-    b"sec-ch-ua",
-    b"sec-ch-ua-mobile",
-    b"sec-ch-ua-platform",
-    b"sec-fetch-dest",
-    b"sec-fetch-mode",
-    b"sec-fetch-site",
-    b"sec-fetch-user",
-    b"sec-gpc",
-    b"te",
-    b"transfer-encoding",
-    b"upgrade-insecure-requests",
-    b"user-agent",
-    b"x-requested-with",
-];
-
-fn is_public(name: &[u8]) -> bool {
-    PUBLIC_NAMES.iter().any(|public| name.eq_ignore_ascii_case(public))
-}
-
-impl Field {
-    fn shifted(self, by: u16) -> Field {
-        Field { name: self.name.shifted(by), value: self.value.shifted(by) }
-    }
-}
-
 impl KnownFields {
-    /// Moves all positions.
-    fn shift(&mut self, by: u16) {
-        let KnownFields { host, content_length, transfer_encoding, connection, expect } = self;
-        for known in [host, content_length, transfer_encoding, connection, expect] {
-            if let Occurrence::Once(value) = known {
-                *value = value.shifted(by);
-            }
-        }
-    }
-
     /// Records `value` if `name` is one of these fields.
     #[inline]
     pub(super) fn record(&mut self, name: &[u8], value: Span) {
@@ -717,106 +552,5 @@ impl FieldSection {
                 _ => return Err(malformed("the trailer section is too large")),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { request_line: 100, head: 300, fields: 3 };
-
-    /// The parts of a head, and its framing, or the error.
-    fn parts(parsed: &ParsedHead, head: &[u8], read: Result<Option<usize>>) -> String {
-        let Ok(Some(length)) = read else { return format!("{read:?}") };
-        let fields: Vec<_> =
-            parsed.fields.iter().map(|it| (it.name.of(head), it.value.of(head))).collect();
-        let (method, target) = (&parsed.method, parsed.target.of(head));
-        let framing = framing::request(parsed, &head[..length]);
-        let (version, names) = (parsed.version, parsed.name_sketch);
-        format!("{length} {method} {target:?} {version:?} {fields:?} {framing:?} {names:?}")
-    }
-
-    #[test]
-    fn kept_head_changes_no_result() {
-        let lines = [
-            "GET / HTTP/1.1\r\n",
-            "GET /longer?a=b HTTP/1.1\r\n",
-            "POST / HTTP/1.1\r\n",
-            "GET / HTTP/1.0\r\n",
-            "GET / HTTP/1.\r\n",
-            "GET http://b/ HTTP/1.1\r\n",
-            "\r\nGET / HTTP/1.1\r\n",
-        ];
-        let sections = [
-            "Host: a\r\n\r\n",
-            "Host: a\r\n\r\nGET",
-            "Host: a\r\nAccept: b\r\n\r\n",
-            "Host: a\r\nAccept: b\r\nTE: c\r\n\r\n",
-            "Host: a\r\nAccept: b\r\nTE: c\r\nTE: d\r\n\r\n",
-            "Host: a\r\nAccept: b\r\n",
-            "Host: a!\r\nContent-Length: 12\r\nConnection: close\r\n\r\n",
-            "Host: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
-            "Host: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
-            "Host: a\r\nHost: a\r\n\r\n",
-            "Host: /\r\n\r\n",
-            "Host : a\r\n\r\n",
-            "\r\n",
-        ];
-        let heads: Vec<String> = lines
-            .iter()
-            .flat_map(|line| sections.iter().map(move |section| format!("{line}{section}")))
-            .collect();
-        let short = Limits { head: 40, ..LIMITS };
-        let short_line = Limits { request_line: 14, ..LIMITS };
-        let few = Limits { fields: 1, ..LIMITS };
-        for (kept, head) in heads.iter().flat_map(|kept| heads.iter().map(move |head| (kept, head)))
-        {
-            let (kept, head) = (kept.as_bytes(), head.as_bytes());
-            let mut parser = ParsedHead::new();
-            for _ in 0..3 {
-                parser.clear();
-                let _ = parser.read(kept, &LIMITS);
-            }
-            for limits in [&LIMITS, &short, &short_line, &few] {
-                for first in [head.len(), head.len() / 2] {
-                    let mut fresh = ParsedHead::new();
-                    parser.clear();
-                    let results = [&mut parser, &mut fresh].map(|parser| {
-                        let partial = parser.read(&head[..first], limits);
-                        let read = match partial {
-                            Ok(None) => parser.read(head, limits),
-                            done => done,
-                        };
-                        parts(parser, head, read)
-                    });
-                    assert_eq!(results[0], results[1], "{:?} after {:?}", head, kept);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn keeps_heads_that_are_repeated() {
-        let mut parser = ParsedHead::new();
-        let mut is_repeated = |head: &str| {
-            parser.clear();
-            parser.read(head.as_bytes(), &Limits { head: 3_000, ..LIMITS }).unwrap().unwrap();
-            parser.is_repeated
-        };
-        let (head, other) =
-            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!([head; 4].map(&mut is_repeated), [false, false, true, true]);
-        assert_eq!([other, head].map(&mut is_repeated), [false, true]);
-        // Another head takes its place at last.
-        assert!((0..KEEP_ONE_IN).any(|_| is_repeated(other)));
-        assert!(!is_repeated(head));
-        let long =
-            format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {}\r\n\r\n", "x".repeat(MAX_KEPT_BYTES));
-        assert!((0..2 * KEEP_ONE_IN).all(|_| !is_repeated(&long)));
-        assert!(is_repeated(other));
-        let secret = "GET / HTTP/1.1\r\nHost: a\r\nCookie: b\r\n\r\n";
-        assert!((0..2 * KEEP_ONE_IN).all(|_| !is_repeated(secret)));
-        assert!(is_repeated(other));
     }
 }

@@ -1,0 +1,291 @@
+//! Repetitions of an earlier head, which are compared instead of parsed.
+
+use http::{Method, Version};
+
+use super::{Field, Fields, KnownFields, Occurrence, ParsedHead, Span};
+use crate::headers::NameSketch;
+use crate::http1::framing::{self, RequestFraming, is_plain_authority};
+use crate::http1::parse::Limits;
+
+/// An earlier head. Many clients send the same head again and again, and most the same fields, like the
+/// entries of a dynamic table in HTTP/2: one comparison replaces parsing them.
+///
+/// It may be the head of another connection. So only a head is kept that has no query, and whose fields are
+/// the same for many clients: the time of a comparison must not depend on a secret.
+#[derive(Debug, Default)]
+pub(super) struct KeptHead {
+    /// Its bytes, with the empty line.
+    text: Vec<u8>,
+    /// Start of its field section.
+    section: u16,
+    method: Method,
+    target: Span,
+    version: Version,
+    fields: Fields,
+    known: KnownFields,
+    has_plain_host: bool,
+    name_sketch: NameSketch,
+    /// Its framing, if it is valid.
+    framing: Option<RequestFraming>,
+}
+
+/// Keeping a head takes about as long as parsing two fields. So of the heads of clients that never send
+/// the same one, one in 16 is kept.
+const KEEP_ONE_IN: u32 = 16;
+
+/// Longer heads are not kept. That of a browser has 800 bytes.
+const MAX_KEPT_BYTES: usize = 2 << 10;
+
+/// Names of fields without secrets.
+const PUBLIC_NAMES: [&[u8]; 25] = [
+    b"accept",
+    b"accept-encoding",
+    b"accept-language",
+    b"cache-control",
+    b"connection",
+    b"content-length",
+    b"content-type",
+    b"dnt",
+    b"expect",
+    b"host",
+    b"pragma",
+    b"priority",
+    b"sec-ch-ua",
+    b"sec-ch-ua-mobile",
+    b"sec-ch-ua-platform",
+    b"sec-fetch-dest",
+    b"sec-fetch-mode",
+    b"sec-fetch-site",
+    b"sec-fetch-user",
+    b"sec-gpc",
+    b"te",
+    b"transfer-encoding",
+    b"upgrade-insecure-requests",
+    b"user-agent",
+    b"x-requested-with",
+];
+
+fn is_public(name: &[u8]) -> bool {
+    PUBLIC_NAMES.iter().any(|public| name.eq_ignore_ascii_case(public))
+}
+
+impl ParsedHead {
+    /// Returns the framing of the head, if the head is a repetition.
+    pub(in crate::http1) fn kept_framing(&self) -> Option<RequestFraming> {
+        self.kept.as_ref().filter(|_| self.is_repeated)?.framing
+    }
+
+    /// If the head is the kept one, copies its parts, and returns its length.
+    #[inline]
+    pub(super) fn repeat_head(&mut self, input: &[u8], limits: &Limits) -> Option<usize> {
+        let kept = self.kept.as_ref()?;
+        let section = usize::from(kept.section);
+        if !input.starts_with(&kept.text) || section > limits.request_line + b"\r\n".len() {
+            return None;
+        }
+        self.method.clone_from(&kept.method);
+        self.target = kept.target;
+        self.version = kept.version;
+        let length = self.repeat_fields(section, kept.text.len(), limits)?;
+        self.is_repeated = true;
+        Some(length)
+    }
+
+    /// If the section at `start` is that of the kept head, copies its fields, and returns the length
+    /// of the head.
+    #[inline]
+    pub(super) fn repeat_section(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Option<usize> {
+        let kept = self.kept.as_ref()?;
+        let section = &kept.text[usize::from(kept.section)..];
+        if !input[start..].starts_with(section) {
+            return None;
+        }
+        let length = start + section.len();
+        self.repeat_fields(start, length, limits)
+    }
+
+    /// Copies the fields of the kept head, for a head with this length and the same section at `start`.
+    /// Returns the length, unless it exceeds the limits.
+    #[inline]
+    fn repeat_fields(&mut self, start: usize, length: usize, limits: &Limits) -> Option<usize> {
+        let kept = self.kept.as_ref()?;
+        if length > limits.head || kept.fields.len() > limits.fields {
+            return None;
+        }
+        let shift = (start as u16).wrapping_sub(kept.section);
+        self.fields.extend(kept.fields.iter().map(|field| field.shifted(shift)));
+        self.known = kept.known;
+        if shift != 0 {
+            self.known.shift(shift);
+        }
+        self.has_plain_host = kept.has_plain_host;
+        self.name_sketch = kept.name_sketch;
+        Some(length)
+    }
+
+    /// Counts a head that was parsed, and keeps it if it is its turn.
+    #[inline]
+    pub(super) fn record_head(&mut self, head: &[u8], section: usize) {
+        self.count = self.count.wrapping_add(1);
+        if self.count % KEEP_ONE_IN == 2 && head.len() <= MAX_KEPT_BYTES {
+            self.keep(head, section);
+        }
+    }
+
+    #[inline(never)]
+    fn keep(&mut self, head: &[u8], section: usize) {
+        let has_query = self.target.of(head).contains(&b'?');
+        if has_query || !self.fields.iter().all(|field| is_public(field.name.of(head))) {
+            return;
+        }
+        let framing = framing::request(self, head).ok();
+        let kept = self.kept.get_or_insert_default();
+        kept.text.clear();
+        kept.text.extend_from_slice(head);
+        kept.section = section as u16;
+        kept.method.clone_from(&self.method);
+        kept.target = self.target;
+        kept.version = self.version;
+        kept.fields.clear();
+        kept.fields.extend_from_slice(&self.fields);
+        kept.known = self.known;
+        kept.name_sketch = self.name_sketch;
+        kept.framing = framing;
+        kept.has_plain_host =
+            matches!(self.known.host, Occurrence::Once(host) if is_plain_authority(host, head));
+    }
+}
+
+impl Span {
+    /// Moves the range by a number of bytes, modulo 2^16.
+    fn shifted(self, by: u16) -> Span {
+        Span { start: self.start.wrapping_add(by), end: self.end.wrapping_add(by) }
+    }
+}
+
+impl Field {
+    fn shifted(self, by: u16) -> Field {
+        Field { name: self.name.shifted(by), value: self.value.shifted(by) }
+    }
+}
+
+impl KnownFields {
+    /// Moves all positions.
+    fn shift(&mut self, by: u16) {
+        let KnownFields { host, content_length, transfer_encoding, connection, expect } = self;
+        for known in [host, content_length, transfer_encoding, connection, expect] {
+            if let Occurrence::Once(value) = known {
+                *value = value.shifted(by);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Result;
+
+    const LIMITS: Limits = Limits { request_line: 100, head: 300, fields: 3 };
+
+    /// The parts of a head, and its framing, or the error.
+    fn parts(parsed: &ParsedHead, head: &[u8], read: Result<Option<usize>>) -> String {
+        let Ok(Some(length)) = read else { return format!("{read:?}") };
+        let fields: Vec<_> =
+            parsed.fields.iter().map(|it| (it.name.of(head), it.value.of(head))).collect();
+        let (method, target) = (&parsed.method, parsed.target.of(head));
+        let framing = framing::request(parsed, &head[..length]);
+        let (version, names) = (parsed.version, parsed.name_sketch);
+        format!("{length} {method} {target:?} {version:?} {fields:?} {framing:?} {names:?}")
+    }
+
+    #[test]
+    fn kept_head_changes_no_result() {
+        let lines = [
+            "GET / HTTP/1.1\r\n",
+            "GET /longer?a=b HTTP/1.1\r\n",
+            "POST / HTTP/1.1\r\n",
+            "GET / HTTP/1.0\r\n",
+            "GET / HTTP/1.\r\n",
+            "GET http://b/ HTTP/1.1\r\n",
+            "\r\nGET / HTTP/1.1\r\n",
+        ];
+        let sections = [
+            "Host: a\r\n\r\n",
+            "Host: a\r\n\r\nGET",
+            "Host: a\r\nAccept: b\r\n\r\n",
+            "Host: a\r\nAccept: b\r\nTE: c\r\n\r\n",
+            "Host: a\r\nAccept: b\r\nTE: c\r\nTE: d\r\n\r\n",
+            "Host: a\r\nAccept: b\r\n",
+            "Host: a!\r\nContent-Length: 12\r\nConnection: close\r\n\r\n",
+            "Host: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
+            "Host: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "Host: a\r\nHost: a\r\n\r\n",
+            "Host: /\r\n\r\n",
+            "Host : a\r\n\r\n",
+            "\r\n",
+        ];
+        let heads: Vec<String> = lines
+            .iter()
+            .flat_map(|line| sections.iter().map(move |section| format!("{line}{section}")))
+            .collect();
+        let short = Limits { head: 40, ..LIMITS };
+        let short_line = Limits { request_line: 14, ..LIMITS };
+        let few = Limits { fields: 1, ..LIMITS };
+        for (kept, head) in heads.iter().flat_map(|kept| heads.iter().map(move |head| (kept, head)))
+        {
+            let (kept, head) = (kept.as_bytes(), head.as_bytes());
+            let mut parser = ParsedHead::new();
+            for _ in 0..3 {
+                parser.clear();
+                let _ = parser.read(kept, &LIMITS);
+            }
+            for limits in [&LIMITS, &short, &short_line, &few] {
+                for first in [head.len(), head.len() / 2] {
+                    let mut fresh = ParsedHead::new();
+                    parser.clear();
+                    let results = [&mut parser, &mut fresh].map(|parser| {
+                        let partial = parser.read(&head[..first], limits);
+                        let read = match partial {
+                            Ok(None) => parser.read(head, limits),
+                            done => done,
+                        };
+                        parts(parser, head, read)
+                    });
+                    assert_eq!(results[0], results[1], "{:?} after {:?}", head, kept);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_heads_that_are_repeated() {
+        let mut parser = ParsedHead::new();
+        let mut is_repeated = |head: &str| {
+            parser.clear();
+            parser.read(head.as_bytes(), &Limits { head: 3_000, ..LIMITS }).unwrap().unwrap();
+            parser.is_repeated
+        };
+        let (head, other) =
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!([head; 4].map(&mut is_repeated), [false, false, true, true]);
+        assert_eq!([other, head].map(&mut is_repeated), [false, true]);
+        // Another head takes its place at last.
+        assert!((0..KEEP_ONE_IN).any(|_| is_repeated(other)));
+        assert!(!is_repeated(head));
+        let long =
+            format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {}\r\n\r\n", "x".repeat(MAX_KEPT_BYTES));
+        assert!((0..2 * KEEP_ONE_IN).all(|_| !is_repeated(&long)));
+        assert!(is_repeated(other));
+        let query = "GET /?b HTTP/1.1\r\nHost: a\r\n\r\n";
+        for secret in [query, "GET / HTTP/1.1\r\nHost: a\r\nCookie: b\r\n\r\n"] {
+            assert!((0..2 * KEEP_ONE_IN).all(|_| !is_repeated(secret)));
+            assert!(is_repeated(other));
+        }
+    }
+}
