@@ -1,6 +1,6 @@
 //! The workloads of `--adverse`: loads that are not 64 kept connections with small responses.
 
-use crate::load::{H2load, Handshakes, Load, Pace, Paths, Uploads, Varied, Wrk};
+use crate::load::{H2load, Handshakes, Load, Pace, Paths, Saturate, Uploads, Varied, Wrk};
 use crate::site::FileSet;
 use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
 
@@ -223,6 +223,14 @@ pub const WORKLOADS: &[Workload] = &[
         AXUM,
         http("/memory"),
         wrk(64),
+    ),
+    workload(
+        "axum-hello-full",
+        "axum: a page of 151 bytes, by a client that is faster than the servers",
+        "64 connections; the server always has work.",
+        AXUM,
+        http("/memory"),
+        Load::Saturate(Saturate { connections: 64 }),
     ),
     workload(
         "axum-runtime",

@@ -155,7 +155,7 @@ impl Body {
     }
 
     /// Returns `true` if the body is known to be empty.
-    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum's bodies are boxed"))]
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only services get no body"))]
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.0, Kind::Empty)
     }
