@@ -611,7 +611,7 @@ fn caches_at_most_1024_missing_paths_by_default() {
     let mut client = Client::connect(&server);
     let mut status = |number| ask(&mut client, "GET", format!("/{number}.bin")).status;
     assert!((0..PATHS).all(|number| status(number) == 404));
-    (0..PATHS).for_each(|number| tree.write(&format!("{number}.bin"), "here"));
+    (0..PATHS).for_each(|number| tree.write(format!("{number}.bin"), "here"));
     let cached = (0..PATHS).filter(|&number| status(number) == 404).count();
     assert_eq!(cached, 1_024);
     stop(server);
