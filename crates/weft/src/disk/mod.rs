@@ -27,7 +27,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 #[cfg(any(test, feature = "files"))]
 pub(crate) use self::exact::read_exact_nowait;
 pub use self::file::File;
-#[cfg(feature = "files")]
+#[cfg(any(feature = "files", feature = "tls"))]
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
 pub(crate) use self::file::Unsent;
