@@ -64,7 +64,7 @@ pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     let length = request_length(&head.known, text, http_10)?;
     let (authority, local) = target(&head.method, head.target, text)?;
     let host = match host {
-        Occurrence::Once(host) if head.has_plain_host || is_plain_authority(host, text) => {
+        Occurrence::Once(host) if head.has_plain_host() || is_plain_authority(host, text) => {
             Some(host)
         }
         Occurrence::Once(host) => check_authority(host.of(text)).map(|()| Some(host))?,

@@ -24,7 +24,7 @@ mod kept_head;
 use http::{Method, Version};
 use smallvec::SmallVec;
 
-use self::kept_head::KeptHead;
+use self::kept_head::{KeptHead, Repetition};
 use crate::headers::NameSketch;
 use crate::http1::scan;
 use crate::names::is_same_name;
@@ -125,10 +125,7 @@ pub struct ParsedHead {
     pub fields: Fields,
     pub(crate) name_sketch: NameSketch,
     pub(super) known: KnownFields,
-    /// Set if the value of `Host` is known to be a plain authority.
-    pub(super) has_plain_host: bool,
-    /// Set if the framing is that of the kept head.
-    pub(super) is_repeated: bool,
+    repetition: Repetition,
     progress: Progress,
     kept: Option<Box<KeptHead>>,
     /// Number of heads parsed.
@@ -213,8 +210,7 @@ impl ParsedHead {
             fields: Fields::new(),
             name_sketch: NameSketch::default(),
             known: KnownFields::default(),
-            has_plain_host: false,
-            is_repeated: false,
+            repetition: Repetition::None,
             progress: Progress::RequestLine(0, 0),
             kept: None,
             count: 0,
@@ -226,8 +222,7 @@ impl ParsedHead {
         self.fields.clear();
         self.name_sketch = NameSketch::default();
         self.known = KnownFields::default();
-        self.has_plain_host = false;
-        self.is_repeated = false;
+        self.repetition = Repetition::None;
         self.progress = Progress::RequestLine(0, 0);
     }
 

@@ -29,6 +29,14 @@ pub(super) struct KeptHead {
     framing: Option<RequestFraming>,
 }
 
+/// The part of a head that is that of the kept one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repetition {
+    None,
+    Section,
+    Head,
+}
+
 /// Keeping a head takes about as long as parsing two fields. So of the heads of clients that never send
 /// the same one, one in 16 is kept.
 const KEEP_ONE_IN: u32 = 16;
@@ -72,7 +80,13 @@ fn is_public(name: &[u8]) -> bool {
 impl ParsedHead {
     /// Returns the framing of the head, if the head is a repetition.
     pub(in crate::http1) fn kept_framing(&self) -> Option<RequestFraming> {
-        self.kept.as_ref().filter(|_| self.is_repeated)?.framing
+        self.kept.as_ref().filter(|_| self.repetition == Repetition::Head)?.framing
+    }
+
+    /// Returns true if the value of `Host` is known to be a plain authority.
+    pub(in crate::http1) fn has_plain_host(&self) -> bool {
+        self.repetition != Repetition::None
+            && self.kept.as_ref().is_some_and(|kept| kept.has_plain_host)
     }
 
     /// If the head is the kept one, copies its parts, and returns its length.
@@ -87,7 +101,7 @@ impl ParsedHead {
         self.target = kept.target;
         self.version = kept.version;
         let length = self.repeat_fields(section, kept.text.len(), limits)?;
-        self.is_repeated = true;
+        self.repetition = Repetition::Head;
         Some(length)
     }
 
@@ -123,7 +137,7 @@ impl ParsedHead {
         if shift != 0 {
             self.known.shift(shift);
         }
-        self.has_plain_host = kept.has_plain_host;
+        self.repetition = Repetition::Section;
         self.name_sketch = kept.name_sketch;
         Some(length)
     }
@@ -269,7 +283,7 @@ mod tests {
         let mut is_repeated = |head: &str| {
             parser.clear();
             parser.read(head.as_bytes(), &Limits { head: 3_000, ..LIMITS }).unwrap().unwrap();
-            parser.is_repeated
+            parser.repetition == Repetition::Head
         };
         let (head, other) =
             ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b HTTP/1.1\r\nHost: a\r\n\r\n");

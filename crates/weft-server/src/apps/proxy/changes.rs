@@ -16,11 +16,12 @@ pub(super) struct OperatorChanges(Mutex<VecDeque<(UpstreamUrl, ControlChange)>>)
 
 impl OperatorChanges {
     pub(super) fn add(&self, url: &UpstreamUrl, change: ControlChange) {
-        let former = self.of(url).unwrap_or_default();
+        let mut changes = self.lock();
+        let former = changes.iter().position(|(known, _)| known == url);
+        let former = former.and_then(|index| changes.remove(index));
+        let former = former.map(|(_, change)| change).unwrap_or_default();
         let mode = change.mode.or(former.mode).filter(|mode| *mode != UpstreamMode::Up);
         let weight = change.weight.or(former.weight);
-        let mut changes = self.lock();
-        changes.retain(|(known, _)| known != url);
         if mode.is_none() && weight.is_none() {
             return;
         }
