@@ -44,6 +44,8 @@ mod exclusive; // values that are Sync without locks for their owner
 mod panic; // panics of the application as errors
 mod peer; // Peer, TlsSession
 mod random; // boundaries and keys
+#[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only services make such calls"))]
+mod runtime; // the runtime of a worker, and calls outside of it
 mod settings; // all limits and timeouts
 mod stream; // Stream: any bidirectional byte stream
 mod sync; // locks of cells that threads share

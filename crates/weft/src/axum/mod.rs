@@ -52,7 +52,7 @@ use crate::tower::{HeaderMapCache, call_service, convert, on_runtime};
 /// ```
 pub fn app<M: MakeService>(make_service: M) -> App<M> {
     let make_service = make_service.complete();
-    App { make_service, maps: HeaderMapCache::new(), runtime: None }
+    App { make_service, maps: HeaderMapCache::new(), handlers: Handlers::OnWorkers }
 }
 
 /// A router as an application; returned by [`app`].
@@ -60,15 +60,27 @@ pub fn app<M: MakeService>(make_service: M) -> App<M> {
 pub struct App<M> {
     make_service: M,
     maps: HeaderMapCache,
-    /// The runtime of the handlers, unless they run on the workers.
-    runtime: Option<Handle>,
+    handlers: Handlers,
+}
+
+/// The threads and the runtime of the handlers.
+#[derive(Clone, Debug)]
+enum Handlers {
+    OnWorkers,
+    OnRuntime(Handle),
+    AsTasks(Handle),
 }
 
 impl<M> App<M> {
-    /// Runs the handlers as tasks of a runtime, which must continue to run. Each request then wakes a
-    /// thread of the runtime, and each response the worker.
+    /// Runs the handlers on a runtime, which must continue to run, by [`tower::on_runtime`](on_runtime).
     pub fn handlers_on(self, runtime: Handle) -> App<M> {
-        App { runtime: Some(runtime), ..self }
+        App { handlers: Handlers::OnRuntime(runtime), ..self }
+    }
+
+    /// Runs each handler as a task of a runtime from its start, by
+    /// [`OnRuntime::as_tasks`](crate::tower::OnRuntime::as_tasks).
+    pub fn handlers_as_tasks(self, runtime: Handle) -> App<M> {
+        App { handlers: Handlers::AsTasks(runtime), ..self }
     }
 }
 
@@ -86,27 +98,31 @@ impl<M: MakeService> App<M> {
 
 impl<M: MakeService> Application for App<M> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        match &self.runtime {
-            None => {
+        let (runtime, as_tasks) = match &self.handlers {
+            Handlers::OnWorkers => {
                 let service = |request: &Request| self.make_service(request);
                 let convert = |request, converted: &mut _| self.convert(request, converted);
                 let into_body = convert::from_unpin_body;
-                Either::Left(call_service(service, request, convert, into_body))
+                return Either::Left(call_service(service, request, convert, into_body));
             }
-            Some(runtime) => Either::Right(async move {
-                let service =
-                    |request: &Request| on_runtime(self.make_service(request), runtime.clone());
-                let convert = |request, converted: &mut _| self.convert(request, converted);
-                let into_body = convert::from_unpin_body;
-                // Boxed, so that it adds nothing to the size of the other form.
-                Box::pin(call_service(service, request, convert, into_body)).await
-            }),
-        }
+            Handlers::OnRuntime(runtime) => (runtime, false),
+            Handlers::AsTasks(runtime) => (runtime, true),
+        };
+        Either::Right(async move {
+            let service = |request: &Request| {
+                let service = on_runtime(self.make_service(request), runtime.clone());
+                if as_tasks { service.as_tasks() } else { service }
+            };
+            let convert = |request, converted: &mut _| self.convert(request, converted);
+            let into_body = convert::from_unpin_body;
+            // Boxed, so that it adds nothing to the size of the other form.
+            Box::pin(call_service(service, request, convert, into_body)).await
+        })
     }
 }
 
 impl<M> fmt::Debug for App<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("runtime", &self.runtime).finish_non_exhaustive()
+        f.debug_struct("App").field("handlers", &self.handlers).finish_non_exhaustive()
     }
 }

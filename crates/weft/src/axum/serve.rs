@@ -21,9 +21,11 @@ use crate::settings::Settings;
 /// Maximum time for requests in progress, and for WebSockets, after the shutdown signal.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the output and the
-/// protocol, and the handlers run on the runtime of the caller. So whatever they use of that
-/// runtime works as before: pools, `tokio::spawn`, `block_in_place`.
+/// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
+/// output and the protocol, and the handlers run on the runtime of the caller. So all that they use
+/// of that runtime works as before: pools, `tokio::spawn`, `block_in_place`. A handler starts on the
+/// thread of its connection, in the context of that runtime, and becomes a task of it when it has to
+/// wait ([`tower::on_runtime`](crate::tower::on_runtime)).
 ///
 /// The listener may be a socket of tokio or of the standard library, or an address. The server
 /// starts when the future is first polled, and stops when it is dropped.
@@ -41,7 +43,8 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// # }
 /// ```
 ///
-/// [`handlers_on_workers`](Serve::handlers_on_workers) saves the change of threads at each request.
+/// [`handlers_as_tasks`](Serve::handlers_as_tasks) starts them on the threads of the runtime, and
+/// [`handlers_on_workers`](Serve::handlers_on_workers) does without that runtime.
 /// For TLS, hooks and all other options of a server, use [`app`](super::app) with
 /// [`Server`](crate::Server), or a [`Listener`](crate::Listener) with TLS.
 pub fn serve<M: MakeService>(listeners: impl IntoListeners, make_service: M) -> Serve<M> {
@@ -72,6 +75,7 @@ pub struct Serve<M> {
 #[derive(Clone, Copy, Debug)]
 enum Handlers {
     OnRuntime,
+    AsTasks,
     OnWorkers,
 }
 
@@ -104,7 +108,14 @@ impl<M: MakeService> Serve<M> {
         Serve { workers: Some(workers), ..self }
     }
 
-    /// Runs the handlers on the workers, which costs less CPU time. Each worker is a single-threaded
+    /// Runs each handler as a task of the caller's runtime from its start, for handlers that compute for a
+    /// long time or need the threads of that runtime. Each request then wakes a thread of the runtime, and
+    /// each response the worker.
+    pub fn handlers_as_tasks(self) -> Serve<M> {
+        Serve { handlers: Handlers::AsTasks, ..self }
+    }
+
+    /// Runs the handlers on the workers, which costs the least CPU time. Each worker is a single-threaded
     /// runtime: tasks that a handler spawns stay there, and `block_in_place` panics.
     pub fn handlers_on_workers(self) -> Serve<M> {
         Serve { handlers: Handlers::OnWorkers, ..self }
@@ -129,6 +140,7 @@ impl<M: MakeService> Serve<M> {
         let app = super::app(make_service);
         let app = match handlers {
             Handlers::OnRuntime => app.handlers_on(Handle::current()),
+            Handlers::AsTasks => app.handlers_as_tasks(Handle::current()),
             Handlers::OnWorkers => app,
         };
         let mut server = Server::new(app).settings(settings);

@@ -284,7 +284,7 @@ impl<A: Application + 'static> Server<A> {
             threads.spawn(format!("weft-{number}"), prepare, move |runtime, app| {
                 let hooks = hooks.map(|make| make());
                 let worker = Worker::new(Rc::new(app), settings, hooks, Arc::new(shutdown));
-                runtime.block_on(async move {
+                crate::runtime::block_on(runtime, async move {
                     acceptor.map(|acceptor| tokio::task::spawn_local(acceptor.run()));
                     // As a task, it gets an accepted connection without a call of epoll_wait(2)
                     // in between, which would precede the next turn of this future.

@@ -136,6 +136,63 @@ fn handlers_run_on_the_runtime_of_the_caller() {
     }
 }
 
+/// The threads on which a handler starts and on which it ends, after a wait.
+#[test]
+fn handlers_start_on_their_thread() {
+    const START: &str = "weft-0 runtime";
+    const TASK: &str = "runtime runtime";
+    const WORKER: &str = "weft-0 weft-0";
+    fn thread() -> String {
+        std::thread::current().name().unwrap().to_owned()
+    }
+    async fn handler() -> String {
+        let start = thread();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        format!("{start} {}", thread())
+    }
+    type Configure = fn(Serve<Router>) -> Serve<Router>;
+    let cases: [(Configure, &str); 3] = [
+        (|server| server, START),
+        (Serve::handlers_as_tasks, TASK),
+        (Serve::handlers_on_workers, WORKER),
+    ];
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).thread_name("runtime").enable_all().build().unwrap();
+    for (configure, expected) in cases {
+        runtime.block_on(async move {
+            let server = serve("127.0.0.1:0", Router::new().fallback(handler)).workers(1);
+            let running = Running::new(configure(server));
+            assert_eq!(running.fetch("/", "").await, (200, expected.into()));
+            running.stop().await;
+        });
+    }
+}
+
+/// After a handler that has computed for a long time, others start on the runtime for some time.
+#[test]
+fn handler_that_computes_delays_no_others() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let is_on_worker = async || {
+            let name = std::thread::current().name().map(str::to_owned);
+            name.is_some_and(|name| name.starts_with("weft")).to_string()
+        };
+        let compute = async || std::thread::sleep(Duration::from_millis(10));
+        let router = Router::new().route("/compute", post(compute)).fallback(is_on_worker);
+        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        for expected in ["true", "false", "true"] {
+            // A busy machine may delay a request until the pause of a second has ended, or any
+            // handler for a millisecond.
+            while running.fetch("/", "").await.1 != expected {
+                if expected == "false" {
+                    running.fetch("/compute", "").await;
+                }
+            }
+        }
+        running.stop().await;
+    });
+}
+
 #[derive(Clone)]
 struct Ends {
     remote: SocketAddr,
