@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::runtime::LocalRuntime;
 
 use crate::clock::deadline::Stopwatch;
+use crate::clock::run_delay::RunDelay;
 
 /// A call to be made outside of the runtime.
 pub(crate) trait OutsideCall {
@@ -28,12 +29,16 @@ pub(crate) trait OutsideCall {
     fn wake(&self);
 }
 
-/// Duration of a call that delays the other connections of its worker.
+/// Duration of a call that delays the other connections of its worker, because it computes or blocks
+/// for so long.
 const LONG_CALL: Duration = Duration::from_millis(1);
 
 /// After a long call, the thread makes no calls for this multiple of its duration. So long calls
 /// take one percent of its time at most.
 const PAUSE_FACTOR: u32 = 100;
+
+/// A call is not long for its own sake if the thread may have waited for a CPU for this part of it.
+const MAX_RUN_DELAY_DIVISOR: u32 = 2;
 
 thread_local! {
     /// The calls of the current thread; `None` outside of [`block_on`].
@@ -48,6 +53,8 @@ struct Calls {
     leave: Option<Waker>,
     /// The pause after a long call.
     pause: Option<Pause>,
+    /// The waits for a CPU since the last call that took long.
+    run_delay: Option<RunDelay>,
 }
 
 #[derive(Clone, Copy)]
@@ -86,6 +93,7 @@ pub(crate) fn queue_call(call: &Arc<impl OutsideCall + 'static>) -> bool {
         if calls.is_paused() {
             return false;
         }
+        calls.run_delay.get_or_insert_with(RunDelay::start);
         calls.queued.push(call.clone());
         if let Some(leave) = calls.leave.take() {
             leave.wake();
@@ -102,18 +110,20 @@ fn with_calls<T>(use_calls: impl FnOnce(&mut Calls) -> T) -> Option<T> {
 /// Makes the calls of a turn.
 fn make_calls() {
     let queued = with_calls(|calls| std::mem::take(&mut calls.queued)).unwrap_or_default();
+    let mut start = Stopwatch::start();
+    let mut is_paused = false;
     for call in &queued {
-        if with_calls(|calls| calls.is_paused()) == Some(true) {
+        if is_paused {
             call.delegate();
             continue;
         }
-        let start = Stopwatch::start();
         call.call();
-        let duration = start.elapsed();
+        let end = Stopwatch::start();
+        let duration = end.since(start);
         if duration >= LONG_CALL {
-            let pause = Pause { start, duration: duration * PAUSE_FACTOR };
-            with_calls(|calls| calls.pause = Some(pause));
+            is_paused = with_calls(|calls| calls.pause_after(start, duration)) == Some(true);
         }
+        start = end;
     }
     with_calls(|calls| calls.made = queued);
 }
@@ -141,6 +151,16 @@ fn has_queued_calls(leave: &Waker) -> bool {
 }
 
 impl Calls {
+    /// Starts the pause after a call that took long, unless the thread may have waited for a CPU.
+    /// Returns `true` if there is a pause.
+    fn pause_after(&mut self, start: Stopwatch, duration: Duration) -> bool {
+        let run_delay = self.run_delay.as_mut().map_or(Duration::ZERO, RunDelay::restart);
+        if run_delay < duration / MAX_RUN_DELAY_DIVISOR {
+            self.pause = Some(Pause { start, duration: duration * PAUSE_FACTOR });
+        }
+        self.is_paused()
+    }
+
     fn is_paused(&mut self) -> bool {
         self.pause = self.pause.filter(|pause| pause.start.elapsed() < pause.duration);
         self.pause.is_some()
@@ -259,9 +279,11 @@ mod tests {
 
     #[test]
     fn long_call_is_followed_by_a_pause() {
-        let (events, accepts) = run(&[("a", 20), ("b", 0)]);
-        assert_eq!(events[..2], ["a called outside", "b delegated outside"]);
-        assert!(!accepts);
+        // On a busy machine, the thread may wait for a CPU for longer than the call takes.
+        let mut runs = (0..100).map(|_| run(&[("a", 20), ("b", 0)]));
+        assert!(runs.any(|(events, accepts)| {
+            !accepts && events[..2] == ["a called outside", "b delegated outside"]
+        }));
     }
 
     #[test]

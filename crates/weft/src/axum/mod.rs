@@ -108,16 +108,12 @@ impl<M: MakeService> Application for App<M> {
             Handlers::OnRuntime(runtime) => (runtime, false),
             Handlers::AsTasks(runtime) => (runtime, true),
         };
-        Either::Right(async move {
-            let service = |request: &Request| {
-                let service = on_runtime(self.make_service(request), runtime.clone());
-                if as_tasks { service.as_tasks() } else { service }
-            };
-            let convert = |request, converted: &mut _| self.convert(request, converted);
-            let into_body = convert::from_unpin_body;
-            // Boxed, so that it adds nothing to the size of the other form.
-            Box::pin(call_service(service, request, convert, into_body)).await
-        })
+        let service = move |request: &Request| {
+            let service = on_runtime(self.make_service(request), runtime.clone());
+            if as_tasks { service.as_tasks() } else { service }
+        };
+        let convert = |request, converted: &mut _| self.convert(request, converted);
+        Either::Right(call_service(service, request, convert, convert::from_unpin_body))
     }
 }
 

@@ -23,9 +23,9 @@ use crate::tower::BoxError;
 /// runtime, and becomes a task of the runtime when it has to wait. Most calls are complete before. A
 /// task wakes a thread of the runtime, and its response wakes the worker.
 ///
-/// A call that computes for a long time delays the other connections of its worker. After a call
-/// that has taken more than a millisecond, the worker starts none for a hundred times as long:
-/// calls are tasks from their start then. Those for a current-thread runtime always are.
+/// A call that computes or blocks for a long time delays the other connections of its worker. After
+/// a call that has taken more than a millisecond, the worker starts none for a hundred times as
+/// long: calls are tasks from their start then. Those for a current-thread runtime always are.
 ///
 /// ```
 /// use axum::{Router, routing::get};
