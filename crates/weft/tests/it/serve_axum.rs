@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -180,10 +180,12 @@ fn handler_that_computes_delays_no_others() {
         let compute = async || std::thread::sleep(Duration::from_millis(10));
         let router = Router::new().route("/compute", post(compute)).fallback(is_on_worker);
         let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let deadline = Instant::now() + Duration::from_secs(60);
         for expected in ["true", "false", "true"] {
             // A busy machine may delay a request until the pause of a second has ended, or any
             // handler for a millisecond.
             while running.fetch("/", "").await.1 != expected {
+                assert!(Instant::now() < deadline, "{expected}");
                 if expected == "false" {
                     running.fetch("/compute", "").await;
                 }
