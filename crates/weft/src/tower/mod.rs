@@ -18,7 +18,8 @@ mod hyper_upgrade; // upgrades by `hyper::upgrade::on`
 mod maps; // a cache of header maps
 mod names; // a cache of field names
 mod layer; // layers as middleware
-mod on_runtime; // calls of services on another runtime
+mod on_runtime; // services on another runtime
+mod runtime_call; // calls on another runtime
 mod service; // applications as services
 
 use std::fmt;
@@ -36,7 +37,8 @@ use tower_service::Service;
 use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
 pub(crate) use self::maps::HeaderMapCache;
-pub use self::on_runtime::{OnRuntime, RuntimeBody, RuntimeCall, on_runtime};
+pub use self::on_runtime::{OnRuntime, RuntimeBody, on_runtime};
+pub use self::runtime_call::RuntimeCall;
 pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};

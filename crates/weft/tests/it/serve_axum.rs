@@ -4,8 +4,10 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -166,6 +168,40 @@ fn handlers_start_on_their_thread() {
             running.stop().await;
         });
     }
+}
+
+/// A pool returns its connections by tasks that destructors start.
+#[test]
+fn destructors_run_in_the_context_of_the_runtime() {
+    struct SpawnOnDrop(Option<oneshot::Sender<String>>);
+    impl Drop for SpawnOnDrop {
+        fn drop(&mut self) {
+            let sender = self.0.take().unwrap();
+            tokio::spawn(async move {
+                let _ = sender.send(Handle::current().id().to_string());
+            });
+        }
+    }
+    /// A future that has its state until it is dropped, not only until it is ready.
+    struct Handled(#[expect(dead_code, reason = "it is dropped")] SpawnOnDrop);
+    impl Future for Handled {
+        type Output = Result<http::Response<Body>, Infallible>;
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready(Ok(http::Response::new(Body::empty())))
+        }
+    }
+    let [_, runtime] = runtimes();
+    runtime.block_on(async {
+        let (sender, dropped) = oneshot::channel();
+        let state = Arc::new(Mutex::new(Some(sender)));
+        let service =
+            tower::service_fn(move |_| Handled(SpawnOnDrop(state.lock().unwrap().take())));
+        let router = Router::new().fallback_service(service);
+        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        assert_eq!(running.fetch("/", "").await.0, 200);
+        assert_eq!(dropped.await.unwrap(), Handle::current().id().to_string());
+        running.stop().await;
+    });
 }
 
 /// After a handler that has computed for a long time, others start on the runtime for some time.
