@@ -91,7 +91,7 @@ class Site:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     pass
-            # What is left of its group, of which it was the first.
+            # The remaining processes of its group, of which it was the first.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -16,7 +16,7 @@ from servers import DATABASE_PASSWORD, Site, leave_at_once, request, run_by_fast
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 USER, PASSWORD = "writer", "a long enough Password 4 this test"
-# What a program prints that was run; its text does not contain it. Nothing behind it is parsed.
+# A program, and the text that it prints if it is run, which its source does not contain.
 PROGRAM = b"<?php echo 'was ', 'run'; __halt_compiler();"
 WAS_RUN = b"was run"
 

@@ -34,7 +34,7 @@ pub struct Varied {
 
 /// The requested paths.
 pub enum Paths {
-    /// That of the workload.
+    /// The path of the workload.
     One,
     /// The files of a set, in an order without a pattern.
     Of(&'static FileSet),

@@ -55,7 +55,7 @@ pub enum ErrorKind {
     TooSlow,
     /// The TLS handshake with the peer failed, or the peer does not use TLS on a TLS port.
     TlsFailed,
-    /// There is no certificate for the server name that a TLS client has sent.
+    /// No certificate exists for the server name that a TLS client has sent.
     NoCertificate,
     /// A connection from a [`proxy_protocol`](crate::Settings::proxy_protocol) network does not start
     /// with a valid PROXY header.

@@ -30,7 +30,7 @@ use crate::headers::{Headers, NameSketch};
 use crate::http1::chunked::{BodyDecoder, Step};
 use crate::http1::framing::{self, content_length, keep_alive};
 use crate::http1::parse::{
-    Field, Fields, KnownFields, Limits, Line, MAX_HEAD_BYTES, Occurrence, Span, field_line,
+    Field, FieldLine, Fields, KnownFields, Limits, MAX_HEAD_BYTES, Occurrence, Span, field_line,
     head_too_large,
 };
 use crate::http1::scan;
@@ -179,7 +179,7 @@ impl HeadReader {
         };
         loop {
             match field_line(input, self.line, self.limits.head)? {
-                Line::Field(field, name, next) => {
+                FieldLine::Field(field, name, next) => {
                     if self.fields.len() == self.limits.fields {
                         return Err(too_many_fields());
                     }
@@ -188,11 +188,11 @@ impl HeadReader {
                     self.fields.push(field);
                     self.line = next;
                 }
-                Line::End(length) if length <= self.limits.head => {
+                FieldLine::End(length) if length <= self.limits.head => {
                     return Ok(Some((length, status, version)));
                 }
-                Line::End(_) => return Err(head_too_large()),
-                Line::Partial => return self.need_more(input),
+                FieldLine::End(_) => return Err(head_too_large()),
+                FieldLine::Partial => return self.need_more(input),
             }
         }
     }

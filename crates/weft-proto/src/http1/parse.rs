@@ -271,7 +271,7 @@ impl ParsedHead {
         };
         loop {
             match field_line(input, line, limits.head)? {
-                Line::Field(field, name, next) => {
+                FieldLine::Field(field, name, next) => {
                     if self.fields.len() == limits.fields {
                         return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
                     }
@@ -280,7 +280,7 @@ impl ParsedHead {
                     self.fields.push(field);
                     line = next;
                 }
-                Line::End(length) if length <= limits.head => {
+                FieldLine::End(length) if length <= limits.head => {
                     if let Progress::RequestLine(..) = self.progress {
                         // The section was parsed at once.
                         let first = self.fields.first().map_or(length - 2, |it| it.name.start());
@@ -288,8 +288,8 @@ impl ParsedHead {
                     }
                     return Ok(Some(length));
                 }
-                Line::End(_) => return Err(head_too_large()),
-                Line::Partial => {
+                FieldLine::End(_) => return Err(head_too_large()),
+                FieldLine::Partial => {
                     self.progress = Progress::FieldLine(line, 0);
                     return self.need_more(line, input, limits);
                 }
@@ -409,7 +409,7 @@ fn target_error(b: u8) -> &'static str {
 }
 
 /// The result of parsing one line of a field section.
-pub(super) enum Line<'a> {
+pub(super) enum FieldLine<'a> {
     /// A field, the bytes of its name, and the start of the next line.
     Field(Field, &'a [u8], usize),
     /// The empty line that ends the section, and the position after it.
@@ -421,16 +421,16 @@ pub(super) enum Line<'a> {
 /// Parses `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
 /// within the first `limit` bytes of the input.
 #[inline(always)]
-pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
+pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<FieldLine<'_>> {
     let line = &input[start..];
     match line {
-        [b'\r', b'\n', ..] => return Ok(Line::End(start + 2)),
-        [] | [b'\r'] => return Ok(Line::Partial),
+        [b'\r', b'\n', ..] => return Ok(FieldLine::End(start + 2)),
+        [] | [b'\r'] => return Ok(FieldLine::Partial),
         _ => {}
     }
     let name = scan::token(line);
     match line.get(name) {
-        None => return Ok(Line::Partial),
+        None => return Ok(FieldLine::Partial),
         Some(b':') if name > 0 => {}
         Some(&b) => return Err(malformed(name_error(b, name == 0))),
     }
@@ -438,7 +438,7 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Lin
     let length = scan::field_value(text);
     match text[length..] {
         [b'\r', b'\n', ..] => {}
-        [] | [b'\r'] => return Ok(Line::Partial),
+        [] | [b'\r'] => return Ok(FieldLine::Partial),
         [b, ..] => return Err(malformed(value_error(b))),
     }
     let text_start = start + name + 1;
@@ -454,7 +454,7 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Lin
         ref text => trim(text, text_start),
     };
     let field = Field { name: Span::new(start, start + name), value };
-    Ok(Line::Field(field, &line[..name], next))
+    Ok(FieldLine::Field(field, &line[..name], next))
 }
 
 /// Returns the span of a field value without the white space around it (OWS, RFC 9110 §5.5).
@@ -537,12 +537,12 @@ impl FieldSection {
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
             match field_line(input, self.next_line, limits.head) {
-                Ok(Line::Field(field, _, next)) if self.fields.len() < limits.fields => {
+                Ok(FieldLine::Field(field, _, next)) if self.fields.len() < limits.fields => {
                     self.fields.push(field);
                     self.next_line = next;
                 }
-                Ok(Line::End(length)) if length <= limits.head => return Ok(Some(length)),
-                Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
+                Ok(FieldLine::End(length)) if length <= limits.head => return Ok(Some(length)),
+                Ok(FieldLine::Partial) if input.len() < limits.head => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Malformed => return Err(error),
                 _ => return Err(malformed("the trailer section is too large")),
             }

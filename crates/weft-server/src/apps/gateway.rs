@@ -181,7 +181,7 @@ impl fmt::Display for Summary<'_> {
     }
 }
 
-/// For I/O of the server itself.
+/// An error in I/O of the server itself.
 impl From<io::Error> for GatewayError {
     fn from(error: io::Error) -> GatewayError {
         match is_exhaustion(&error) {

@@ -209,7 +209,7 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<u
 /// The time of the last read or write, which both directions record.
 struct Activity {
     start: Instant,
-    /// In milliseconds since `start`.
+    /// Milliseconds since `start`.
     last: AtomicU64,
 }
 

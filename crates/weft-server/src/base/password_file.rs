@@ -68,7 +68,7 @@ impl PasswordFile {
         self.verified().users.get(&digest).cloned()
     }
 
-    /// Returns the user if the password is right, and remembers the `Authorization` of the request.
+    /// Returns the user if the password is right, and caches the `Authorization` of the request.
     /// Unknown users take as long as known ones.
     pub(crate) async fn verify(&self, name: &str, password: &str, field: &[u8]) -> Option<User> {
         let (hash, is_known) = self.current_hash(name)?;

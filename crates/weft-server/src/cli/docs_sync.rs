@@ -55,7 +55,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         }
         ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
-        ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),
+        ValueKind::BoolOrText(_) => (quoted("x"), words(&["x"])),
         ValueKind::Text(_)
         | ValueKind::Path(_)
         | ValueKind::WordOrPath(..)
@@ -73,7 +73,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Texts(_) => texts(&["a", "b"]),
         ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
         ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
-        ValueKind::SwitchOrPairs(_) => ("false".to_owned(), words(&["no"])),
+        ValueKind::BoolOrPairs(_) => ("false".to_owned(), words(&["no"])),
         ValueKind::Pairs(_) => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
         ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
         ValueKind::CertificatePairs(_) => {

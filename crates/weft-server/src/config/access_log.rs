@@ -195,7 +195,7 @@ fn show_statuses(statuses: &[StatusRange]) -> String {
 
 /// Reads the value of `access_log`.
 pub(super) fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
-    match value.switch() {
+    match value.bool() {
         Ok(true) => return Ok(vec![AccessLogConfig::default()]),
         Ok(false) => return Ok(Vec::new()),
         Err(_) => {}
@@ -209,7 +209,7 @@ pub(super) fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>>
 
 fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogConfig> {
     let mut log = AccessLogConfig::default();
-    if let Ok(true) = value.switch() {
+    if let Ok(true) = value.bool() {
         return Ok(log);
     }
     match value.as_text() {

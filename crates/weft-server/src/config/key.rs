@@ -40,15 +40,15 @@ pub(crate) enum ValueKind<T> {
     WordOrPath(&'static [&'static str], fn(&mut T, Located<WordOrPath>)),
     Choice(&'static [&'static str], fn(&mut T, &'static str)),
     /// `true`, `false` or a text.
-    SwitchOrText(fn(&mut T, Located<SwitchOrText>) -> ConfigResult),
+    BoolOrText(fn(&mut T, Located<BoolOrText>) -> ConfigResult),
     /// `PATTERN=VALUE`; in a file also a table of these.
     Rules(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
     /// `PATTERN=NAME: VALUE`; in a file also a table of these.
     Fields(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
     /// A table of texts by text.
     Pairs(fn(&mut T, Vec<Pair>) -> ConfigResult),
-    /// A switch, or a table of texts by text.
-    SwitchOrPairs(fn(&mut T, SwitchOrPairs) -> ConfigResult),
+    /// A boolean, or a table of texts by text.
+    BoolOrPairs(fn(&mut T, BoolOrPairs) -> ConfigResult),
     /// The destination of a log.
     LogTarget(fn(&mut T, Located<LogTarget>) -> ConfigResult),
     /// Access logs of a route, in a file only.
@@ -60,8 +60,8 @@ pub(crate) enum ValueKind<T> {
 /// Certificates of the listeners of `[tls]`.
 #[derive(Debug)]
 pub(crate) enum Certificates {
-    /// They are ordered for the names of the hosts; also the default of listeners without certificates, if
-    /// a host has a name.
+    /// Certificates that are ordered for the names of the hosts; also the default of listeners without
+    /// certificates, if a host has a name.
     Automatic,
     Pairs(Vec<Located<CertificatePair>>),
 }
@@ -89,15 +89,15 @@ pub(crate) struct Pair {
     pub(crate) base: PathBuf,
 }
 
-pub(crate) enum SwitchOrPairs {
-    Switch(bool),
+pub(crate) enum BoolOrPairs {
+    Bool(bool),
     Pairs(Vec<Pair>),
 }
 
-/// The value of [`ValueKind::SwitchOrText`].
+/// The value of [`ValueKind::BoolOrText`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SwitchOrText {
-    Switch(bool),
+pub(crate) enum BoolOrText {
+    Bool(bool),
     Text(String),
 }
 
@@ -154,7 +154,7 @@ impl<T> Key<T> {
     /// Sets the value from a file.
     pub(crate) fn set_value(&self, into: &mut T, value: &Value<'_>) -> ConfigResult {
         match &self.kind {
-            ValueKind::Bool(set) => set(into, value.switch()?),
+            ValueKind::Bool(set) => set(into, value.bool()?),
             ValueKind::Count(range, set) => set(into, value.number("a number", range)?),
             ValueKind::Size(range, set) => set(into, value.size(range)?),
             ValueKind::Time(set) => set(into, value.time()?),
@@ -171,15 +171,15 @@ impl<T> Key<T> {
                 let text = value.text()?;
                 set(into, choose(known, &text.value).map_err(|invalid| text.problem(invalid))?);
             }
-            ValueKind::SwitchOrText(set) => {
-                let text = || value.text().map(|text| text.map(SwitchOrText::Text));
-                let switch = value.switch().map(|switch| value.at(SwitchOrText::Switch(switch)));
-                set(into, switch.or_else(|_| text())?)?;
+            ValueKind::BoolOrText(set) => {
+                let text = || value.text().map(|text| text.map(BoolOrText::Text));
+                let bool = value.bool().map(|bool| value.at(BoolOrText::Bool(bool)));
+                set(into, bool.or_else(|_| text())?)?;
             }
             ValueKind::Rules(set) => set(into, value.rules()?)?,
             ValueKind::Fields(set) => set(into, value.fields()?)?,
             ValueKind::Pairs(set) => set(into, value.pairs()?)?,
-            ValueKind::SwitchOrPairs(set) => set(into, value.switch_or_pairs()?)?,
+            ValueKind::BoolOrPairs(set) => set(into, value.bool_or_pairs()?)?,
             ValueKind::LogTarget(set) => {
                 let known = LogTarget::parse(&value.text()?.value);
                 let known = known.map_err(|message| value.problem(message))?;
@@ -234,16 +234,16 @@ impl<T> Key<T> {
             ValueKind::Choice(known, set) => {
                 set(into, choose(known, &last_text()?).map_err(problem)?);
             }
-            ValueKind::SwitchOrPairs(set) => set(into, SwitchOrPairs::Switch(last() != "no"))?,
+            ValueKind::BoolOrPairs(set) => set(into, BoolOrPairs::Bool(last() != "no"))?,
             ValueKind::Pairs(set) => {
                 let pairs = arguments.iter().map(|word| parse_pair(option, word));
                 set(into, pairs.collect::<Result<_, _>>().map_err(problem)?)?;
             }
-            ValueKind::SwitchOrText(set) => {
+            ValueKind::BoolOrText(set) => {
                 let value = match &*last_text()? {
-                    "true" => SwitchOrText::Switch(true),
-                    "false" => SwitchOrText::Switch(false),
-                    text => SwitchOrText::Text(text.to_owned()),
+                    "true" => BoolOrText::Bool(true),
+                    "false" => BoolOrText::Bool(false),
+                    text => BoolOrText::Text(text.to_owned()),
                 };
                 set(into, at(option, value))?;
             }

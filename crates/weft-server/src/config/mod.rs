@@ -19,8 +19,8 @@ mod log_target; // destinations of logs
 mod log_format; // formats of access logs
 mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
-mod cgi;
-mod dns; // the keys of a CGI route
+mod cgi; // the keys of a CGI route
+mod dns; // resolution of the names of upstreams
 mod respond; // the keys of redirects and fixed responses
 mod mirror; // copies of requests
 mod rewrite; // rewrite and try_files

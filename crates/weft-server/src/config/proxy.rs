@@ -13,7 +13,7 @@ use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::dns::{max_ttl, min_ttl, resolver};
-use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
+use super::key::{BoolOrPairs, Key, Pair, ValueKind};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
@@ -227,10 +227,10 @@ pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
         argument: "",
         help: "replace the URL of the upstream at the beginning of `Location` and `Refresh` by the prefix \
                of the route; before that, other texts: `{ \"http://app.local/\" = \"/app/\" }`",
-        kind: ValueKind::SwitchOrPairs(|settings, value| {
+        kind: ValueKind::BoolOrPairs(|settings, value| {
             settings.rewrite_location = match value {
-                SwitchOrPairs::Switch(is_on) => is_on.then(Vec::new),
-                SwitchOrPairs::Pairs(pairs) => Some(replacements(pairs)?),
+                BoolOrPairs::Bool(is_on) => is_on.then(Vec::new),
+                BoolOrPairs::Pairs(pairs) => Some(replacements(pairs)?),
             };
             Ok(())
         }),

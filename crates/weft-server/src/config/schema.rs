@@ -236,14 +236,14 @@ fn value_schema<T>(kind: &ValueKind<T>) -> Value {
         ValueKind::Size(range, _) => size(range),
         ValueKind::Time(_) => or_variable(matching("^(never|[0-9]+ ?(ms|s|m|h|d))$")),
         ValueKind::Choice(known, _) => or_variable(choice(known)),
-        ValueKind::SwitchOrText(_) => any_of([boolean(), text()]),
+        ValueKind::BoolOrText(_) => any_of([boolean(), text()]),
         ValueKind::Text(_)
         | ValueKind::Path(_)
         | ValueKind::WordOrPath(..)
         | ValueKind::LogTarget(_) => text(),
         ValueKind::Texts(_) => texts(),
         ValueKind::Pairs(_) => pairs(),
-        ValueKind::SwitchOrPairs(_) => any_of([or_variable(boolean()), pairs()]),
+        ValueKind::BoolOrPairs(_) => any_of([or_variable(boolean()), pairs()]),
         ValueKind::Rules(_) => rules(),
         ValueKind::Fields(_) => fields(),
         ValueKind::AccessLogs(_) => access_logs(),

@@ -26,7 +26,7 @@ pub(crate) struct StreamConfig {
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
-/// They have no command-line options.
+/// Keys of a stream, which have no command-line options.
 pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
     Key {
         name: "to",

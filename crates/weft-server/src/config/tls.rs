@@ -16,8 +16,6 @@ pub(crate) struct TlsConfig {
     pub(crate) tickets: Option<Located<PathBuf>>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) client_auth: ClientAuthMode,
-    /// Rejects TLS versions before 1.3.
-    pub(crate) only_1_3: bool,
     pub(crate) profile: TlsProfile,
 }
 
@@ -29,7 +27,8 @@ impl TlsConfig {
     }
 }
 
-/// Versions and cipher suites, as in Mozilla's guidelines for servers.
+/// Versions and cipher suites, as in Mozilla's guidelines for servers. There is no key for the versions
+/// alone: the cipher suites of each version are fixed, so that it would say the same again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TlsProfile {
     /// TLS 1.3 only.
@@ -47,7 +46,7 @@ pub(crate) enum ClientAuthMode {
     Optional,
 }
 
-pub(crate) static TLS: [Key<TlsConfig>; 8] = [
+pub(crate) static TLS: [Key<TlsConfig>; 7] = [
     Key {
         name: "listen",
         flag: "tls-listen",
@@ -140,13 +139,5 @@ pub(crate) static TLS: [Key<TlsConfig>; 8] = [
                 TlsProfile::Intermediate => "intermediate",
             })
         },
-    },
-    Key {
-        name: "min_version",
-        flag: "tls-min-version",
-        argument: "VERSION",
-        help: "minimum TLS version, if it is higher than that of `profile`: 1.2 or 1.3",
-        kind: ValueKind::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
-        show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
     },
 ];

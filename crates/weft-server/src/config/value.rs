@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::environment;
-use super::key::{CertificatePair, Pair, SwitchOrPairs, expected_count, size_in};
+use super::key::{BoolOrPairs, CertificatePair, Pair, expected_count, size_in};
 use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use super::units::{parse_size, parse_time};
 
@@ -41,7 +41,7 @@ impl<'a> Value<'a> {
             DeValue::String(text) => format!("{text:?}"),
             DeValue::Integer(number) => format!("the number {number}"),
             DeValue::Float(number) => format!("the number {}", number.as_str()),
-            DeValue::Boolean(switch) => switch.to_string(),
+            DeValue::Boolean(bool) => bool.to_string(),
             DeValue::Datetime(date) => format!("the date {date}"),
             DeValue::Array(_) => "a list".to_owned(),
             DeValue::Table(_) => "a table".to_owned(),
@@ -68,9 +68,9 @@ impl<'a> Value<'a> {
         self.as_text().filter(|_| written.contains(environment::BEGIN))
     }
 
-    pub(crate) fn switch(&self) -> ConfigResult<bool> {
+    pub(crate) fn bool(&self) -> ConfigResult<bool> {
         match (self.value.get_ref(), self.variable()) {
-            (DeValue::Boolean(switch), _) => Ok(*switch),
+            (DeValue::Boolean(bool), _) => Ok(*bool),
             (_, Some("true")) => Ok(true),
             (_, Some("false")) => Ok(false),
             _ => Err(self.expected("true or false")),
@@ -183,10 +183,10 @@ impl<'a> Value<'a> {
         entries.map(pair).collect()
     }
 
-    pub(crate) fn switch_or_pairs(&self) -> ConfigResult<SwitchOrPairs> {
+    pub(crate) fn bool_or_pairs(&self) -> ConfigResult<BoolOrPairs> {
         match self.value.get_ref() {
-            DeValue::Table(_) => self.pairs().map(SwitchOrPairs::Pairs),
-            _ => self.switch().map(SwitchOrPairs::Switch),
+            DeValue::Table(_) => self.pairs().map(BoolOrPairs::Pairs),
+            _ => self.bool().map(BoolOrPairs::Bool),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::config::quoted;
 pub(super) enum Value {
     Text(String),
     Number(u64),
-    Switch(bool),
+    Bool(bool),
     List(Vec<Value>),
     Table(Table),
 }
@@ -25,7 +25,7 @@ impl Value {
         match self {
             Value::Text(text) => quoted(text),
             Value::Number(number) => number.to_string(),
-            Value::Switch(switch) => switch.to_string(),
+            Value::Bool(bool) => bool.to_string(),
             Value::List(values) => {
                 format!("[{}]", values.iter().map(Value::show).collect::<Vec<_>>().join(", "))
             }
@@ -104,7 +104,7 @@ pub(super) struct Document {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) notes: Vec<String>,
-    /// As in the name of the section.
+    /// Text in the name of the section.
     pub(super) addresses: String,
     pub(super) options: Table,
 }
@@ -112,7 +112,7 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) notes: Vec<String>,
-    /// As in the name of the section.
+    /// Text in the name of the section.
     pub(super) names: String,
     pub(super) options: Table,
     pub(super) routes: Vec<Route>,
@@ -124,7 +124,7 @@ pub(super) struct Route {
     /// Key of the route in the section of its host.
     pub(super) pattern: String,
     pub(super) table: Table,
-    /// It refuses all requests, so that other options make no difference.
+    /// True if the route refuses all requests, so that other options have no effect.
     pub(super) is_refusal: bool,
 }
 
@@ -180,7 +180,7 @@ fn show_key(key: &str) -> String {
     }
 }
 
-/// Formats a route as an operator and its target if that says all, otherwise as a table.
+/// Formats a route as an operator and its target if it has no other keys, otherwise as a table.
 fn show_route(table: &Table) -> String {
     let operator = match &*table.0 {
         [(form, Value::Text(target))] => match &**form {
@@ -222,7 +222,7 @@ mod tests {
         document.section("log").set("access", Value::text("none"));
         document.hosts.push(Host {
             names: "a.org b.org".to_owned(),
-            options: table(&[("compress", Value::Switch(true))]),
+            options: table(&[("compress", Value::Bool(true))]),
             routes: vec![
                 route("/", table(&[("files", Value::text("/srv/a \"b\""))])),
                 route("/b", table(&[("proxy", Value::text("http://b/"))])),

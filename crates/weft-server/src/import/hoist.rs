@@ -3,11 +3,12 @@
 use super::document::{Document, Table};
 use crate::config::OPTIONS;
 
-/// Options that stay where they are, as their values depend on each other.
+/// Returns true for a key that hosts and `[defaults]` may have, too.
 fn is_option(key: &str) -> bool {
     OPTIONS.iter().any(|option| option.name == key)
 }
 
+/// Moves common options outward. Routes that refuse all requests need none, and do not count.
 pub(super) fn hoist(document: &mut Document) {
     for host in &mut document.hosts {
         let routes = host.routes.iter_mut().filter(|route| !route.is_refusal);

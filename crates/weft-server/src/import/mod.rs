@@ -10,6 +10,6 @@ pub(crate) use nginx::{DIFFERENCES as NGINX_DIFFERENCES, import as import_nginx}
 #[derive(Debug)]
 pub(crate) struct Imported {
     pub(crate) text: String,
-    /// Nothing was lost.
+    /// True if no directive was lost.
     pub(crate) is_complete: bool,
 }

@@ -34,7 +34,7 @@ pub(crate) struct Opened {
     /// The space for buffered bodies, which all plans of the process share.
     pub(crate) buffer_space: Arc<BufferSpace>,
     pub(crate) routing: Routing,
-    /// By the addresses in the configuration.
+    /// Streams by their addresses in the configuration.
     pub(crate) streams: HashMap<String, Arc<Stream>>,
     pub(crate) tls: Option<OpenedTls>,
 }

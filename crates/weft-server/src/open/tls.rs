@@ -8,7 +8,7 @@ use weft::acme::{Acme, AcmeSettings};
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
 use crate::acme::AcmePlan;
-use crate::config::ClientAuthMode;
+use crate::config::{ClientAuthMode, TlsProfile};
 use crate::plan::TlsPlan;
 
 /// The TLS configuration that the sockets share.
@@ -31,8 +31,7 @@ impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
     /// clients may have stored an exception for it.
     pub(crate) fn open(plan: &TlsPlan, former: Option<&OpenedTls>) -> Result<OpenedTls, String> {
-        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3, acme } =
-            plan;
+        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, profile, acme } = plan;
         let pairs = certificates.iter().map(|pair| &pair.value);
         let mut identities: Vec<Identity> =
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
@@ -60,7 +59,10 @@ impl OpenedTls {
             (None, _) => ClientAuth::None,
         };
         let ticket_keys = tickets.clone();
-        let min_version = if *only_1_3 { Version::Tls13 } else { Version::Tls12 };
+        let min_version = match profile {
+            TlsProfile::Modern => Version::Tls13,
+            TlsProfile::Intermediate => Version::Tls12,
+        };
         let settings = TlsSettings {
             identities,
             named_identities: automatic

@@ -94,7 +94,7 @@ pub(crate) struct RunAs {
 /// Routes of one or more hosts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
-    /// In lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~ REGEX`, as
+    /// Names in lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~ REGEX`, as
     /// the only name, those in which the pattern is found.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,

@@ -12,7 +12,7 @@ use crate::config::{
     ACME, AcmeConfig, CGI, Certificates, ConfigLocation, DnsConfig, FILES, FilesConfig, Key,
     LIMITS, LOG, Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE,
     ResponseConfig, RewriteConfig, RouteOptions, SPLIT, STATUS, STREAM, SplitConfig, StatusConfig,
-    TLS, TOP, TRACING, TlsConfig, TlsProfile, TopConfig, quoted, quoted_list,
+    TLS, TOP, TRACING, TlsConfig, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan, TlsPlan};
@@ -108,8 +108,7 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
         tickets: plan.tickets.clone().map(at),
         client_ca: plan.client_ca.clone().map(at),
         client_auth: plan.client_auth,
-        only_1_3: plan.only_1_3,
-        profile: if plan.only_1_3 { TlsProfile::Modern } else { TlsProfile::Intermediate },
+        profile: plan.profile,
     }
 }
 

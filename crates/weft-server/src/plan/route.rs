@@ -17,7 +17,7 @@ use crate::template::Template;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
     pub(crate) key: RouteKey,
-    /// With the inherited options.
+    /// Options of the route, with the inherited ones.
     pub(crate) options: RouteOptions,
     pub(crate) rewrite: Option<Rewrite>,
     pub(crate) split: Option<Split>,

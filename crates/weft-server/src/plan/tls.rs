@@ -18,7 +18,7 @@ pub(crate) struct TlsPlan {
     pub(crate) tickets: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuthMode,
-    pub(crate) only_1_3: bool,
+    pub(crate) profile: TlsProfile,
     /// Certificates that are ordered, if any.
     pub(crate) acme: Option<AcmePlan>,
 }
@@ -32,8 +32,7 @@ pub(super) fn plan_tls(
     is_complete: bool,
 ) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
-    let TlsConfig { client_auth, only_1_3, profile, .. } = tls;
-    let only_1_3 = only_1_3 || profile == TlsProfile::Modern;
+    let TlsConfig { client_auth, profile, .. } = tls;
     let certificates = match certificates {
         Certificates::Automatic => Vec::new(),
         Certificates::Pairs(pairs) => pairs,
@@ -71,5 +70,5 @@ pub(super) fn plan_tls(
     };
     let listen = Addresses::new(listen, default_listen);
     let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
-    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3, acme }))
+    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, profile, acme }))
 }

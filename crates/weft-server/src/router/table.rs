@@ -27,7 +27,7 @@ struct NamedHosts {
     exact: Vec<(String, Host)>,
     /// The keys begin with the dot, without the `*`.
     wildcards: Vec<(String, Host)>,
-    /// In the order of the configuration.
+    /// Hosts by pattern, in the order of the configuration.
     patterns: Vec<(Pattern, Host)>,
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct OpenSocket {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServedSocket {
     pub(crate) spec: ListenSpec,
-    /// For UDP with the address of the socket.
+    /// Bound address; for UDP with the address of the socket.
     pub(crate) local_address: LocalAddress,
 }
 

@@ -41,7 +41,7 @@ enum Refusal {
     TooLarge,
     /// The networks in `allow` and `deny` exclude the client.
     Denied,
-    /// There are no upstreams for this server name.
+    /// No upstreams exist for this server name.
     NoTarget(Option<String>),
     /// No upstream accepts connections.
     Unreachable,
@@ -271,7 +271,7 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Io(error) => write!(f, "{error}"),
             Refusal::Timeout => {
-                f.write_str("its first bytes, or the handshake of TLS, came too slowly")
+                f.write_str("its first bytes, or the handshake of TLS, arrived too slowly")
             }
             Refusal::Tls(error) => write!(f, "the handshake of TLS failed: {error}"),
             Refusal::ProxyHeader(error) => write!(f, "{}", error.reason()),

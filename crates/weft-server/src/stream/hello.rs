@@ -7,7 +7,7 @@ use rustls::server::Acceptor;
 pub(super) enum Hello {
     /// More bytes are needed.
     Incomplete,
-    /// They are not the start of a TLS connection.
+    /// The bytes are not the start of a TLS connection.
     NotTls,
     /// The server name, if the client sent one.
     Complete(Option<String>),

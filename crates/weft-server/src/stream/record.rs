@@ -110,7 +110,7 @@ pub(crate) struct ConnectionRecord {
     pub(crate) server_name: Option<String>,
     pub(crate) upstream: Option<String>,
     pub(crate) traffic: Traffic,
-    /// Without another reason, the server has stopped.
+    /// Reason of the end; by default, the server has stopped.
     pub(crate) end: End,
 }
 

@@ -21,7 +21,7 @@ use crate::config::StreamSettings;
 
 /// One or more upstreams.
 pub(crate) struct Targets {
-    /// As they are configured.
+    /// Members of the configuration.
     members: Vec<UpstreamMember>,
     dns: DnsSettings,
     failures: FailurePolicy,
@@ -37,7 +37,7 @@ pub(crate) struct Targets {
 /// The upstreams at one time. A change of services replaces the group; both share their common upstreams.
 struct TargetGroup {
     targets: Vec<Arc<Target>>,
-    /// In the same order.
+    /// Members in the order of `targets`.
     members: Vec<UpstreamMember>,
     /// Answers from which the group was made.
     answers: Answers,

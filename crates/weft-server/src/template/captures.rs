@@ -44,7 +44,7 @@ pub(crate) struct HostCaptures(Captures);
 #[derive(Clone, Debug)]
 struct Capture {
     name: Option<Box<str>>,
-    /// Of a path percent-encoded; empty for a group without a part in the match.
+    /// Matched text, of a path percent-encoded; empty for a group without a part in the match.
     text: Box<str>,
 }
 

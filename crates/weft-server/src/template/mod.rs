@@ -24,7 +24,7 @@ pub(crate) use value::{PrefixLength, cookie, port, query_parameter};
 /// for itself.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Template {
-    /// As it is written in the configuration.
+    /// Text of the template in the configuration.
     source: Box<str>,
     parts: Box<[Part]>,
     /// Length of the literal text.

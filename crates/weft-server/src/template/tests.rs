@@ -61,7 +61,7 @@ fn expands_placeholders() {
 }
 
 #[test]
-fn rest_and_path_know_the_mount() {
+fn rest_and_path_depend_on_the_mount() {
     for (bytes, rest) in [(0, "/a/b"), (2, "/b"), (4, "/")] {
         let mut request = request("GET /a/b HTTP/1.1\r\nHost: a\r\n\r\n");
         request.take_prefix(bytes);

@@ -38,10 +38,10 @@ pub(super) struct Exporter {
 
 /// The event after which a batch is sent.
 enum BatchEnd {
-    /// It is large or old enough.
+    /// The batch is large or old enough.
     Due,
     Flush(SyncSender<()>),
-    /// There are no more spans.
+    /// No more spans follow.
     Closed,
 }
 

@@ -422,7 +422,7 @@ certificates = [
   { cert = "one.example.crt", key = "one.example.key" },
   { cert = "two.example.crt", key = "two.example.key" },
 ]
-min_version = "1.3"
+profile = "modern"
 [hosts."one.example"]
 "/" = "-> one"
 [hosts."two.example"]
@@ -443,6 +443,6 @@ min_version = "1.3"
     };
     assert_eq!(fetch("one.example", &[]), "1\n");
     assert_eq!(fetch("two.example", &[]), "2\n");
-    assert_eq!(fetch("two.example", &["--tls-max", "1.2"]), "", "below min_version");
+    assert_eq!(fetch("two.example", &["--tls-max", "1.2"]), "", "TLS 1.3 only");
     server.stop();
 }

@@ -40,7 +40,7 @@ fn imports_a_file_with_those_that_it_includes() {
 }
 
 #[test]
-fn exit_status_tells_if_something_was_lost() {
+fn exit_status_is_3_if_something_was_lost() {
     let server = |directives: &str| format!("server {{ listen 80; root /; {directives} }}\n");
     for (text, status, message) in [
         (server("sendfile on;"), 0, ""),

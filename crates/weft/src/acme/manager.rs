@@ -79,7 +79,7 @@ struct InProgress {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TaskKind {
-    /// There was something to do at this time.
+    /// A task that was due.
     Scheduled,
     OnDemand,
 }

@@ -24,7 +24,7 @@ use crate::net::tls::{Identity, NamedIdentities, certificate};
 pub(super) enum Failure {
     /// The authority did not accept a nonce several times in a row, which a new attempt mends.
     BadNonce,
-    /// In the words of the authority, if they are from it.
+    /// Another reason, as the authority states it if it is from there.
     Other(String),
 }
 

@@ -210,7 +210,7 @@ impl Connection {
         Connection { shared, exchange, peer: None, is_secure: None }
     }
 
-    /// Without a peer, and without a server that could shut down.
+    /// Context without a peer, and without a server that could shut down.
     #[cfg(feature = "tower")]
     pub(super) fn detached() -> Connection {
         Connection::new(RequestContext::new(Arc::default(), Arc::new(watch::channel(None).1)))

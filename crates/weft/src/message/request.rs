@@ -160,8 +160,8 @@ impl Request {
     /// }
     ///
     /// async fn app(request: Request) -> Response {
-    ///     let answer = is_permitted(request.without_body()).await;
-    ///     if answer.status().is_success() { Response::text("Hello\n") } else { answer }
+    ///     let response = is_permitted(request.without_body()).await;
+    ///     if response.status().is_success() { Response::text("Hello\n") } else { response }
     /// }
     /// assert_eq!(testing::get(app, "/public").status, 200);
     /// assert_eq!(testing::get(app, "/private").status, 403);

@@ -36,7 +36,7 @@ use crate::message::response::{Payload, Response};
 /// `Retry-After`, `Set-Cookie` and `WWW-Authenticate`.
 #[derive(Clone, Default)]
 pub struct ErrorPages {
-    /// By status.
+    /// Pages by status.
     pages: Vec<(StatusCode, Page)>,
     intercepts: bool,
 }

@@ -28,7 +28,7 @@ pub trait LogValues {
 pub enum LogValue<'a> {
     /// Text from any source; it is escaped. In JSON a string.
     Text(Cow<'a, [u8]>),
-    /// In JSON a number.
+    /// A value that is a number in JSON.
     Number(u64),
     /// A time in seconds with six decimals, such as `0.001234`. In JSON a number.
     Seconds(Duration),

@@ -35,7 +35,7 @@ fn runtimes() -> [Runtime; 2] {
 /// Runs a case in both kinds of runtimes, and with both kinds of threads for the handlers.
 fn in_every_runtime<M: MakeService + Sync>(
     make: impl Fn() -> M,
-    case: impl AsyncFn(Running) + Copy + Send + 'static,
+    case: impl AsyncFn(RunningServer) + Copy + Send + 'static,
 ) {
     for runtime in runtimes() {
         for on_workers in [false, true] {
@@ -44,26 +44,26 @@ fn in_every_runtime<M: MakeService + Sync>(
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let server = serve(listener, make_service).workers(1);
                 let server = if on_workers { server.handlers_on_workers() } else { server };
-                case(Running::new(server)).await;
+                case(RunningServer::new(server)).await;
             });
         }
     }
 }
 
-struct Running {
+struct RunningServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: tokio::task::JoinHandle<io::Result<()>>,
 }
 
-impl Running {
-    fn new<M: MakeService + Sync>(server: Serve<M>) -> Running {
+impl RunningServer {
+    fn new<M: MakeService + Sync>(server: Serve<M>) -> RunningServer {
         let address = server.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let server = server.with_graceful_shutdown(async move {
             let _ = stopped.await;
         });
-        Running { address, stop, served: tokio::spawn(server.into_future()) }
+        RunningServer { address, stop, served: tokio::spawn(server.into_future()) }
     }
 
     async fn fetch(&self, path: &str, body: impl Into<Body>) -> (u16, Bytes) {
@@ -125,13 +125,13 @@ fn handlers_run_on_the_runtime_of_the_caller() {
         };
         runtime.block_on(async move {
             let router = Router::new().route("/", post(handler));
-            let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+            let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
             assert_eq!(running.fetch("/", "").await, (200, "from a task".into()));
             running.stop().await;
             let other = async move || (Handle::current().id() != id).to_string();
             let router = Router::new().route("/", post(other));
             let server = serve("127.0.0.1:0", router).workers(1).handlers_on_workers();
-            let running = Running::new(server);
+            let running = RunningServer::new(server);
             assert_eq!(running.fetch("/", "").await, (200, "true".into()));
             running.stop().await;
         });
@@ -291,7 +291,7 @@ fn serves_other_services_of_axum() {
 fn listens_on_sockets_and_addresses() {
     async fn assert_serves(listeners: impl IntoListeners) {
         let router = Router::new().fallback(async || "here");
-        let running = Running::new(serve(listeners, router).workers(1));
+        let running = RunningServer::new(serve(listeners, router).workers(1));
         assert_eq!(running.fetch("/", "").await, (200, "here".into()));
         running.stop().await;
     }
@@ -348,7 +348,7 @@ fn shutdown_waits_for_requests() {
             "finished"
         };
         let router = Router::new().fallback(handler);
-        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
         let address = running.address;
         let client = tokio::spawn(async move {
             let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
@@ -383,7 +383,7 @@ fn handler_is_dropped_with_its_client() {
             std::future::pending::<()>().await;
         };
         let router = Router::new().fallback(handler);
-        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
         let socket = tokio::net::TcpStream::connect(running.address).await.unwrap();
         let io = TokioIo::new(socket);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
@@ -406,7 +406,7 @@ fn dropped_server_stops() {
     let [runtime, _] = runtimes();
     runtime.block_on(async {
         let router = Router::new().fallback(async || "here");
-        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
         assert_eq!(running.fetch("/", "").await, (200, "here".into()));
         running.served.abort();
         while tokio::net::TcpStream::connect(running.address).await.is_ok() {

@@ -24,7 +24,7 @@ pub fn returns_the_reader_once() {
     loop {
         match block_on(poll_fn(|cx| loan.poll_event(cx))) {
             BodyEvent::WantsContinue => continues += 1,
-            BodyEvent::Returned(reader) => break assert_eq!(reader, "reader"),
+            BodyEvent::ReaderReturned(reader) => break assert_eq!(reader, "reader"),
         }
     }
     assert!(continues <= 1);

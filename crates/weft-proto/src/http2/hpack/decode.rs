@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::http2::hpack::field_class::{FieldClass, Name};
-use crate::http2::hpack::table::{self, Table};
+use crate::http2::hpack::table::{DynamicTable, MAX_TABLE_BYTES};
 use crate::http2::hpack::{Malformed, huffman, integer};
 
 /// Decoder for the peer's field blocks. It must process all of them in order, including those of
@@ -24,7 +24,7 @@ use crate::http2::hpack::{Malformed, huffman, integer};
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    table: Table,
+    table: DynamicTable<FieldClass>,
     /// Buffer for a literal.
     text: Vec<u8>,
 }
@@ -79,7 +79,7 @@ impl Decoder {
     /// Creates a decoder with an empty dynamic table of at most 4,096 bytes, the initial value of
     /// SETTINGS_HEADER_TABLE_SIZE.
     pub fn new() -> Decoder {
-        Decoder { table: Table::new(), text: Vec::new() }
+        Decoder { table: DynamicTable::new(), text: Vec::new() }
     }
 
     /// Calls `take` with each field of a block, until it returns false.
@@ -121,7 +121,7 @@ impl Decoder {
     fn resize(&mut self, block: &mut &[u8]) -> Result<(), Malformed> {
         while let [0x20..=0x3f, ..] = block {
             let max_size = integer::read(block, 5)?;
-            if max_size > table::MAX_TABLE_BYTES {
+            if max_size > MAX_TABLE_BYTES {
                 return Err(Malformed);
             }
             self.table.resize(max_size);
@@ -154,7 +154,7 @@ impl Decoder {
         let class = FieldClass::new(known.unwrap_or_else(|| Name::of(name)), value);
         let continues = take(Field { name, value, class });
         if is_indexed {
-            self.table.insert(&self.text, name_length, class);
+            self.table.insert(name, value, class);
         }
         Ok(continues)
     }

@@ -4,33 +4,22 @@
 //! takes one or two bytes from then on; fields that are not repeated do not occupy the table.
 //! Strings are not Huffman-coded: repeated fields are short already.
 
-use std::collections::VecDeque;
-
 use http::StatusCode;
 
 use crate::http1::compose::decimal;
 use crate::http2::hpack::integer;
-use crate::http2::hpack::table::{ENTRY_OVERHEAD, MAX_TABLE_BYTES, STATIC};
+use crate::http2::hpack::table::{DynamicTable, Entry, MAX_TABLE_BYTES, STATIC};
 
 /// Encoder for the field blocks of responses.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Copy of the client's dynamic table, newest entry first.
-    entries: VecDeque<Entry>,
-    size: usize,
-    max_size: usize,
+    /// Copy of the client's dynamic table, with the hash of each field.
+    table: DynamicTable<u32>,
     /// Smallest table size since the last size update was sent.
     min_size: Option<usize>,
     /// Hashes of recently sent fields that are not in the table, as a ring buffer.
     recent: [u32; RECENT_FIELDS],
     next_recent: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    hash: u32,
-    text: Box<[u8]>,
-    name_length: usize,
 }
 
 /// Number of recently sent fields that are checked for repetition.
@@ -57,9 +46,7 @@ impl Encoder {
     /// Creates an encoder with an empty dynamic table of at most 4,096 bytes.
     pub fn new() -> Encoder {
         Encoder {
-            entries: VecDeque::new(),
-            size: 0,
-            max_size: MAX_TABLE_BYTES,
+            table: DynamicTable::new(),
             min_size: None,
             recent: [0; RECENT_FIELDS],
             next_recent: 0,
@@ -69,20 +56,20 @@ impl Encoder {
     /// Applies the client's SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §4.3.1).
     pub fn resize(&mut self, max_size: usize) {
         let max_size = max_size.min(MAX_TABLE_BYTES);
-        if max_size != self.max_size {
+        if max_size != self.table.max_size() {
             self.min_size = Some(self.min_size.unwrap_or(max_size).min(max_size));
-            self.max_size = max_size;
-            self.evict(max_size);
+            self.table.resize(max_size);
         }
     }
 
     /// Begins a block. Appends size updates if the table size has changed (RFC 7541 §4.2).
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         let Some(min_size) = self.min_size.take() else { return };
-        if min_size < self.max_size {
+        let max_size = self.table.max_size();
+        if min_size < max_size {
             integer::write(out, 5, 0x20, min_size);
         }
-        integer::write(out, 5, 0x20, self.max_size);
+        integer::write(out, 5, 0x20, max_size);
     }
 
     /// Appends the `:status` pseudo-header field.
@@ -117,15 +104,13 @@ impl Encoder {
             return literal(out, (4, 0x10), name, value);
         }
         let hash = hash(name, value);
-        let is_same = |entry: &Entry| {
-            entry.hash == hash && entry.text.split_at(entry.name_length) == (name, value)
-        };
-        if let Some(index) = self.entries.iter().position(is_same) {
-            return integer::write(out, 7, 0x80, STATIC.len() + 1 + index);
+        let is_same = |entry: &Entry<u32>| entry.data == hash && entry.field() == (name, value);
+        if let Some(index) = self.table.position(is_same) {
+            return integer::write(out, 7, 0x80, index);
         }
         if keep == Indexing::Immediate || self.is_repeated(hash) {
             literal(out, (6, 0x40), name, value);
-            self.insert(hash, name, value);
+            self.table.insert(name, value, hash);
         } else {
             literal(out, (4, 0), name, value);
         }
@@ -139,26 +124,6 @@ impl Encoder {
             self.next_recent = (self.next_recent + 1) % RECENT_FIELDS;
         }
         is_repeated
-    }
-
-    /// Inserts an entry as the client's decoder does (RFC 7541 §4.4).
-    fn insert(&mut self, hash: u32, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + ENTRY_OVERHEAD;
-        self.evict(self.max_size.saturating_sub(size));
-        if size <= self.max_size {
-            self.size += size;
-            let (text, name_length) = ([name, value].concat().into(), name.len());
-            self.entries.push_front(Entry { hash, text, name_length });
-        }
-    }
-
-    /// Evicts the oldest entries until the size is at most `max`.
-    fn evict(&mut self, max: usize) {
-        while self.size > max
-            && let Some(oldest) = self.entries.pop_back()
-        {
-            self.size -= oldest.text.len() + ENTRY_OVERHEAD;
-        }
     }
 }
 

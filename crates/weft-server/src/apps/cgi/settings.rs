@@ -43,7 +43,7 @@ pub(crate) struct CgiSettings {
     pub(crate) max_processes_per_client: usize,
 
     /// Proxies in front of the server, which are not limited: they forward the requests of clients
-    /// whose addresses they do not tell. Default none.
+    /// without their addresses. Default none.
     pub(crate) trusted: Vec<Network>,
 
     /// Maximum number of queued requests; further requests get 503 with `Retry-After`. One client

@@ -90,10 +90,10 @@ type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 /// Use of an earlier answer while another lookup is in progress.
 enum LookupWait<T> {
     None(Arc<[T]>),
-    /// It is old, or none of its addresses accepted a connection: the lookup may be faster than a connection
-    /// to an address that is gone.
+    /// Brief wait for the lookup, as this answer is old, or none of its addresses accepted a connection: the
+    /// lookup may be faster than a connection to an address that is gone.
     Limited(Arc<[T]>),
-    /// There is none.
+    /// Wait for the lookup, as there is no earlier answer.
     UntilResult,
 }
 

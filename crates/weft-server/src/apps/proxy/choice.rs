@@ -13,27 +13,26 @@ use super::upstream::Upstream;
 use super::{Candidate, Proxy};
 
 impl Proxy {
-    /// Returns true if the status of a response is a failure, and another upstream may respond in its
-    /// place; the upstream is tried then.
+    /// Returns true if the status of a response of upstream `index` is a failure, and one that was not
+    /// tried may respond in its place.
     pub(super) fn may_replace(
         &self,
         members: &Members,
         response: &Response,
-        is_retryable: bool,
         index: usize,
-        tried: &mut Vec<usize>,
+        tried: &[usize],
     ) -> bool {
         let settings = &self.shared.settings;
         let is_failure = settings.failure_statuses.contains(&response.status());
-        if !is_failure || !is_retryable || tried.len() >= settings.max_retries {
+        if !is_failure || tried.len() >= settings.max_retries {
             return false;
         }
-        tried.push(index);
         let now = Instant::now();
         let mut pools = members.pools.iter().enumerate();
         pools.any(|(other, pool)| {
             let upstream = &pool.upstream;
-            !tried.contains(&other)
+            other != index
+                && !tried.contains(&other)
                 && upstream.may_get_requests()
                 && upstream.health.availability(now) == Availability::Available
         })

@@ -10,12 +10,12 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UpstreamMode {
-    /// It gets requests, if its health permits.
+    /// Gets requests, if its health permits.
     #[default]
     Up,
-    /// It gets only requests of sessions that it has.
+    /// Gets only requests of its sessions.
     Draining,
-    /// It gets no requests. Those in progress complete.
+    /// Gets no requests. Those in progress complete.
     Disabled,
 }
 

@@ -23,7 +23,7 @@ use super::upstream::Upstream;
 /// that connections and health are kept.
 pub(super) struct Group {
     pub(super) upstreams: Vec<Arc<Upstream>>,
-    /// In the same order.
+    /// Members in the order of `upstreams`.
     members: Vec<UpstreamMember>,
     /// Answers from which the group was made.
     answers: Answers,

@@ -19,7 +19,7 @@ use crate::base::counter::{Counter, Histogram, HistogramTotals};
 #[repr(align(128))]
 pub(super) struct UpstreamMetrics {
     requests: Counter,
-    /// By the reason of the retry.
+    /// Retries by their reason.
     retries: [Counter; RetryReason::ALL.len()],
     durations: Histogram,
     queue_times: Histogram,
@@ -149,9 +149,9 @@ pub(crate) struct UpstreamReport {
     #[serde(rename = "upstream")]
     pub(crate) url: String,
     pub(crate) state: State,
-    /// As it is configured, or as an operator has set it.
+    /// The configured weight, or that which an operator has set.
     pub(crate) weight: u32,
-    /// It gets copies of the requests of others.
+    /// The upstream gets copies of the requests of others.
     pub(crate) is_mirror: bool,
     /// Copies that were not sent.
     pub(crate) dropped_copies: u64,

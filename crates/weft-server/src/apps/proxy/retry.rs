@@ -6,6 +6,7 @@ use weft::{Request, Response};
 use super::exchange::OutboundRequest;
 use super::group::Members;
 use super::metrics::RetryReason;
+use super::pool::Pool;
 use super::{GatewayError, Proxy, RequestNotes, WorkerMembers, grpc, hash};
 
 impl Proxy {
@@ -22,84 +23,108 @@ impl Proxy {
         }
     }
 
-    /// Sends a request to one of these upstreams.
+    /// Sends a request to one of these upstreams after the other, until there is a response.
     async fn send_to(&self, members: &Members, outbound: &mut OutboundRequest) -> Response {
-        let settings = &self.shared.settings;
-        let key = match members.balancer.needs_key() {
-            true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
-            false => None,
-        };
-        let key = key.map(|key| hash(key.as_bytes()));
+        let key = self.balancing_key(members, &outbound.request);
         let sticky = self.shared.sticky.as_ref();
-        let known = sticky.and_then(|sticky| sticky.find(&outbound.request, &members.tags));
+        let of_session = sticky.and_then(|sticky| sticky.find(&outbound.request, &members.tags));
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(members, known, key, &tried) else {
-                self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
-                let error = GatewayError::NoneAvailable;
-                return error_response(error, &"the upstreams", &outbound.request);
+            let Some(index) = self.choose_upstream(members, of_session, key, &tried) else {
+                return self.no_upstream(&outbound.request);
             };
             let pool = &members.pools[index];
             let is_retryable = outbound.is_retryable();
-            let failure = match self.attempt(pool, outbound, retry).await {
+            let reason = match self.attempt(pool, outbound, retry).await {
                 Ok(response)
-                    if self.may_replace(members, &response, is_retryable, index, &mut tried) =>
+                    if is_retryable && self.may_replace(members, &response, index, &tried) =>
                 {
-                    retry = Some(RetryReason::Status);
-                    if let Some(notes) = RequestNotes::of(&outbound.request) {
-                        notes.end_attempt();
-                        notes.set_retry_reason(RetryReason::Status.name());
-                    }
-                    continue;
+                    note_end(&outbound.request);
+                    RetryReason::Status
                 }
                 Ok(response) => {
-                    return match sticky.filter(|_| known != Some(index)) {
+                    return match sticky.filter(|_| of_session != Some(index)) {
                         Some(sticky) => {
                             sticky.set(&members.tags[index], &outbound.request, response)
                         }
                         None => response,
                     };
                 }
-                Err(failure) => failure,
+                Err(failure) => {
+                    note_end(&outbound.request);
+                    self.record_failure(pool, &failure);
+                    let reason = retry_reason(&failure, outbound);
+                    match reason.filter(|_| tried.len() < self.shared.settings.max_retries) {
+                        Some(reason) => reason,
+                        None => {
+                            let origin = format_args!("the upstream {}", pool.upstream);
+                            return error_response(failure, &origin, &outbound.request);
+                        }
+                    }
+                }
             };
             if let Some(notes) = RequestNotes::of(&outbound.request) {
-                notes.end_attempt();
-            }
-            match &failure {
-                GatewayError::Overloaded(_) => pool.upstream.warn_overloaded(),
-                GatewayError::ResourcesExhausted(error) => {
-                    self.shared
-                        .no_upstream_warning
-                        .warn(&format!("a request has no upstream: {error}"));
-                }
-                failure if failure.counts_against_upstream() => {
-                    pool.upstream.record_failure(&failure.reason())
-                }
-                _ => {}
-            }
-            tried.push(index);
-            retry = RetryReason::of(&failure);
-            let may_retry = match failure {
-                // No byte of the request was sent.
-                GatewayError::Unreachable(_) => true,
-                GatewayError::ConnectionLost(_) | GatewayError::StaleConnection(_) => {
-                    outbound.rewind_if_idempotent()
-                }
-                GatewayError::NotProcessed(_) => outbound.rewind(),
-                // Overload is not retried: the balancer has already preferred upstreams with
-                // free connections.
-                _ => false,
-            };
-            if !may_retry || tried.len() > settings.max_retries {
-                let origin = format_args!("the upstream {}", pool.upstream);
-                return error_response(failure, &origin, &outbound.request);
-            }
-            if let (Some(notes), Some(reason)) = (RequestNotes::of(&outbound.request), retry) {
                 notes.set_retry_reason(reason.name());
             }
+            tried.push(index);
+            retry = Some(reason);
         }
     }
+
+    /// Returns the hash of the request's `hash_key`; `None` if it is empty, or if the balancer does not
+    /// need it.
+    fn balancing_key(&self, members: &Members, request: &Request) -> Option<u64> {
+        if !members.balancer.needs_key() {
+            return None;
+        }
+        let key = (self.hash_key)(request);
+        (!key.is_empty()).then(|| hash(key.as_bytes()))
+    }
+
+    fn no_upstream(&self, request: &Request) -> Response {
+        self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
+        error_response(GatewayError::NoneAvailable, &"the upstreams", request)
+    }
+
+    /// Records the failure of an attempt for the health of its upstream, unless it is not the fault of
+    /// the upstream.
+    fn record_failure(&self, pool: &Pool, failure: &GatewayError) {
+        match failure {
+            GatewayError::Overloaded(_) => pool.upstream.warn_overloaded(),
+            GatewayError::ResourcesExhausted(error) => {
+                let warning = format!("a request has no upstream: {error}");
+                self.shared.no_upstream_warning.warn(&warning);
+            }
+            failure if failure.counts_against_upstream() => {
+                pool.upstream.record_failure(&failure.reason());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn note_end(request: &Request) {
+    if let Some(notes) = RequestNotes::of(request) {
+        notes.end_attempt();
+    }
+}
+
+/// Returns the reason to send a request again after a failure, for which it begins anew; `None` if it
+/// must not be sent again.
+fn retry_reason(failure: &GatewayError, outbound: &mut OutboundRequest) -> Option<RetryReason> {
+    let may_retry = match failure {
+        // No byte of the request was sent.
+        GatewayError::Unreachable(_) => true,
+        GatewayError::ConnectionLost(_) | GatewayError::StaleConnection(_) => {
+            outbound.rewind_if_idempotent()
+        }
+        GatewayError::NotProcessed(_) => outbound.rewind(),
+        // Overload is not retried: the balancer has already preferred upstreams with free
+        // connections.
+        _ => false,
+    };
+    RetryReason::of(failure).filter(|_| may_retry)
 }
 
 /// Creates the response to a request that has failed, and the error for the error hook. A call of

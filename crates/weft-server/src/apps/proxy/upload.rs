@@ -41,7 +41,7 @@ const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// The part of a body that was sent.
 enum Sent {
-    /// It is not recorded, or too large.
+    /// A part that is not recorded, or too large.
     Unknown,
     Kept {
         pieces: Vec<Bytes>,

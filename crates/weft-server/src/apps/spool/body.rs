@@ -64,7 +64,7 @@ impl SpooledBody {
                 Err(error) => Event::Failed(Box::new(failed("cannot be read", error))),
             },
             // Busy at the end: the write has not ended, because the pump has panicked.
-            Next::Busy | Next::Empty if state.end.is_some() => match state.end.take() {
+            Next::BeingWritten | Next::Empty if state.end.is_some() => match state.end.take() {
                 Some(End::Failed(error)) => Event::Failed(error),
                 Some(End::Complete(Some(trailers))) => {
                     state.end = Some(End::Complete(None));
@@ -75,7 +75,7 @@ impl SpooledBody {
                     Event::End
                 }
             },
-            Next::Busy | Next::Empty => {
+            Next::BeingWritten | Next::Empty => {
                 state.reader = Some(cx.waker().clone());
                 return Poll::Pending;
             }

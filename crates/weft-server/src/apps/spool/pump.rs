@@ -82,7 +82,7 @@ pub(super) struct State {
 
 /// The end of the source.
 pub(super) enum End {
-    /// With the trailers, boxed, because few bodies have any.
+    /// The end with the trailers; boxed, because few bodies have any.
     Complete(Option<Box<HeaderMap>>),
     /// Boxed, because few bodies fail.
     Failed(Box<Error>),

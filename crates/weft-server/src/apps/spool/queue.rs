@@ -43,7 +43,7 @@ pub(super) enum Next {
     /// A read from the file, which ends with [`Queue::finish_read`].
     Read(Read),
     /// The next bytes are being written to the file.
-    Busy,
+    BeingWritten,
     Empty,
 }
 
@@ -128,7 +128,7 @@ impl Queue {
             return Next::Read(read);
         }
         if self.in_flight.is_some() {
-            return Next::Busy;
+            return Next::BeingWritten;
         }
         let newest = self.newest.as_mut().and_then(|pieces| pieces.pop());
         newest.map_or(Next::Empty, Next::Data)

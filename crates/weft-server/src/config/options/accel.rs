@@ -10,7 +10,7 @@ use super::RouteOptions;
 /// A folder, and the beginning of the paths that name its files in `X-Accel-Redirect`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AccelFolder {
-    /// Without a slash at its end.
+    /// Beginning of the paths, without a slash at its end.
     pub(crate) prefix: String,
     pub(crate) folder: PathBuf,
 }

@@ -2,7 +2,7 @@
 
 use weft::HeaderName;
 
-use super::super::key::{Key, SwitchOrText, ValueKind};
+use super::super::key::{BoolOrText, Key, ValueKind};
 use super::super::location::{ConfigResult, Located};
 use super::super::quoting::quoted;
 use super::fields::{check_request_name, check_response_name, parse_name};
@@ -16,7 +16,7 @@ pub(super) const REQUEST_ID: Key<RouteOptions> = Key {
     argument: "",
     help: "give each request an ID, which upstreams, scripts and the client get in the field \
            X-Request-ID (true) or in one of another name; that of `trusted_proxies` is kept",
-    kind: ValueKind::SwitchOrText(set_request_id),
+    kind: ValueKind::BoolOrText(set_request_id),
     show: |options| match &options.request_id {
         None => String::new(),
         Some(Setting::None) => "false".to_owned(),
@@ -25,11 +25,11 @@ pub(super) const REQUEST_ID: Key<RouteOptions> = Key {
     },
 };
 
-fn set_request_id(options: &mut RouteOptions, value: Located<SwitchOrText>) -> ConfigResult {
+fn set_request_id(options: &mut RouteOptions, value: Located<BoolOrText>) -> ConfigResult {
     options.request_id = Some(match value.value {
-        SwitchOrText::Switch(false) => Setting::None,
-        SwitchOrText::Switch(true) => Setting::Value(X_REQUEST_ID),
-        SwitchOrText::Text(name) => {
+        BoolOrText::Bool(false) => Setting::None,
+        BoolOrText::Bool(true) => Setting::Value(X_REQUEST_ID),
+        BoolOrText::Text(name) => {
             let text = Located { location: value.location, value: name };
             parse_name(&text, &text.value, check_request_name)?;
             Setting::Value(parse_name(&text, &text.value, check_response_name)?)

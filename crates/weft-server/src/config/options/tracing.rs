@@ -1,6 +1,6 @@
 //! Distributed traces.
 
-use super::super::key::{Key, SwitchOrText, ValueKind};
+use super::super::key::{BoolOrText, Key, ValueKind};
 use super::super::location::{ConfigResult, Located};
 use super::super::quoting::quoted;
 use super::{RouteOptions, Setting};
@@ -15,7 +15,7 @@ pub(super) const TRACING: Key<RouteOptions> = Key {
     help: "continue the trace of each request (W3C Trace Context), or begin one: upstreams and scripts \
            get `traceparent` with the span of this server (true), of which such as \"10%\" are \
            sampled if the trace begins here",
-    kind: ValueKind::SwitchOrText(set_tracing),
+    kind: ValueKind::BoolOrText(set_tracing),
     show: |options| match &options.tracing {
         None => String::new(),
         Some(Setting::None) => "false".to_owned(),
@@ -24,11 +24,11 @@ pub(super) const TRACING: Key<RouteOptions> = Key {
     },
 };
 
-fn set_tracing(options: &mut RouteOptions, value: Located<SwitchOrText>) -> ConfigResult {
+fn set_tracing(options: &mut RouteOptions, value: Located<BoolOrText>) -> ConfigResult {
     options.tracing = Some(match &value.value {
-        SwitchOrText::Switch(false) => Setting::None,
-        SwitchOrText::Switch(true) => Setting::Value(ALL),
-        SwitchOrText::Text(text) => {
+        BoolOrText::Bool(false) => Setting::None,
+        BoolOrText::Bool(true) => Setting::Value(ALL),
+        BoolOrText::Text(text) => {
             let invalid =
                 || format!("expected true, false or a percentage such as \"10%\", found {text:?}");
             Setting::Value(Share::parse(text).ok_or_else(|| value.problem(invalid()))?)

@@ -1,13 +1,10 @@
-//! Access to a location: addresses, passwords and authentication servers.
+//! Access to a location: passwords, certificates of clients and authentication servers.
 
-use std::net::IpAddr;
 use std::path::Path;
 
-use weft::Network;
-
+use super::client_rules;
 use super::location::Location;
-use super::scope::Scope;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use crate::base::password_file::PasswordFile;
 use crate::import::document::{Table, Value};
 
@@ -39,9 +36,8 @@ pub(super) fn refuses(directive: &Directive) -> bool {
 
 pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
-    addresses(scope, &|directive, reason| location.refuse(directive, reason), table);
-    if let Some(satisfy) = scope.one("satisfy").filter(|satisfy| satisfy.arg(0) == "any") {
-        scope.outcomes.carried(satisfy);
+    client_rules::translate(scope, &|directive, reason| location.refuse(directive, reason), table);
+    if scope.one("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any") {
         table.set("satisfy", Value::text("any"));
     }
     password(location, table);
@@ -60,7 +56,7 @@ fn client_certificate(location: &Location<'_>, table: &mut Table) {
         return location.refuse(other, "all hosts have the same `client_ca`");
     }
     if !all.is_required() {
-        table.set("client_cert_required", Value::Switch(true));
+        table.set("client_cert_required", Value::Bool(true));
         scope.outcomes.adapted(verify, "clients without a certificate get 403");
     }
 }
@@ -95,8 +91,7 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
         return;
     };
     let target = location.global.exact_location(location, request.arg(0));
-    let pass =
-        target.and_then(|target| target.children().iter().find(|it| it.name == "proxy_pass"));
+    let pass = target.and_then(|target| target.child("proxy_pass"));
     let Some((target, pass)) = target.zip(pass) else {
         return location.refuse(request, "there is no location with proxy_pass for its URI");
     };
@@ -107,8 +102,7 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
     }
     let url = if has_path { url.to_owned() } else { format!("{url}{}", request.arg(0)) };
     table.set("forward_auth", Value::Text(url));
-    let fields = |child: &&Directive| child.name == "proxy_set_header";
-    for field in target.children().iter().filter(fields) {
+    for field in named(target.children(), "proxy_set_header") {
         scope.outcomes.adapted(
             field,
             "a server of forward_auth gets the fields of the client, and X-Forwarded-Method and \
@@ -144,84 +138,4 @@ fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or_default()
-}
-
-// -- addresses
-
-/// A rule, in the order of the file. `None`: all addresses.
-struct Rule<'a> {
-    directive: &'a Directive,
-    is_allowed: bool,
-    network: Option<(Network, IpAddr)>,
-}
-
-/// Translates rules of which the first that matches applies to `allow` and `deny`, of which `deny`
-/// has precedence. `refuse` gets each rule that has no equivalent, and the reason.
-pub(super) fn addresses(scope: &Scope<'_>, refuse: &dyn Fn(&Directive, &str), table: &mut Table) {
-    let mut rules = Vec::new();
-    for directive in scope.all(&["allow", "deny"]) {
-        let network = match directive.arg(0) {
-            "all" => None,
-            "unix:" => {
-                refuse(directive, "clients on Unix sockets have no address");
-                continue;
-            }
-            text => match parse_network(text) {
-                Some(network) => Some(network),
-                None => {
-                    refuse(directive, "this is no network");
-                    continue;
-                }
-            },
-        };
-        let is_allowed = directive.name == "allow";
-        rules.push(Rule { directive, is_allowed, network });
-        if network.is_none() {
-            break;
-        }
-    }
-    let Some(last) = rules.last() else { return };
-    let allows_others = last.network.is_some() || last.is_allowed;
-    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
-    for (index, rule) in rules.iter().enumerate() {
-        let Some(network) = &rule.network else { continue };
-        let overlaps = |others: &[Rule<'_>], is_allowed| {
-            let mut others = others.iter().filter(|other| other.is_allowed == is_allowed);
-            others.any(|other| other.network.as_ref().is_some_and(|it| overlap(it, network)))
-        };
-        let is_needed = match (rule.is_allowed, allows_others) {
-            (true, false) => true,
-            // Clients that are allowed anyway need no rule.
-            (true, true) => false,
-            (false, true) => true,
-            (false, false) => overlaps(&rules[index + 1..], true),
-        };
-        if !rule.is_allowed && is_needed && overlaps(&rules[..index], true) {
-            refuse(rule.directive, "`deny` has precedence over `allow` in Weft");
-        }
-        match rule.is_allowed {
-            _ if !is_needed => {}
-            true => allowed.push(rule.directive.arg(0).to_owned()),
-            false => denied.push(rule.directive.arg(0).to_owned()),
-        }
-    }
-    if !allows_others && allowed.is_empty() {
-        denied = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
-    }
-    if !allowed.is_empty() {
-        table.set("allow", Value::texts(allowed));
-    }
-    if !denied.is_empty() {
-        table.set("deny", Value::texts(denied));
-    }
-}
-
-fn parse_network(text: &str) -> Option<(Network, IpAddr)> {
-    let address = text.split('/').next()?.parse().ok()?;
-    Some((text.parse().ok()?, address))
-}
-
-/// Returns true if two networks have common addresses: one contains the other.
-fn overlap(a: &(Network, IpAddr), b: &(Network, IpAddr)) -> bool {
-    a.0.contains(b.1) || b.0.contains(a.1)
 }

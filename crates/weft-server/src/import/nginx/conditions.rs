@@ -3,12 +3,12 @@
 use super::location::Location;
 use super::map_redirects;
 use super::returns::is_redirect_to_https;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use crate::import::document::{Table, Value};
 
 /// Translates the conditions of a block that applies to the location.
 pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &mut Table) {
-    for directive in block.iter().filter(|directive| directive.name == "if") {
+    for directive in named(block, "if") {
         let condition = condition(directive);
         let words: Vec<&str> = condition.split_whitespace().collect();
         let done = match (&*words, directive.children()) {
@@ -18,7 +18,7 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 true
             }
             (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
-                options.set("https_redirect", Value::Switch(true));
+                options.set("https_redirect", Value::Bool(true));
                 true
             }
             (["$host" | "$http_host", "!=", name], [response]) => {
@@ -43,7 +43,7 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 others.iter().all(is_break) && falls_back(location, rewrite)
             }
             (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
-                options.set("client_cert_required", Value::Switch(true));
+                options.set("client_cert_required", Value::Bool(true));
                 true
             }
             (["$request_method", "!~" | "!~*", methods], [response]) => {

@@ -3,11 +3,12 @@
 /// Handling of a directive that nothing has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// Translated where it applies. If nothing has read it, it applies to no location: each has its
-    /// own, or none that could use it.
+    /// Translated by the files of this folder. If none has read it, it applies to no location: each has
+    /// its own, or none could use it.
     Translated,
-    /// It asks for the default behavior of Weft, or for one that needs no setting.
+    /// The directive sets the default behavior of Weft, or tunes something that has no setting there.
     Default,
+    /// There is no equivalent, for this reason.
     Lost(&'static str),
 }
 
@@ -30,7 +31,8 @@ const TRANSLATED: &str = "
     allow deny satisfy auth_basic auth_basic_user_file auth_request auth_request_set internal
     limit_req limit_req_zone limit_req_status limit_conn limit_conn_zone limit_conn_status
     client_max_body_size limit_rate limit_rate_after
-    gzip brotli zstd access_log error_log log_format
+    underscores_in_headers ignore_invalid_headers
+    gzip gzip_comp_level brotli zstd access_log error_log log_format
     user worker_processes pid worker_connections
     set_real_ip_from real_ip_header real_ip_recursive
     sub_filter sub_filter_types sub_filter_once
@@ -54,7 +56,7 @@ const DEFAULTS: &str = "
     read_ahead merge_slashes server_tokens types_hash_max_size types_hash_bucket_size
     server_names_hash_max_size server_names_hash_bucket_size variables_hash_max_size
     variables_hash_bucket_size map_hash_max_size map_hash_bucket_size http2 types mime_types
-    gzip_vary gzip_comp_level gzip_types gzip_min_length gzip_proxied gzip_buffers
+    gzip_vary gzip_types gzip_min_length gzip_proxied gzip_buffers
     gzip_http_version gzip_disable gzip_static gunzip brotli_types brotli_comp_level brotli_static
     brotli_min_length zstd_types zstd_comp_level zstd_static zstd_min_length
     ssl_ciphers ssl_prefer_server_ciphers ssl_ecdh_curve ssl_dhparam ssl_session_cache
@@ -79,14 +81,14 @@ const DEFAULTS: &str = "
     uwsgi_ignore_headers scgi_socket_keepalive scgi_next_upstream scgi_pass_header scgi_ignore_headers auth_delay
     grpc_buffer_size grpc_send_timeout grpc_socket_keepalive grpc_ssl_server_name grpc_ssl_protocols
     grpc_ssl_ciphers grpc_ssl_session_reuse grpc_next_upstream_timeout
-    access_log_cache open_log_file_cache ignore_invalid_headers
+    access_log_cache open_log_file_cache
     break proxy_pass_header proxy_ignore_headers proxy_cache_valid proxy_cache_key proxy_cache_use_stale
     proxy_cache_lock proxy_cache_bypass proxy_no_cache proxy_cache_methods proxy_cache_min_uses
     proxy_cache_revalidate proxy_cache_background_update sub_filter_last_modified passenger_friendly_error_pages
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 18] = [
+const LOST: [(&str, &str); 19] = [
     ("mail", "Weft has no proxy for mail"),
     ("proxy_method", "upstreams get the method of the client"),
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
@@ -95,9 +97,10 @@ const LOST: [(&str, &str); 18] = [
     ("proxy_cache", "Weft has no cache for responses of upstreams"),
     ("proxy_cache_path", "Weft has no cache for responses of upstreams"),
     ("proxy_store", "Weft does not store responses of upstreams"),
-    ("ssl_stapling", "Weft has no OCSP stapling"),
-    ("ssl_stapling_verify", "Weft has no OCSP stapling"),
-    ("ssl_trusted_certificate", "Weft has no OCSP stapling"),
+    ("ssl_session_ticket_key", "`[tls] tickets` names one file with all keys, of 48 bytes each"),
+    ("ssl_stapling", "Weft has no OCSP, which authorities have ended"),
+    ("ssl_stapling_verify", "Weft has no OCSP, which authorities have ended"),
+    ("ssl_trusted_certificate", "Weft has no OCSP, which authorities have ended"),
     ("mirror", "`mirror` of a route has the URL of the server that gets the copies"),
     ("stub_status", "use `[status] listen`, an address of its own"),
     ("dav_methods", "Weft has no WebDAV"),

@@ -4,8 +4,7 @@ use super::files;
 use super::location::{Location, Pattern, Refusal, Responder};
 use super::regex;
 use super::tree::Directive;
-use super::values::{size, time};
-use super::{access, conditions, limits};
+use super::{access, conditions, limits, upstream};
 use crate::import::document::{Table, Value};
 use crate::route::Pattern as Regex;
 
@@ -128,12 +127,11 @@ fn location_of_scripts<'a>(location: &Location<'a>) -> Option<(Location<'a>, &'a
     let blocks = [Some(inner), location.directive.map(|_| location.server.children())];
     let found = blocks.into_iter().flatten().flatten().find_map(|directive| {
         let pattern = match (&*directive.name, directive.arg(0)) {
-            ("location", "~") => regex::translate(directive.arg(1))?,
-            ("location", "~*") => regex::translate(&format!("(?i){}", directive.arg(1)))?,
             ("location", "=") => format!("^{}$", regex::escape(directive.arg(1))),
+            ("location", modifier) => regex::of_modifier(modifier, directive.arg(1))?,
             _ => return None,
         };
-        let pass = directive.children().iter().find(|child| child.name == "fastcgi_pass")?;
+        let pass = directive.child("fastcgi_pass")?;
         let is_match = Regex::parse(&pattern).is_ok_and(|it| it.matches(FRONT.as_bytes()));
         is_match.then_some((directive, pattern, pass))
     });
@@ -293,8 +291,6 @@ const STANDARD: [&str; 28] = [
 /// Translates the directives whose names begin with `prefix`.
 fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &mut Table) {
     let scope = &location.scope;
-    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
-    let is_on = |name: &str| one(name).is_some_and(|switch| switch.arg(0) == "on");
     let mut environment = Vec::new();
     for parameter in scope.all(&[&format!("{prefix}_param")]) {
         let (name, value) = (parameter.arg(0), parameter.arg(1));
@@ -303,7 +299,7 @@ fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &
             continue;
         }
         if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            scope.outcomes.lost(parameter, "this is no name of a variable");
+            scope.outcomes.lost(parameter, "the name of the variable is invalid");
             continue;
         }
         let is_standard = STANDARD.contains(&name);
@@ -320,35 +316,13 @@ fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &
     if !environment.is_empty() {
         table.set("environment", Value::texts(environment));
     }
-    for (name, keys) in [
-        ("connect_timeout", &["connect_timeout"][..]),
-        ("read_timeout", &["response_timeout", "body_timeout"]),
-    ] {
-        let Some(directive) = one(name) else { continue };
-        match time(directive.arg(0)) {
-            Some(time) => keys.iter().for_each(|key| table.set(*key, Value::text(time.clone()))),
-            None => scope.outcomes.lost(directive, "this is no time"),
-        }
-    }
-    if is_on("keep_conn") {
+    upstream::settings(location, prefix, &["response_timeout", "body_timeout"], table);
+    if scope.is_on(&format!("{prefix}_keep_conn")) {
         table.set("max_idle_connections", Value::Number(8));
     }
-    for (name, key) in [("buffering", "buffer_responses"), ("request_buffering", "buffer_requests")]
-    {
-        if one(name).is_some_and(|switch| switch.arg(0) == "off") {
-            table.set(key, Value::Switch(false));
-        }
+    let intercepts = scope.is_on(&format!("{prefix}_intercept_errors"));
+    if intercepts && !scope.all(&["error_page"]).is_empty() {
+        options.set("intercept_errors", Value::Bool(true));
     }
-    if let Some(directive) = one("max_temp_file_size") {
-        match size(directive.arg(0)) {
-            Some(size) => table.set("max_temp_file_bytes", Value::Text(size)),
-            None => scope.outcomes.lost(directive, "this is no size"),
-        }
-    }
-    if is_on("intercept_errors") && !scope.all(&["error_page"]).is_empty() {
-        options.set("intercept_errors", Value::Switch(true));
-    }
-    if ["gzip", "brotli", "zstd"].iter().any(|name| scope.is_on(name)) {
-        options.set("compress", Value::Switch(true));
-    }
+    upstream::compression(location, options);
 }

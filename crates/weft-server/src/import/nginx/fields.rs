@@ -194,6 +194,18 @@ pub(super) fn requests(
     }
 }
 
+/// Translates the rules about names of request fields that upstreams get.
+pub(super) fn names_of_requests(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let has_any = scope.one("ignore_invalid_headers").is_some_and(|it| it.arg(0) == "off");
+    let has_underscores = scope.is_on("underscores_in_headers");
+    match (has_any, has_underscores) {
+        (true, _) => table.set("field_names", Value::text("any")),
+        (false, true) => table.set("field_names", Value::text("underscores")),
+        (false, false) => {}
+    }
+}
+
 /// Reports values other than usual ones of fields that the proxy generates.
 fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
     const USUAL: [&str; 14] = [

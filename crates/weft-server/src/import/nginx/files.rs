@@ -2,7 +2,7 @@
 
 use super::fastcgi;
 use super::location::{Location, Pattern, Refusal};
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use crate::import::document::{Table, Value};
 
 pub(super) fn translate<'a>(
@@ -33,13 +33,13 @@ pub(super) fn translate<'a>(
         }
     }
     if scope.is_on("autoindex") {
-        table.set("list", Value::Switch(true));
+        table.set("list", Value::Bool(true));
     }
     if table.get("php").is_none() {
         fallback(location, table);
     }
     if scope.one("gzip").is_some_and(|gzip| gzip.arg(0) == "off") {
-        table.set("compress", Value::Switch(false));
+        table.set("compress", Value::Bool(false));
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
 
 /// Converts the paths of `try_files`.
 fn tried_paths(location: &Location<'_>, directive: &Directive) -> Result<Vec<String>, String> {
-    let names = location.server.children().iter().filter(|child| child.name == "location");
+    let names = named(location.server.children(), "location");
     let mut names = names.map(|child| child.arg(0));
     let is_missing = |last: &String| last.starts_with('@') && !names.any(|name| name == last);
     if directive.args.last().is_some_and(is_missing) {

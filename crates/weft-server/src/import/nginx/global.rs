@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::location::Location;
 use super::logs;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 
 pub(super) struct Global<'a> {
     /// Absolute directory of the main file.
@@ -42,7 +42,7 @@ impl<'a> ClientCertificates<'a> {
                 name => name == "ssl" && child.arg(0) == "on",
             })
         };
-        let servers = http.iter().filter(|directive| directive.name == "server").filter(has_tls);
+        let servers = named(http, "server").filter(has_tls);
         let of_server = |name: &'static str| {
             let servers = servers.clone();
             servers.map(move |server| find(server.children(), name).or_else(|| find(http, name)))
@@ -60,29 +60,29 @@ impl<'a> ClientCertificates<'a> {
     }
 }
 
+/// Returns the name of a zone in shared memory, such as `a` of `zone=a:10m`.
+pub(super) fn zone_name(directive: &Directive) -> Option<&str> {
+    directive.parameter("zone").and_then(|zone| zone.split(':').next())
+}
+
 impl<'a> Global<'a> {
     pub(super) fn new(base: PathBuf, http: &'a [Directive]) -> Global<'a> {
-        let upstreams = http.iter().filter(|directive| directive.name == "upstream");
-        let upstreams = upstreams.map(|directive| (directive.arg(0), directive)).collect();
+        let upstreams = named(http, "upstream").map(|group| (group.arg(0), group)).collect();
         let zones = http.iter().filter_map(|directive| {
             let is_zone = matches!(&*directive.name, "limit_req_zone" | "limit_conn_zone");
-            let zone = directive.args.iter().find_map(|arg| arg.strip_prefix("zone="));
-            let name = zone.map(|zone| zone.split(':').next().unwrap_or(zone));
-            name.filter(|_| is_zone).map(|name| (name, directive))
+            zone_name(directive).filter(|_| is_zone).map(|name| (name, directive))
         });
         let zones = zones.collect();
-        let named = |name: &'static str, argument: usize| {
-            let named = http.iter().filter(move |directive| directive.name == name);
-            let key =
-                move |directive: &'a Directive| directive.arg(argument).trim_start_matches('$');
-            named.map(move |directive| (key(directive), directive)).collect()
+        let by_argument = |name: &'static str, index: usize| {
+            let key = move |directive: &'a Directive| directive.arg(index).trim_start_matches('$');
+            named(http, name).map(move |directive| (key(directive), directive)).collect()
         };
         Global {
             base,
             upstreams,
             zones,
-            formats: named("log_format", 0),
-            maps: named("map", 1),
+            formats: by_argument("log_format", 0),
+            maps: by_argument("map", 1),
             client_certificates: ClientCertificates::of(http),
             access_logs: logs::common(http),
         }
@@ -110,7 +110,7 @@ impl<'a> Global<'a> {
         if self.exact_location(of, uri).is_some() {
             return false;
         }
-        let locations = of.server.children().iter().filter(|child| child.name == "location");
+        let locations = named(of.server.children(), "location");
         let prefixed = locations.filter(|location| match &*location.args {
             [path] => uri.starts_with(&**path),
             [modifier, path] => modifier == "^~" && uri.starts_with(&**path),
@@ -123,7 +123,7 @@ impl<'a> Global<'a> {
 
     /// Returns the location of the same server for exactly this URI.
     pub(super) fn exact_location(&self, of: &Location<'a>, uri: &str) -> Option<&'a Directive> {
-        let locations = of.server.children().iter().filter(|child| child.name == "location");
+        let locations = named(of.server.children(), "location");
         let mut locations = locations.filter(|child| match &*child.args {
             [path] => path == uri,
             [modifier, path] => matches!(&**modifier, "=" | "^~") && path == uri,

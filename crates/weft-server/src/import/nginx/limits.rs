@@ -1,19 +1,19 @@
 //! Rates, numbers of requests and sizes.
 
+use super::global::zone_name;
 use super::location::Location;
+use super::process;
 use super::tree::Directive;
-use super::values::size;
+use super::variables::is_client_address;
 use crate::import::document::{Table, Value};
 
 pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
     if let Some(directive) = scope.one("client_max_body_size") {
-        match size(directive.arg(0)) {
-            Some(size) if size == "0B" => {
-                table.set("max_body_bytes", Value::text(UNLIMITED));
-            }
-            Some(size) => table.set("max_body_bytes", Value::Text(size)),
-            None => scope.outcomes.lost(directive, "this is no size"),
+        match scope.outcomes.size(directive, directive.arg(0)).as_deref() {
+            Some("0B") => table.set("max_body_bytes", Value::text(UNLIMITED)),
+            Some(size) => table.set("max_body_bytes", Value::text(size)),
+            None => {}
         }
     }
     let mut limits = scope.all(&["limit_req"]).into_iter();
@@ -22,16 +22,13 @@ pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
     }
     limits.for_each(|limit| scope.outcomes.lost(limit, "a route has one rate"));
     for (name, key) in [("limit_rate", "bandwidth"), ("limit_rate_after", "bandwidth_after")] {
-        let Some(directive) = scope.one(name).filter(|directive| directive.arg(0) != "0") else {
-            continue;
-        };
-        match size(directive.arg(0)) {
-            Some(size) => table.set(key, Value::Text(size)),
-            None => scope.outcomes.lost(directive, "this is no size"),
+        let directive = scope.one(name).filter(|directive| directive.arg(0) != "0");
+        if let Some(size) = directive.and_then(|it| scope.outcomes.size(it, it.arg(0))) {
+            table.set(key, Value::Text(size));
         }
     }
     if location.directive.is_some() {
-        for directive in OF_SERVER.iter().flat_map(|name| scope.own(name)) {
+        for directive in process::server_limits().flat_map(|name| scope.own(name)) {
             scope.outcomes.lost(directive, "it is that of the whole server, in `[limits]`");
         }
     }
@@ -40,43 +37,29 @@ pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
     }
 }
 
-/// Limits of a location that are those of the whole server in Weft.
-const OF_SERVER: [&str; 6] = [
-    "keepalive_timeout",
-    "keepalive_requests",
-    "client_body_timeout",
-    "send_timeout",
-    "lingering_timeout",
-    "client_header_timeout",
-];
-
 /// Maximum size of a body without a limit.
 const UNLIMITED: &str = "1048576GiB";
 
-fn parameter<'a>(directive: &'a Directive, name: &str) -> Option<&'a str> {
-    directive.args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
-}
-
 fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
     let outcomes = location.scope.outcomes;
-    let zone = parameter(limit, "zone").and_then(|name| location.global.zones.get(name).copied());
+    let zone = zone_name(limit).and_then(|name| location.global.zones.get(name).copied());
     let Some(zone) = zone.filter(|zone| zone.name == "limit_req_zone") else {
         return outcomes.lost(limit, "there is no limit_req_zone of this name");
     };
     outcomes.carried(zone);
-    if !matches!(zone.arg(0), "$binary_remote_addr" | "$remote_addr") {
+    if !is_client_address(zone.arg(0)) {
         match location.variables.template(zone.arg(0)) {
             Ok(key) => table.set("rate_key", Value::Text(key)),
             Err(reason) => return outcomes.lost(limit, reason),
         }
     }
-    let rate = parameter(zone, "rate").unwrap_or_default();
+    let rate = zone.parameter("rate").unwrap_or_default();
     let rate = match rate.split_once("r/") {
         Some((number, unit @ ("s" | "m"))) => format!("{number}/{unit}"),
         _ => return outcomes.lost(limit, "the rate of its zone is invalid"),
     };
     table.set("rate", Value::Text(rate));
-    let burst: u64 = parameter(limit, "burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
+    let burst: u64 = limit.parameter("burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
     // nginx counts the requests beyond the one that is always served.
     table.set("burst", Value::Number(burst + 1));
     if burst > 0 && !limit.args.iter().any(|arg| arg == "nodelay") {

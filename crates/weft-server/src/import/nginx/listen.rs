@@ -11,7 +11,7 @@ pub(super) struct HttpListen {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
     pub(super) plain: BTreeSet<String>,
     pub(super) tls: BTreeSet<String>,
-    /// It is `default_server` of an address without TLS, or with TLS.
+    /// True for the `default_server` of an address without TLS, and of one with TLS.
     pub(super) is_plain_default: bool,
     pub(super) is_tls_default: bool,
     pub(super) has_proxy_protocol: bool,

@@ -7,7 +7,7 @@ use super::directives::{Treatment, treatment};
 use super::global::Global;
 use super::regex::escape;
 use super::scope::Scope;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use super::variables::{Variables, group_names};
 use super::{
     access, conditions, fastcgi, fields, files, limits, logs, pages, proxy, returns, rewrite,
@@ -44,15 +44,15 @@ pub(super) struct Location<'a> {
     pub(super) pattern: Pattern,
     pub(super) scope: Scope<'a>,
     pub(super) variables: Variables,
-    /// It comes before regular expressions, although it is a prefix.
+    /// True for a prefix that precedes regular expressions (`^~`).
     pub(super) is_preferred: bool,
     /// Number of prefixes around it.
     pub(super) depth: usize,
-    /// It stands for the paths that a `rewrite … break` has changed.
+    /// True for the paths that a `rewrite … break` has changed.
     pub(super) is_rewritten: bool,
     /// Path that `if (!-e $request_filename) { rewrite … }` has for paths without a file.
     pub(super) fallback: RefCell<Option<String>>,
-    /// A rule about access could not be carried over.
+    /// True if a rule about access could not be carried over.
     pub(super) is_refused: Cell<bool>,
     /// Methods to which the location is restricted, as in the key of a route.
     pub(super) methods: RefCell<Option<String>>,
@@ -75,7 +75,7 @@ pub(super) struct Refusal<'a> {
 
 /// Collects the prefixes of locations, also of nested ones.
 fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
-    for directive in block.iter().filter(|directive| directive.name == "location") {
+    for directive in named(block, "location") {
         match &*directive.args {
             [path] if !path.starts_with('@') => prefixes.push(path),
             [modifier, path] if modifier == "^~" => prefixes.push(path),
@@ -126,7 +126,7 @@ impl<'a> Location<'a> {
             return self.refusing_route(403, "the access rules could not be imported\n");
         }
         if table.mentions("{request_id}") || options.mentions("{request_id}") {
-            options.set("request_id", Value::Switch(true));
+            options.set("request_id", Value::Bool(true));
         }
         table.add(&options);
         let pattern = match (&self.pattern, table.get("redirect")) {
@@ -171,25 +171,38 @@ impl<'a> Location<'a> {
         let variables =
             Variables { has_groups: true, groups: group_names(regex), ..self.variables.clone() };
         Location {
+            is_rewritten: true,
+            is_refused: self.is_refused.clone(),
+            ..self.derive(Pattern::Regex(regex.to_owned()), self.scope.clone(), variables)
+        }
+    }
+
+    /// Returns a location with other paths, none of whose directives are translated yet.
+    pub(super) fn derive(
+        &self,
+        pattern: Pattern,
+        scope: Scope<'a>,
+        variables: Variables,
+    ) -> Location<'a> {
+        Location {
             global: self.global,
             server: self.server,
             directive: self.directive,
-            pattern: Pattern::Regex(regex.to_owned()),
-            scope: self.scope.clone(),
+            pattern,
+            scope,
             variables,
             is_preferred: self.is_preferred,
             depth: self.depth,
-            is_rewritten: true,
+            is_rewritten: false,
             fallback: RefCell::default(),
-            is_refused: Cell::new(self.is_refused.get()),
+            is_refused: Cell::new(false),
             methods: RefCell::default(),
         }
     }
 
     fn refusing_route(&self, status: u64, text: &str) -> Route {
         let mut table = Table::default();
-        table.set("respond", Value::text(text));
-        table.set("status", Value::Number(status));
+        returns::respond(&mut table, text, status);
         Route { notes: Vec::new(), pattern: self.key(), table, is_refusal: true }
     }
 
@@ -205,8 +218,7 @@ impl<'a> Location<'a> {
         }
         if let Some(internal) = self.scope.own("internal").pop() {
             self.report_internal(internal);
-            table.set("respond", Value::text(""));
-            table.set("status", Value::Number(404));
+            returns::respond(table, "", 404);
             return Ok(Responder::Text);
         }
         if let Some(response) = self.scope.own("return").into_iter().next() {

@@ -5,13 +5,13 @@ use super::location::Location;
 use super::log_format::convert;
 use super::maps::{Map, MapKey, is_true};
 use super::outcomes::Outcomes;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use crate::import::document::{Table, Value};
 
 /// Returns the access logs that apply to all of the server: those outside of its servers, or the only
 /// one that there is.
 pub(super) fn common(http: &[Directive]) -> Vec<&Directive> {
-    let own: Vec<_> = http.iter().filter(|directive| directive.name == "access_log").collect();
+    let own: Vec<_> = named(http, "access_log").collect();
     if !own.is_empty() {
         return own;
     }
@@ -89,7 +89,7 @@ pub(super) fn translate(location: &Location<'_>, options: &mut Table) {
         return;
     }
     if logs.iter().any(|log| is_off(log)) {
-        return options.set("access_log", Value::Switch(false));
+        return options.set("access_log", Value::Bool(false));
     }
     let converted = logs.iter().filter_map(|log| one(global, log, outcomes));
     let mut converted: Vec<Value> = converted.collect();
@@ -187,7 +187,7 @@ fn format(global: &Global<'_>, directive: &Directive, outcomes: &Outcomes) -> St
 }
 
 fn condition_of(directive: &Directive) -> Option<&str> {
-    directive.args.iter().find_map(|arg| arg.strip_prefix("if="))
+    directive.parameter("if")
 }
 
 /// Translates `if=$VARIABLE` of a map by the status or by the program of the client.

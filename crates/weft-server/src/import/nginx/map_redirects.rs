@@ -2,8 +2,9 @@
 
 use super::location::Location;
 use super::maps::{Map, MapKey};
-use super::tree::Directive;
-use crate::import::document::{Route, Table, Value};
+use super::returns::set_redirect;
+use super::tree::{Directive, named};
+use crate::import::document::{Route, Table};
 
 /// Returns the `map` and the status of a condition that redirects to the values of a map of paths.
 fn redirecting<'a>(
@@ -27,7 +28,7 @@ pub(super) fn is_known(location: &Location<'_>, condition: &str, response: &Dire
 
 /// Returns the routes of all such conditions of the server.
 pub(super) fn routes(location: &Location<'_>) -> Vec<Route> {
-    let conditions = location.server.children().iter().filter(|child| child.name == "if");
+    let conditions = named(location.server.children(), "if");
     let routes = conditions.filter_map(|condition| {
         let [response] = condition.children() else { return None };
         of_condition(location, &super::conditions::condition(condition), response)
@@ -65,10 +66,7 @@ fn of_condition(
             let is_plain = !target.contains(['?', '{']);
             let target = if is_plain { format!("{target}?") } else { target };
             let mut table = Table::default();
-            table.set("redirect", Value::Text(target));
-            if status != 301 {
-                table.set("status", Value::Number(status));
-            }
+            set_redirect(&mut table, target, status);
             Some(Route { notes: Vec::new(), pattern, table, is_refusal: false })
         })
         .collect();

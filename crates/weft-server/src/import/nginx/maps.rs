@@ -62,8 +62,8 @@ impl<'a> MapKey<'a> {
     /// Reads a key; `None` for an expression without an equivalent.
     fn of(name: &'a str) -> Option<MapKey<'a>> {
         match (name.strip_prefix("~*"), name.strip_prefix('~')) {
-            (Some(pattern), _) => regex::translate(&format!("(?i){pattern}")).map(MapKey::Regex),
-            (_, Some(pattern)) => regex::translate(pattern).map(MapKey::Regex),
+            (Some(pattern), _) => regex::of_modifier("~*", pattern).map(MapKey::Regex),
+            (_, Some(pattern)) => regex::of_modifier("~", pattern).map(MapKey::Regex),
             // A backslash precedes a text that would be a special word.
             _ => Some(MapKey::Text(name.strip_prefix('\\').unwrap_or(name))),
         }

@@ -24,9 +24,11 @@ mod returns; // redirects and fixed responses
 mod rewrite; // rewritten paths
 mod regex; // regular expressions
 mod files; // directories
-mod proxy; // upstreams
+mod upstream; // settings of all upstreams
+mod proxy; // `proxy_pass` and `grpc_pass`
 mod fastcgi; // scripts and applications
-mod access; // addresses and authentication
+mod client_rules; // addresses of clients
+mod access; // authentication
 mod fields; // fields of requests and responses
 mod limits; // rates and sizes
 mod maps; // values by the value of a variable
@@ -45,17 +47,17 @@ use outcomes::{Outcomes, Report};
 use process::Process;
 use scope::Scope;
 use sites::{Server, Site};
-use tree::Directive;
+use tree::{Directive, named};
 
 /// Differences from nginx that have no comments of their own, as they apply to all configurations.
 pub(crate) const DIFFERENCES: &str = "\
 # These differences from nginx apply to all routes, and have no further comments:
 # - `add_header` applies to all statuses, as with `always`, and replaces fields of upstreams.
 # - Redirects to HTTPS have the status 308, which keeps the method.
-# - A prefix matches whole segments: `/app` is not that of `/apple`, and `/app/` is also that of `/app`.
-# - Upstreams get paths without empty segments and dots (400 if they are encoded and the path is rewritten), and `X-Forwarded-For` without what the client sent.
-# - Files whose names begin with a dot, and symbolic links out of their directory, are not served.
-# - A folder without an index is not found (404, not 403), and its file `404.html` is the page for 404.
+# - A prefix matches whole segments: `/app` does not match `/apple`, and `/app/` also matches `/app`.
+# - Upstreams get paths without empty segments and dot segments (400 if they are encoded and the path is rewritten), and `X-Forwarded-For` without the value that the client sent.
+# - Files whose names begin with a dot, except for `.well-known`, and symbolic links out of their directory, are not served.
+# - A directory without an index gets 404, not 403, and its file `404.html` is the page for 404.
 # - Media types and compressed sizes are those of Weft. `Cache-Control` of `expires` has no `Expires` beside it.
 
 ";
@@ -69,16 +71,13 @@ pub(crate) fn import(path: &Path) -> Result<Imported, String> {
     let main = tree::read(&absolute)?;
     let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
     let outcomes = Outcomes::default();
-    let http = main.iter().find(|directive| directive.name == "http");
+    let http = named(&main, "http").next();
     // A file of `conf.d` has the content of the block `http`.
     let http = http.map_or(&*main, Directive::children);
     let global = Global::new(base, http);
-    let servers: Vec<Server<'_>> = http
-        .iter()
-        .filter(|directive| directive.name == "server")
-        .map(|directive| Server::new(directive, &outcomes))
-        .collect();
-    let has_streams = main.iter().any(|directive| directive.name == "stream");
+    let servers: Vec<Server<'_>> =
+        named(http, "server").map(|directive| Server::new(directive, &outcomes)).collect();
+    let has_streams = named(&main, "stream").next().is_some();
     if servers.is_empty() && !has_streams {
         return Err(format!("{}: there is no server in this configuration", path.display()));
     }
@@ -120,7 +119,7 @@ fn host<'a>(
     let mut origin = Origin { servers: vec![server.directive], locations: Vec::new() };
     if site.is_redirected {
         for (_, route) in &mut routes {
-            route.table.set("https_redirect", Value::Switch(true));
+            route.table.set("https_redirect", Value::Bool(true));
         }
     }
     if let Some(redirecting) = site.redirecting.map(|index| &servers[index]) {
@@ -175,7 +174,7 @@ fn add_unencrypted<'a>(
             outcomes.lost(directive, "the server with TLS has a location of the same paths");
             continue;
         }
-        route.table.set("https_redirect", Value::Switch(false));
+        route.table.set("https_redirect", Value::Bool(false));
         routes.push((location, route));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::directives::{Treatment, treatment};
 use super::tree::Directive;
+use super::values;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
@@ -44,6 +45,28 @@ impl Outcomes {
 
     pub(super) fn lost(&self, directive: &Directive, reason: impl Into<String>) {
         self.add(directive, Outcome::Lost(reason.into()));
+    }
+
+    /// Converts a time such as `1h30m`; `None` for an invalid one or 0, which is reported.
+    pub(super) fn time(&self, directive: &Directive, text: &str) -> Option<String> {
+        self.converted(directive, values::time(text), "the time is invalid")
+    }
+
+    /// Converts a size such as `10m`; `None` for an invalid one, which is reported.
+    pub(super) fn size(&self, directive: &Directive, text: &str) -> Option<String> {
+        self.converted(directive, values::size(text), "the size is invalid")
+    }
+
+    /// Parses a number; `None` for an invalid one, which is reported.
+    pub(super) fn number(&self, directive: &Directive, text: &str) -> Option<u64> {
+        self.converted(directive, text.parse().ok(), "the number is invalid")
+    }
+
+    fn converted<T>(&self, directive: &Directive, value: Option<T>, reason: &str) -> Option<T> {
+        if value.is_none() {
+            self.lost(directive, reason);
+        }
+        value
     }
 
     pub(super) fn is_lost(&self, directive: &Directive) -> bool {

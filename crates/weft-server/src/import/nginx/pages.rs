@@ -17,7 +17,7 @@ pub(super) fn translate(location: &Location<'_>, options: &mut Table) {
         options.set("error_pages", Value::Table(pages));
     }
     if scope.is_on("proxy_intercept_errors") && options.get("error_pages").is_some() {
-        options.set("intercept_errors", Value::Switch(true));
+        options.set("intercept_errors", Value::Bool(true));
     }
     substitutions(location, options);
 }
@@ -90,6 +90,6 @@ fn substitutions(location: &Location<'_>, options: &mut Table) {
         options.set("sub_filter_types", Value::texts(types.args.clone()));
     }
     if scope.one("sub_filter_once").is_some_and(|once| once.arg(0) == "off") {
-        options.set("sub_filter_once", Value::Switch(false));
+        options.set("sub_filter_once", Value::Bool(false));
     }
 }

@@ -9,7 +9,7 @@ use super::logs;
 use super::outcomes::Outcomes;
 use super::scope::Scope;
 use super::sites::Server;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use super::values::{bytes, duration, time};
 use crate::config::{show_size, show_time};
 use crate::import::document::{Document, Table, Value};
@@ -61,7 +61,7 @@ impl<'a> Process<'a> {
             let is_everywhere = |own: &BTreeSet<String>, all| own.is_empty() || own == all;
             let is_equal =
                 is_everywhere(&listening.plain, &plain) && is_everywhere(&listening.tls, &tls);
-            let listens = server.directive.children().iter().find(|it| it.name == "listen");
+            let listens = server.directive.child("listen");
             if let (false, Some(listen)) = (is_equal || listening.is_local(), listens) {
                 let message = "this host is served on all addresses, as in `listen` at the top";
                 self.outcomes.lost(listen, message);
@@ -80,16 +80,14 @@ impl<'a> Process<'a> {
             match workers.arg(0).parse::<u64>() {
                 Ok(count @ 1..) => document.top.set("workers", Value::Number(count)),
                 _ if workers.arg(0) == "auto" => {}
-                _ => self.outcomes.lost(workers, "this is no number"),
+                _ => self.outcomes.lost(workers, "the number is invalid"),
             }
         }
         if let Some(pid) = self.main("pid") {
             document.top.set("pid_file", Value::Text(self.global.path(pid.arg(0))));
         }
-        let events = self.main.iter().find(|directive| directive.name == "events");
-        let connections = events.and_then(|events| {
-            events.children().iter().find(|directive| directive.name == "worker_connections")
-        });
+        let events = named(self.main, "events").next();
+        let connections = events.and_then(|events| events.child("worker_connections"));
         if let Some(connections) = connections {
             let note = "`max_connections` of Weft is that of all workers together";
             self.outcomes.adapted(connections, note);
@@ -120,7 +118,7 @@ impl<'a> Process<'a> {
         if !pairs.is_empty() {
             tls.set("certificates", Value::List(pairs));
         } else if has_tls {
-            tls.set("self_signed", Value::Switch(true));
+            tls.set("self_signed", Value::Bool(true));
             let servers = self.servers.iter().map(|server| server.directive);
             let listens = servers
                 .flat_map(|server| server.children())
@@ -133,7 +131,7 @@ impl<'a> Process<'a> {
         let protocols = self.all("ssl_protocols");
         let is_modern = |directive: &&Directive| directive.args == ["TLSv1.3"];
         if has_tls && !protocols.is_empty() && protocols.iter().all(is_modern) {
-            tls.set("min_version", Value::text("1.3"));
+            tls.set("profile", Value::text("modern"));
         }
         self.client_certificates(tls);
     }
@@ -168,7 +166,7 @@ impl<'a> Process<'a> {
                     let key = if other_key.is_empty() { key } else { other_key };
                     document.section("limits").set(key, value);
                 }
-                None => self.outcomes.lost(chosen, "this is no valid value"),
+                None => self.outcomes.lost(chosen, "the value is invalid"),
             }
             for all in &directives {
                 for other in all.iter().filter(|other| other.args != all[0].args) {
@@ -243,6 +241,11 @@ const SERVER_LIMITS: &[(&[&str], &str, Convert)] = &[
         Some(("", Value::text(show_size(bytes.min(MAX_HEAD_BYTES)))))
     }),
 ];
+
+/// Returns the names of directives that are limits of the whole server in Weft.
+pub(super) fn server_limits() -> impl Iterator<Item = &'static str> {
+    SERVER_LIMITS.iter().flat_map(|(names, ..)| names.iter().copied())
+}
 
 /// Maximum of `max_head_bytes`.
 const MAX_HEAD_BYTES: u64 = 65_000;

@@ -4,7 +4,7 @@ use super::fields;
 use super::location::{Location, Pattern, Refusal};
 use super::rewrite;
 use super::tree::Directive;
-use super::values::{size, time};
+use super::upstream;
 use crate::import::document::{Table, Value};
 
 pub(super) fn translate<'a>(
@@ -54,9 +54,9 @@ fn literal<'a>(location: &Location<'a>, pass: &'a Directive) -> Result<String, R
 struct Url<'u, 'a> {
     /// The directive with the URL.
     pass: &'a Directive,
-    /// Begin of the names of the directives that apply to it.
+    /// Prefix of the names of the directives that apply to it.
     prefix: &'static str,
-    /// As in Weft.
+    /// Scheme of the URL in Weft.
     scheme: &'u str,
     rest: &'u str,
 }
@@ -90,10 +90,14 @@ fn translate_url<'a>(
         Err(urls) => table.set("proxy", Value::texts(urls)),
     }
     fields::requests(location, prefix, group.map(|_| host), table, options);
-    settings(location, prefix, scheme, table);
-    if ["gzip", "brotli", "zstd"].iter().any(|name| location.scope.is_on(name)) {
-        options.set("compress", Value::Switch(true));
+    fields::names_of_requests(location, table);
+    let read_timeouts = ["response_timeout", "body_timeout", "tunnel_timeout"];
+    upstream::settings(location, prefix, &read_timeouts, table);
+    retries(location, prefix, table);
+    if scheme == "https" {
+        tls(location, prefix, table);
     }
+    upstream::compression(location, options);
     Ok(())
 }
 
@@ -150,20 +154,18 @@ fn group_urls(
                 outcomes.carried(directive);
                 table.set("balance", Value::text("least-connections"));
             }
-            "keepalive_timeout" => match time(directive.arg(0)) {
-                Some(time) => {
+            "keepalive_timeout" => {
+                if let Some(time) = outcomes.time(directive, directive.arg(0)) {
                     outcomes.carried(directive);
                     table.set("keep_alive_timeout", Value::Text(time));
                 }
-                None => outcomes.lost(directive, "this is no time"),
-            },
-            "keepalive" => match directive.arg(0).parse() {
-                Ok(number) => {
+            }
+            "keepalive" => {
+                if let Some(number) = outcomes.number(directive, directive.arg(0)) {
                     outcomes.carried(directive);
                     table.set("max_idle_connections", Value::Number(number));
                 }
-                Err(_) => outcomes.lost(directive, "this is no number"),
-            },
+            }
             "keepalive_requests" => outcomes.carried(directive),
             "ip_hash" => {
                 outcomes.carried(directive);
@@ -203,10 +205,11 @@ fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Tab
     for parameter in directive.args.iter().skip(2) {
         match parameter.split_once('=').unwrap_or((parameter, "")) {
             ("expires", "max") => table.set("sticky_max_age", Value::text("365d")),
-            ("expires", text) => match time(text) {
-                Some(time) => table.set("sticky_max_age", Value::Text(time)),
-                None => outcomes.lost(directive, "this is no time"),
-            },
+            ("expires", text) => {
+                if let Some(time) = outcomes.time(directive, text) {
+                    table.set("sticky_max_age", Value::Text(time));
+                }
+            }
             ("path", "/") | ("httponly" | "secure", _) | ("samesite", "lax") => {}
             (name, _) => outcomes.lost(directive, format!("the cookie has its own `{name}`")),
         }
@@ -223,33 +226,20 @@ fn server_url(
 ) -> Option<String> {
     let outcomes = location.scope.outcomes;
     outcomes.carried(server);
-    let others = group.children().iter().filter(|other| other.name == "server");
-    let is_only = others.count() == 1;
     let mut options = vec![join(scheme, server.arg(0), path)];
     for parameter in server.args.iter().skip(1) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let number = value.parse::<u64>().ok();
         match (name, number) {
             ("down", _) => return None,
-            ("max_fails", Some(number @ 1..)) => {
-                table.set("max_failures", Value::Number(number));
+            ("max_fails" | "fail_timeout", _) => {
+                upstream::failure_limit(outcomes, group, server, (name, value), table);
             }
-            // An upstream that is the only one always gets requests.
-            ("max_fails" | "fail_timeout", Some(0)) if is_only => {}
-            ("max_fails", Some(0)) => {
-                outcomes.lost(server, "servers that fail get no requests for a time");
-            }
-            ("fail_timeout", _) => match time(value) {
-                Some(time) => {
-                    table.set("failure_window", Value::text(time.clone()));
-                    table.set("down_time", Value::Text(time));
+            ("slow_start", _) => {
+                if let Some(time) = outcomes.time(server, value) {
+                    table.set("slow_start", Value::Text(time));
                 }
-                None => outcomes.lost(server, "servers that fail get no requests for a time"),
-            },
-            ("slow_start", _) => match time(value) {
-                Some(time) => table.set("slow_start", Value::Text(time)),
-                None => outcomes.lost(server, "this is no time"),
-            },
+            }
             ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
             ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
             ("backup", _) => options.push("backup".to_owned()),
@@ -265,73 +255,46 @@ fn server_url(
 
 /// Translates the rewriting of fields in responses.
 fn responses(location: &Location<'_>, table: &mut Table) {
-    let scope = &location.scope;
-    let mut redirects = Table::default();
-    for directive in scope.all(&["proxy_redirect"]) {
-        match (directive.arg(0), directive.arg(1)) {
-            ("default", _) => {}
-            ("off", _) => table.set("rewrite_location", Value::Switch(false)),
-            (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
-                redirects.set(from, Value::text(to));
-            }
-            _ => scope.outcomes.lost(directive, "only fixed texts are"),
-        }
+    if location.scope.all(&["proxy_redirect"]).iter().any(|it| it.arg(0) == "off") {
+        table.set("rewrite_location", Value::Bool(false));
     }
-    if !redirects.is_empty() {
-        table.set("rewrite_location", Value::Table(redirects));
-    }
-    for (name, key) in
-        [("proxy_cookie_path", "cookie_path"), ("proxy_cookie_domain", "cookie_domain")]
-    {
-        let mut changes = Table::default();
-        for directive in scope.all(&[name]) {
-            match (directive.arg(0), directive.arg(1)) {
-                ("off", _) => {}
-                (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
-                    changes.set(from, Value::text(to));
-                }
-                _ => scope.outcomes.lost(directive, "only fixed texts are"),
-            }
-        }
-        if !changes.is_empty() {
-            table.set(key, Value::Table(changes));
+    for (name, key) in [
+        ("proxy_redirect", "rewrite_location"),
+        ("proxy_cookie_path", "cookie_path"),
+        ("proxy_cookie_domain", "cookie_domain"),
+    ] {
+        let replacements = replacements(location, name);
+        if !replacements.is_empty() {
+            table.set(key, Value::Table(replacements));
         }
     }
 }
 
-fn settings(location: &Location<'_>, prefix: &str, scheme: &str, table: &mut Table) {
+/// Returns the texts that the directives of a name replace, with their replacements.
+fn replacements(location: &Location<'_>, name: &str) -> Table {
+    let mut replacements = Table::default();
+    for directive in location.scope.all(&[name]) {
+        match (directive.arg(0), directive.arg(1)) {
+            ("default" | "off", _) => {}
+            (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
+                replacements.set(from, Value::text(to));
+            }
+            _ => location.scope.outcomes.lost(directive, "only fixed texts are"),
+        }
+    }
+    replacements
+}
+
+/// Translates the number of retries, and the statuses that are failures.
+fn retries(location: &Location<'_>, prefix: &str, table: &mut Table) {
     let scope = &location.scope;
-    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
-    for (name, key) in [("buffering", "buffer_responses"), ("request_buffering", "buffer_requests")]
-    {
-        if one(name).is_some_and(|switch| switch.arg(0) == "off") {
-            table.set(key, Value::Switch(false));
-        }
-    }
-    let times: [(&str, &[&str]); 2] = [
-        ("connect_timeout", &["connect_timeout"]),
-        ("read_timeout", &["response_timeout", "body_timeout", "tunnel_timeout"]),
-    ];
-    for (name, keys) in times {
-        let Some(directive) = one(name) else { continue };
-        match time(directive.arg(0)) {
-            Some(time) => keys.iter().for_each(|key| table.set(*key, Value::text(time.clone()))),
-            None => scope.outcomes.lost(directive, "this is no time"),
-        }
-    }
-    if let Some(directive) = one("max_temp_file_size") {
-        match size(directive.arg(0)) {
-            Some(size) => table.set("max_temp_file_bytes", Value::Text(size)),
-            None => scope.outcomes.lost(directive, "this is no size"),
-        }
-    }
-    if let Some(directive) = one("next_upstream_tries") {
+    if let Some(directive) = scope.one(&format!("{prefix}_next_upstream_tries")) {
         match directive.arg(0).parse::<u64>() {
             Ok(tries @ 1..) => table.set("max_retries", Value::Number(tries - 1)),
             _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
         }
     }
-    if let Some(directive) = one("next_upstream") {
+    if let Some(directive) = scope.one(&format!("{prefix}_next_upstream")) {
         if directive.arg(0) == "off" {
             table.set("max_retries", Value::Number(0));
         }
@@ -341,28 +304,22 @@ fn settings(location: &Location<'_>, prefix: &str, scheme: &str, table: &mut Tab
             table.set("failure_statuses", Value::texts(statuses));
         }
     }
-    if scheme == "https" {
-        if let Some(directive) = one("ssl_trusted_certificate") {
-            table.set("ca", Value::Text(location.global.path(directive.arg(0))));
+}
+
+/// Translates the settings of TLS to an upstream.
+fn tls(location: &Location<'_>, prefix: &str, table: &mut Table) {
+    let scope = &location.scope;
+    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
+    upstream::authority(scope, location.global, prefix, table);
+    for (name, key) in [("ssl_certificate", "tls_cert"), ("ssl_certificate_key", "tls_key")] {
+        if let Some(directive) = one(name) {
+            table.set(key, Value::Text(location.global.path(directive.arg(0))));
         }
-        for (name, key) in [("ssl_certificate", "tls_cert"), ("ssl_certificate_key", "tls_key")] {
-            if let Some(directive) = one(name) {
-                table.set(key, Value::Text(location.global.path(directive.arg(0))));
-            }
-        }
-        if let Some(directive) = one("ssl_name") {
-            match location.variables.literal(directive.arg(0)) {
-                Some(name) => table.set("tls_name", Value::Text(name)),
-                None => scope.outcomes.lost(directive, "the name has no variables"),
-            }
-        }
-        if one("ssl_verify").is_none_or(|switch| switch.arg(0) != "on") {
-            let pass = scope.own(&format!("{prefix}_pass"));
-            let note = format!(
-                "the certificate of the upstream is verified, which nginx does with \
-                 {prefix}_ssl_verify only; `ca` names the authority of a private one"
-            );
-            pass.iter().for_each(|pass| scope.outcomes.lost(pass, note.clone()));
+    }
+    if let Some(directive) = one("ssl_name") {
+        match location.variables.literal(directive.arg(0)) {
+            Some(name) => table.set("tls_name", Value::Text(name)),
+            None => scope.outcomes.lost(directive, "the name has no variables"),
         }
     }
 }

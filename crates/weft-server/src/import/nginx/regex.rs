@@ -8,6 +8,15 @@ pub(super) fn translate(regex: &str) -> Option<String> {
     RouteKey::parse(&format!("~ {translated}")).is_ok().then_some(translated)
 }
 
+/// Returns the expression behind `~`, or `~*` without regard to case; `None` for other modifiers.
+pub(super) fn of_modifier(modifier: &str, regex: &str) -> Option<String> {
+    match modifier {
+        "~" => translate(regex),
+        "~*" => translate(&format!("(?i){regex}")),
+        _ => None,
+    }
+}
+
 /// Returns an expression for the paths of a nested location: those below the outer prefix.
 pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
     let (flags, inner) = match regex.strip_prefix("(?i)") {

@@ -1,6 +1,7 @@
 //! `return`: redirects and fixed responses.
 
 use super::location::{Location, Pattern, Refusal, Responder};
+use super::rewrite;
 use super::tree::Directive;
 use crate::import::document::{Table, Value};
 
@@ -35,7 +36,8 @@ pub(super) fn translate<'a>(
     }
 }
 
-fn respond(table: &mut Table, text: &str, status: u64) {
+/// Sets the keys of a fixed response.
+pub(super) fn respond(table: &mut Table, text: &str, status: u64) {
     table.set("respond", Value::text(text));
     if status != 200 {
         table.set("status", Value::Number(status));
@@ -73,11 +75,16 @@ fn redirect<'a>(
             target
         }
     };
+    set_redirect(table, target, status);
+    Ok(())
+}
+
+/// Sets the keys of a redirect, whose status is 301 by default.
+pub(super) fn set_redirect(table: &mut Table, target: String, status: u64) {
     table.set("redirect", Value::Text(target));
     if status != 301 {
         table.set("status", Value::Number(status));
     }
-    Ok(())
 }
 
 /// Returns the host of a redirect to HTTPS, as it is written; `None` if it is that of the request.
@@ -103,7 +110,7 @@ pub(super) fn is_redirect_to_https(directive: &Directive) -> bool {
             is_same(directive.arg(1), &["$request_uri", "$uri$is_args$args"])
         }
         ("return", url) => is_same(url, &["$request_uri"]),
-        ("rewrite", "^" | "^/(.*)$" | "^(.*)$" | "^(.*)" | "^.*$" | "^/(.*)" | ".*" | "(.*)") => {
+        ("rewrite", regex) if rewrite::matches_all(regex) => {
             let ends = ["$request_uri", "$request_uri?", "$1", "$uri"];
             is_same(directive.arg(1), &ends)
         }

@@ -2,6 +2,7 @@
 
 use super::location::{Location, Pattern, Refusal};
 use super::regex;
+use super::returns::set_redirect;
 use super::tree::Directive;
 use crate::import::document::{Route, Table, Value};
 use crate::route::Pattern as Regex;
@@ -9,7 +10,7 @@ use crate::route::Pattern as Regex;
 /// A `rewrite` directive.
 struct Rewrite<'a> {
     directive: &'a Directive,
-    /// As in Weft.
+    /// Regular expression in the syntax of Weft.
     regex: String,
     kind: Kind,
 }
@@ -23,9 +24,12 @@ enum Kind {
     Here,
 }
 
-/// Regular expressions that match all paths.
-const ALL: [&str; 10] =
-    ["^", "^/", "^(.*)$", "^(.*)", "^.*$", ".*", "(.*)", "^/(.*)$", "^/(.*)", "^/.*$"];
+/// Returns true for a regular expression that matches all paths.
+pub(super) fn matches_all(regex: &str) -> bool {
+    const ALL: [&str; 10] =
+        ["^", "^/", "^(.*)$", "^(.*)", "^.*$", ".*", "(.*)", "^/(.*)$", "^/(.*)", "^/.*$"];
+    ALL.contains(&regex)
+}
 
 /// Translates a `rewrite` of all paths of a location as the response of its route. Returns false if
 /// there is none.
@@ -35,7 +39,7 @@ pub(super) fn of_all<'a>(location: &Location<'a>, table: &mut Table) -> Result<b
         && let Some(target) = appended_target(location, only)
         && let Ok(Rewrite { kind: Kind::Redirect(status), .. }) = parse(location, only)
     {
-        set_redirect(table, &target, status);
+        set_redirect(table, target, status);
         return Ok(true);
     }
     let Some(directive) = rewrites.into_iter().next().filter(|it| is_of_all(location, it)) else {
@@ -67,7 +71,7 @@ fn redirect_all(
                 }
                 _ => {}
             }
-            set_redirect(table, &target, status);
+            set_redirect(table, target, status);
         }
         Kind::Elsewhere if is_safe(location, &target, &[]) => {
             table.set("rewrite", Value::Text(target));
@@ -97,7 +101,7 @@ fn appended_target(location: &Location<'_>, directive: &Directive) -> Option<Str
 
 /// Returns the target of a `rewrite` of all paths to another location, as an element of `try_files`.
 pub(super) fn fallback(location: &Location<'_>, directive: &Directive) -> Option<String> {
-    let is_all = directive.name == "rewrite" && ALL.contains(&directive.arg(0));
+    let is_all = directive.name == "rewrite" && matches_all(directive.arg(0));
     let kind = parse(location, directive).ok().filter(|_| is_all)?.kind;
     let is_path = directive.arg(1).starts_with('/') && !matches!(kind, Kind::Redirect(_));
     target(location, &whole_path(directive), kind).ok().filter(|_| is_path)
@@ -107,7 +111,7 @@ pub(super) fn fallback(location: &Location<'_>, directive: &Directive) -> Option
 fn is_of_all(location: &Location<'_>, directive: &Directive) -> bool {
     let is_prefix = !matches!(&location.pattern, Pattern::Regex(_));
     let is_here = directive.arg(2) == "break" && location.directive.is_some();
-    is_prefix && ALL.contains(&directive.arg(0)) && !is_here && !location.is_rewritten
+    is_prefix && matches_all(directive.arg(0)) && !is_here && !location.is_rewritten
 }
 
 /// Returns the prefix that takes the place of the location's for an upstream, if the location only
@@ -178,7 +182,7 @@ impl<'a> Rewrite<'a> {
         let target = target(&inner, self.directive.arg(1), self.kind)?;
         let mut table = Table::default();
         match self.kind {
-            Kind::Redirect(status) => set_redirect(&mut table, &target, status),
+            Kind::Redirect(status) => set_redirect(&mut table, target, status),
             Kind::Elsewhere if !is_safe(location, &target, &[&regex]) => {
                 return Err("it applies to its own result".to_owned());
             }
@@ -252,13 +256,6 @@ fn target(location: &Location<'_>, text: &str, kind: Kind) -> Result<String, Str
         (false, false) if is_expanded => format!("{target}?{{query}}"),
         (true, _) | (false, false) => target,
     })
-}
-
-fn set_redirect(table: &mut Table, target: &str, status: u64) {
-    table.set("redirect", Value::text(target));
-    if status != 301 {
-        table.set("status", Value::Number(status));
-    }
 }
 
 /// Returns true if none of the expressions, nor the location itself, matches the target again. Values

@@ -8,10 +8,11 @@ use super::global::Global;
 use super::location::{Location, Pattern};
 use super::map_redirects;
 use super::regex;
+use super::returns::respond;
 use super::rewrite;
 use super::scope::Scope;
 use super::sites::Server;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 use super::variables::{Variables, group_names};
 use crate::import::document::{Route, Table, Value};
 use crate::route::{Pattern as Regex, RouteKey};
@@ -24,7 +25,7 @@ pub(super) fn routes<'a>(
 ) -> Vec<(Option<&'a Directive>, Route)> {
     let directive = server.directive;
     let of_server = of_server(global, server, http);
-    let has_response = directive.children().iter().any(|child| child.name == "return");
+    let has_response = directive.child("return").is_some();
     let is_redirected = rewrite::of_all(&of_server, &mut Table::default());
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
@@ -40,7 +41,7 @@ pub(super) fn routes<'a>(
     let mut changed = map_redirects::routes(&of_server);
     changed.extend(rewrite::routes(&of_server));
     let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
-    let has_files = directive.children().iter().any(|child| child.name == "root");
+    let has_files = directive.child("root").is_some();
     if !has_root && (has_files || locations.is_empty()) {
         locations.push(of_server);
     }
@@ -99,8 +100,7 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
             continue;
         }
         let mut refusal = Table::default();
-        refusal.set("respond", Value::text(""));
-        refusal.set("status", Value::Number(403));
+        respond(&mut refusal, "", 403);
         siblings.push(Route {
             notes: vec![format!("These paths have the location `{pattern}` in nginx.")],
             pattern: format!("~ ^{}[^/]", regex::escape(pattern)),
@@ -172,8 +172,7 @@ fn drop_scripts(routes: &mut Vec<(Option<&Directive>, Route)>) {
 /// Collects the locations in a block, also nested ones. Nested ones come first, as they have
 /// precedence.
 fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Location<'a>>) {
-    let children = outer.scope.innermost().iter();
-    for directive in children.filter(|child| child.name == "location") {
+    for directive in named(outer.scope.innermost(), "location") {
         let outcomes = outer.scope.outcomes;
         outcomes.carried(directive);
         let scope = match named_response(outer, directive) {
@@ -193,20 +192,13 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
             }
             continue;
         };
+        let variables = variables(outer.global, server, &pattern, &scope);
         let location = Location {
-            global: outer.global,
-            server: outer.server,
             directive: Some(directive),
-            variables: variables(outer.global, server, &pattern, &scope),
-            pattern,
-            scope,
             is_preferred,
             // Expressions in a prefix precede those beside it.
             depth: outer.depth + usize::from(matches!(outer.pattern, Pattern::Prefix(_))),
-            is_rewritten: false,
-            fallback: RefCell::default(),
-            is_refused: Cell::new(false),
-            methods: RefCell::default(),
+            ..outer.derive(pattern, scope, variables)
         };
         collect(&location, server, locations);
         locations.push(location);
@@ -216,12 +208,12 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
 /// Returns the named location that responds to all requests of a location, by
 /// `error_page 418 = @name; return 418;`.
 fn named_response<'a>(outer: &Location<'a>, directive: &'a Directive) -> Option<&'a Directive> {
-    let response = directive.children().iter().find(|child| child.name == "return")?;
+    let response = directive.child("return")?;
     let [status] = &*response.args else { return None };
-    let mut pages = directive.children().iter().filter(|child| child.name == "error_page");
+    let mut pages = named(directive.children(), "error_page");
     let page = pages.find(|page| page.args.contains(status))?;
     let [.., equals, name] = &*page.args else { return None };
-    let mut locations = outer.server.children().iter().filter(|child| child.name == "location");
+    let mut locations = named(outer.server.children(), "location");
     let is_named = |location: &&Directive| equals == "=" && *location.args == [name.clone()];
     let named = locations.find(is_named).filter(|_| name.starts_with('@'))?;
     let is_all = |child: &Directive| matches!(&*child.name, "return" | "error_page");
@@ -248,9 +240,7 @@ fn pattern(directive: &Directive) -> Option<Pattern> {
         [modifier, path] => match &**modifier {
             "^~" => Some(Pattern::Prefix(path.clone())),
             "=" => Some(Pattern::Exact(path.clone())),
-            "~" => regex::translate(path).map(Pattern::Regex),
-            "~*" => regex::translate(&format!("(?i){path}")).map(Pattern::Regex),
-            _ => None,
+            modifier => regex::of_modifier(modifier, path).map(Pattern::Regex),
         },
         _ => None,
     }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use super::listen::HttpListen;
 use super::outcomes::Outcomes;
 use super::returns::is_redirect_to_https;
-use super::tree::Directive;
+use super::tree::{Directive, named};
 
 pub(super) struct Server<'a> {
     pub(super) directive: &'a Directive,
-    /// As in `server_name`.
+    /// Names of `server_name`, as in the section of a host.
     pub(super) names: Vec<String>,
     pub(super) listening: HttpListen,
 }
@@ -24,7 +24,7 @@ pub(super) struct Site {
     pub(super) server: usize,
     /// Index of the server that redirects to HTTPS, with further locations.
     pub(super) redirecting: Option<usize>,
-    /// Requests without TLS are redirected.
+    /// True if requests without TLS are redirected.
     pub(super) is_redirected: bool,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Server<'a> {
     pub(super) fn new(directive: &'a Directive, outcomes: &Outcomes) -> Server<'a> {
         let listening = HttpListen::of(directive, outcomes);
         let mut names = Vec::new();
-        for directive in directive.children().iter().filter(|it| it.name == "server_name") {
+        for directive in named(directive.children(), "server_name") {
             outcomes.carried(directive);
             for name in &directive.args {
                 match host_names(name) {
@@ -46,8 +46,7 @@ impl<'a> Server<'a> {
 
     /// Returns the arguments of the `return` that applies to all requests.
     fn response(&self) -> Option<&[String]> {
-        let response = self.directive.children().iter().find(|child| child.name == "return");
-        response.map(|response| &*response.args)
+        self.directive.child("return").map(|response| &*response.args)
     }
 
     /// Returns true if the server does nothing but redirect to HTTPS, except for certain locations.

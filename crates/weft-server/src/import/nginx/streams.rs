@@ -3,19 +3,20 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::access;
+use super::client_rules;
 use super::directives::{Treatment, treatment};
-use super::global::Global;
+use super::global::{Global, zone_name};
 use super::listen::address;
 use super::maps::{Map, MapKey, SERVER_NAME};
 use super::outcomes::Outcomes;
 use super::process::certificate_pairs;
 use super::scope::Scope;
-use super::tree::Directive;
-use super::values::time;
+use super::tree::{Directive, named};
+use super::upstream;
+use super::variables::is_client_address;
 use crate::import::document::{Document, Stream, Table, Value};
 
-/// Directives of a server that nothing but `Server` below reads.
+/// Directives of `stream` blocks, and of the servers in them, that have an equivalent.
 const READ: [&str; 22] = [
     "listen",
     "allow",
@@ -52,11 +53,11 @@ pub(super) fn translate<'a>(
 ) -> Vec<&'a Directive> {
     let mut added = Vec::new();
     let mut addresses = BTreeSet::new();
-    for block in main.iter().filter(|directive| directive.name == "stream") {
+    for block in named(main, "stream") {
         let blocks = Blocks::new(block);
         let scope = Scope::new(outcomes).inside(block.children());
         report_unread(block.children(), outcomes);
-        for directive in block.children().iter().filter(|child| child.name == "server") {
+        for directive in named(block.children(), "server") {
             let scope = scope.inside(directive.children());
             report_unread(directive.children(), outcomes);
             let server = Server { blocks: &blocks, global, scope };
@@ -81,7 +82,7 @@ fn report_unread(block: &[Directive], outcomes: &Outcomes) {
         let is_block = matches!(&*directive.name, "server" | "upstream" | "map");
         let is_known = is_block || READ.contains(&&*directive.name);
         if !is_known && treatment(&directive.name) == Some(Treatment::Translated) {
-            outcomes.lost(directive, "streams have nothing like it");
+            outcomes.lost(directive, "it has no equivalent for streams");
         }
     }
 }
@@ -100,17 +101,16 @@ fn add_certificates(tls: &mut Table, pairs: Vec<Value>) {
 /// Blocks of a `stream` to which its servers refer by name.
 struct Blocks<'a> {
     upstreams: BTreeMap<&'a str, &'a Directive>,
-    /// By the name of the variable, with its `$`.
+    /// Maps by the name of their variable, with its `$`.
     maps: BTreeMap<&'a str, &'a Directive>,
 }
 
 impl<'a> Blocks<'a> {
     fn new(block: &'a Directive) -> Blocks<'a> {
-        let named = |name: &'static str, argument: usize| {
-            let named = block.children().iter().filter(move |child| child.name == name);
-            named.map(move |child| (child.arg(argument), child)).collect()
+        let by_argument = |name: &'static str, index: usize| {
+            named(block.children(), name).map(move |child| (child.arg(index), child)).collect()
         };
-        Blocks { upstreams: named("upstream", 0), maps: named("map", 1) }
+        Blocks { upstreams: by_argument("upstream", 0), maps: by_argument("map", 1) }
     }
 }
 
@@ -141,7 +141,7 @@ impl Server<'_, '_> {
         }
         let mut pairs = Vec::new();
         if listening.has_tls {
-            options.set("tls", Value::Switch(true));
+            options.set("tls", Value::Bool(true));
             pairs = certificate_pairs(&self.scope, self.global);
         }
         if listening.has_proxy_protocol {
@@ -245,7 +245,7 @@ impl Server<'_, '_> {
             match &*directive.name {
                 "server" => {
                     outcomes.carried(directive);
-                    if let Some(member_options) = self.member_options(directive) {
+                    if let Some(member_options) = self.member_options(group, directive, options) {
                         let words = [vec![address(directive.arg(0))], member_options].concat();
                         found.push(words.join(" "));
                     }
@@ -254,7 +254,7 @@ impl Server<'_, '_> {
                     outcomes.carried(directive);
                     options.set("balance", Value::text("least-connections"));
                 }
-                "hash" if matches!(directive.arg(0), "$remote_addr" | "$binary_remote_addr") => {
+                "hash" if is_client_address(directive.arg(0)) => {
                     outcomes.carried(directive);
                     options.set("balance", Value::text("hash"));
                 }
@@ -276,7 +276,12 @@ impl Server<'_, '_> {
     }
 
     /// Returns the options of a server of a group; `None` for one without connections.
-    fn member_options(&self, server: &Directive) -> Option<Vec<String>> {
+    fn member_options(
+        &self,
+        group: &Directive,
+        server: &Directive,
+        stream: &mut Table,
+    ) -> Option<Vec<String>> {
         let outcomes = self.scope.outcomes;
         let mut options = Vec::new();
         for parameter in server.args.iter().skip(1) {
@@ -290,7 +295,7 @@ impl Server<'_, '_> {
                     options.push(format!("max_connections={number}"));
                 }
                 ("max_fails" | "fail_timeout", _) => {
-                    outcomes.adapted(server, "three failures in ten seconds count");
+                    upstream::failure_limit(outcomes, group, server, (name, value), stream);
                 }
                 (name, _) => outcomes.lost(server, format!("streams have no `{name}`")),
             }
@@ -306,18 +311,14 @@ impl Server<'_, '_> {
             self.scope.outcomes.lost(rule, reason);
             is_refused.set(true);
         };
-        access::addresses(&self.scope, &refuse, options);
+        client_rules::translate(&self.scope, &refuse, options);
         if is_refused.get() {
             return false;
         }
         for limit in self.scope.all(&["limit_conn"]) {
             let zones = self.scope.all(&["limit_conn_zone"]);
-            let zone = zones.into_iter().find(|zone| {
-                let names = zone.args.iter().filter_map(|arg| arg.strip_prefix("zone="));
-                names.map(|name| name.split(':').next()).any(|name| name == Some(limit.arg(0)))
-            });
-            let of_address = zone
-                .is_some_and(|zone| matches!(zone.arg(0), "$binary_remote_addr" | "$remote_addr"));
+            let zone = zones.into_iter().find(|zone| zone_name(zone) == Some(limit.arg(0)));
+            let of_address = zone.is_some_and(|zone| is_client_address(zone.arg(0)));
             match limit.arg(1).parse::<u64>() {
                 Ok(number @ 1..) if of_address => {
                     options.set("max_connections_per_client", Value::Number(number));
@@ -347,33 +348,18 @@ impl Server<'_, '_> {
         ];
         for (name, key) in times {
             let (Some(directive), Some(key)) = (scope.one(name), key) else { continue };
-            match time(directive.arg(0)) {
-                Some(time) => options.set(key, Value::Text(time)),
-                None => scope.outcomes.lost(directive, "this is no time"),
+            if let Some(time) = scope.outcomes.time(directive, directive.arg(0)) {
+                options.set(key, Value::Text(time));
             }
         }
-        if let Some(directive) = scope.one("proxy_responses").filter(|_| listening.is_udp) {
-            match directive.arg(0).parse() {
-                Ok(number) => options.set("udp_responses", Value::Number(number)),
-                Err(_) => scope.outcomes.lost(directive, "this is no number"),
-            }
+        let responses = scope.one("proxy_responses").filter(|_| listening.is_udp);
+        if let Some(number) = responses.and_then(|it| scope.outcomes.number(it, it.arg(0))) {
+            options.set("udp_responses", Value::Number(number));
         }
         if scope.is_on("proxy_ssl") {
-            self.upstream_tls(options);
+            upstream::authority(scope, self.global, "proxy", options);
         }
         self.access_log(options);
-    }
-
-    fn upstream_tls(&self, options: &mut Table) {
-        let scope = &self.scope;
-        if let Some(directive) = scope.one("proxy_ssl_trusted_certificate") {
-            options.set("ca", Value::Text(self.global.path(directive.arg(0))));
-        }
-        if !scope.is_on("proxy_ssl_verify") {
-            let note = "the certificate of the upstream is verified, which nginx does with \
-                        proxy_ssl_verify only; `ca` names the authority of a private one";
-            scope.own("proxy_pass").iter().for_each(|pass| scope.outcomes.lost(pass, note));
-        }
     }
 
     fn access_log(&self, options: &mut Table) {

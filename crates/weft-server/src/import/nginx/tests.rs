@@ -745,6 +745,91 @@ fn imports_sessions() {
 }
 
 #[test]
+fn imports_compression_and_its_level() {
+    check(&[
+        (
+            "location / { proxy_pass http://h/; gzip on; gzip_comp_level 5; }",
+            true,
+            "compress = true\ngzip_level = 5\n\
+             \"/\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
+        ),
+        // The level is inherited, also without gzip in its block.
+        (
+            "gzip_comp_level 9; location / { fastcgi_pass h:1; gzip on; }\n\
+             location /a/ { fastcgi_pass h:1; brotli on; } location /b/ { fastcgi_pass h:1; }",
+            true,
+            "\"/\" = { fastcgi = \"h:1\", compress = true, gzip_level = 9 }\n\
+             \"/a/\" = { fastcgi = \"h:1\", compress = true }\n\
+             \"/b/\" = { fastcgi = \"h:1\" }\n",
+        ),
+        (
+            "location / { proxy_pass http://h/; gzip on; gzip_comp_level 10; }",
+            false,
+            "compress = true\n\
+             # nginx.conf:3: `gzip_comp_level 10`: not carried over: a level is a number from 1 to 9\n\
+             \"/\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
+        ),
+        // Files are compressed once, at a level of their own.
+        ("root /a; gzip on; gzip_comp_level 5;", true, "\"/\" = \"-> /a\"\n"),
+    ]);
+}
+
+#[test]
+fn imports_names_of_request_fields() {
+    const PASS: &str = "location / { proxy_pass http://h/; proxy_set_header Host $host; }";
+    let route =
+        |names: &str| format!("\"/\" = {{ proxy = \"http://h/\", field_names = \"{names}\" }}\n");
+    check(&[
+        (&format!("underscores_in_headers on; {PASS}"), true, &route("underscores")),
+        (&format!("ignore_invalid_headers off; {PASS}"), true, &route("any")),
+        (
+            &format!("underscores_in_headers off; ignore_invalid_headers on; {PASS}"),
+            true,
+            "\"/\" = \">> http://h/\"\n",
+        ),
+    ]);
+}
+
+#[test]
+fn imports_limits_on_failures() {
+    for (servers, is_complete, expected) in [
+        (
+            "server a:1 max_fails=5 fail_timeout=30s; server b:1 max_fails=5;",
+            true,
+            "max_failures = 5, failure_window = \"30s\", down_time = \"30s\"",
+        ),
+        ("server a:1 max_fails=5; server b:1 max_fails=6;", false, "max_failures = 6"),
+        ("server a:1 max_fails=0 fail_timeout=0;", true, "proxy = \"http://a:1/\""),
+        ("server a:1 max_fails=0; server b:1;", false, "proxy = ["),
+        ("server a:1 fail_timeout=x; server b:1;", false, "proxy = ["),
+    ] {
+        let text = format!(
+            "upstream app {{ {servers} }} server {{ listen 80; location / {{ proxy_pass http://app; }} }}"
+        );
+        let found = imported(&text);
+        assert!(found.text.contains(expected), "{servers}\n{}", found.text);
+        assert_eq!(found.is_complete, is_complete, "{servers}\n{}", found.text);
+    }
+}
+
+#[test]
+fn imports_tls_versions() {
+    let server = |protocols: &str| {
+        format!(
+            "server {{ listen 443 ssl; ssl_certificate /c; ssl_certificate_key /k; root /a;\n\
+             {protocols} }}"
+        )
+    };
+    for (protocols, is_modern) in
+        [("ssl_protocols TLSv1.3;", true), ("ssl_protocols TLSv1.2 TLSv1.3;", false), ("", false)]
+    {
+        let Imported { text, is_complete } = imported(&server(protocols));
+        assert_eq!(text.contains("profile = \"modern\"\n"), is_modern, "{text}");
+        assert!(is_complete, "{text}");
+    }
+}
+
+#[test]
 fn imports_failures_by_status() {
     check(&[(
         "location / { proxy_pass http://a/; proxy_next_upstream error timeout http_502 http_503; }",
@@ -779,7 +864,7 @@ fn imports_scgi() {
          scgi_param QUERY_STRING $query_string; scgi_param OWN value; scgi_request_buffering off; }",
         true,
         "\"/\" = { scgi = \"unix:/run/app.sock\", environment = [\"OWN=value\"], \
-         response_timeout = \"2m\", body_timeout = \"2m\", buffer_requests = false }\n",
+         buffer_requests = false, response_timeout = \"2m\", body_timeout = \"2m\" }\n",
     )]);
 }
 
@@ -791,7 +876,7 @@ fn imports_uwsgi() {
         true,
         "remove_response_headers = [\"X-Own\"]\n\
          \"/\" = { uwsgi = \"unix:/run/app.sock\", environment = [\"UWSGI_SCHEME=x\"], \
-         response_timeout = \"2m\", body_timeout = \"2m\", buffer_responses = false }\n",
+         buffer_responses = false, response_timeout = \"2m\", body_timeout = \"2m\" }\n",
     )]);
 }
 
@@ -895,6 +980,13 @@ fn imports_streams() {
              tls = true\nproxy_protocol_from = [\"10.0.0.0/8\"]\n",
         ),
         (
+            "upstream a { server 10.0.0.1:1 max_fails=5 fail_timeout=30s; server 10.0.0.2:1; }\n\
+             server { listen 3; proxy_pass a; }",
+            true,
+            "[streams.\"0.0.0.0:3\"]\nmax_failures = 5\nfailure_window = \"30s\"\n\
+             down_time = \"30s\"\nto = [\"10.0.0.1:1\", \"10.0.0.2:1\"]\n",
+        ),
+        (
             "server { listen 6379; proxy_pass a.example:6380; proxy_ssl on; proxy_ssl_verify on; \
              proxy_ssl_trusted_certificate /ca.pem; }",
             true,
@@ -944,7 +1036,7 @@ fn imports_streams() {
             false,
             "# nginx.conf:2: `server 10.0.0.4:1 weight=0`: not carried over: streams have no \
              `weight`\n\n\
-             # nginx.conf:4: `root /srv`: not carried over: streams have nothing like it\n\
+             # nginx.conf:4: `root /srv`: not carried over: it has no equivalent for streams\n\
              [streams.\"0.0.0.0:3\"]\nbalance = \"random-two\"\nto = [\"10.0.0.1:1 weight=3\", \
              \"10.0.0.2:1 backup\", \"10.0.0.3:1 max_connections=9\", \"10.0.0.4:1\"]\n\n\
              [streams.\"0.0.0.0:4\"]\nbalance = \"hash\"\nto = \"10.0.0.1:1\"\n",

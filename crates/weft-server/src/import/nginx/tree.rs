@@ -38,8 +38,18 @@ impl Directive {
         self.args.get(index).map_or("", |arg| arg)
     }
 
+    /// Returns the value of the argument `NAME=VALUE`.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
+    }
+
     pub(super) fn children(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the first child with this name.
+    pub(super) fn child(&self, name: &'static str) -> Option<&Directive> {
+        named(self.children(), name).next()
     }
 
     /// Returns the directive as it is written, without its block.
@@ -53,6 +63,14 @@ impl Directive {
         let words: Vec<String> = std::iter::once(self.name.clone()).chain(words).collect();
         words.join(" ")
     }
+}
+
+/// Returns the directives of a block that have this name.
+pub(super) fn named<'a>(
+    block: &'a [Directive],
+    name: &'static str,
+) -> impl Iterator<Item = &'a Directive> + Clone {
+    block.iter().filter(move |directive| directive.name == name)
 }
 
 /// Reads a configuration, and the files that it includes.

@@ -19,8 +19,8 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Parses a time such as `1h30m` or `60` (seconds) and returns it as Weft writes it; `None` for 0,
-/// which is no time there.
+/// Parses a time such as `1h30m` or `60` (seconds) and returns it as Weft writes it; `None` for 0:
+/// no time of Weft may be 0.
 pub(super) fn time(text: &str) -> Option<String> {
     duration(text).filter(|time| !time.is_zero()).map(show_time)
 }

@@ -7,9 +7,9 @@ use crate::template::nginx_placeholder;
 pub(super) struct Variables {
     /// First name of the server.
     pub(super) server_name: String,
-    /// The location is a regular expression, whose groups are `$1` and so on.
+    /// True if the location is a regular expression, whose groups are `$1` and so on.
     pub(super) has_groups: bool,
-    /// The name of the server is a regular expression.
+    /// True if the name of the server is a regular expression.
     pub(super) has_host_groups: bool,
     /// Names of groups in the regular expression of the location, and in that of the server.
     pub(super) groups: Vec<String>,
@@ -119,6 +119,11 @@ impl Variables {
             None => format!("the variable ${name} has no equivalent"),
         }
     }
+}
+
+/// Returns true for a variable with the address of the client.
+pub(super) fn is_client_address(text: &str) -> bool {
+    matches!(text, "$binary_remote_addr" | "$remote_addr")
 }
 
 /// Splits the name of a variable behind its `$`.

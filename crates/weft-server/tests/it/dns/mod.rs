@@ -292,8 +292,13 @@ fn thousands_of_servers_of_a_service_are_bounded() {
     let (_folder, server) =
         start(&format!("proxy = \"srv+http://_http._tcp.a.example/\", resolver = \"{resolver}\""));
     assert_eq!(get(&server), "2");
-    let log = server.stderr();
-    let line = log.lines().find(|line| line.contains("the upstreams are now")).unwrap();
+    // The response may precede the line.
+    let line = || {
+        let log = server.stderr();
+        log.lines().find(|line| line.contains("the upstreams are now")).map(str::to_owned)
+    };
+    until("the upstreams are logged", || line().is_some());
+    let line = line().unwrap();
     assert_eq!(line.matches("http://").count(), 64, "{line}");
 }
 

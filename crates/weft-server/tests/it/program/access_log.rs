@@ -4,7 +4,7 @@ use super::*;
 
 /// A line of the log, in Apache's combined format.
 #[derive(Debug)]
-struct Line {
+struct LogLine {
     host: String,
     request: String,
     status: String,
@@ -13,10 +13,10 @@ struct Line {
     user_agent: String,
 }
 
-impl Line {
+impl LogLine {
     /// Parses `host - - [date] "request line" status bytes "referer" "user agent"`; the escapes of
     /// the quoted parts are kept.
-    fn parse(text: &str) -> Option<Line> {
+    fn parse(text: &str) -> Option<LogLine> {
         let text = text.strip_suffix('\n')?;
         let (host, text) = text.split_once(" - - [")?;
         let (date, text) = text.split_once("] ")?;
@@ -33,7 +33,7 @@ impl Line {
             && is_date(date);
         let [host, request, status, bytes, referer, user_agent] =
             [host, request, status, bytes, referer, user_agent].map(str::to_owned);
-        is_valid.then_some(Line { host, request, status, bytes, referer, user_agent })
+        is_valid.then_some(LogLine { host, request, status, bytes, referer, user_agent })
     }
 }
 
@@ -62,7 +62,7 @@ fn is_date(date: &str) -> bool {
 
 /// Sends requests, each on a new connection, and returns the responses and the log.
 #[track_caller]
-fn log_of(requests: &[&[u8]]) -> (Vec<Response>, Vec<Line>) {
+fn log_of(requests: &[&[u8]]) -> (Vec<Response>, Vec<LogLine>) {
     let site = small_site();
     // The lines of a single worker are in the order of the responses.
     let server = Weft::serve(site.path(), &["--workers", "1"]);
@@ -75,7 +75,7 @@ fn log_of(requests: &[&[u8]]) -> (Vec<Response>, Vec<Line>) {
     let log = server.stop().stdout;
     let is_printable = |b: u8| matches!(b, b' '..=b'~' | b'\n');
     assert!(log.bytes().all(is_printable), "not printable ASCII: {log:?}");
-    let line = |line: &str| Line::parse(line).unwrap_or_else(|| panic!("torn: {line:?}"));
+    let line = |line: &str| LogLine::parse(line).unwrap_or_else(|| panic!("torn: {line:?}"));
     (responses, log.split_inclusive('\n').map(line).collect())
 }
 
@@ -99,7 +99,7 @@ fn log_uses_the_combined_format_by_default() {
     let (_, lines) = log_of(&cases.map(|(request, _)| request));
     assert_eq!(lines.len(), cases.len());
     for (line, (_, expected)) in lines.iter().zip(cases) {
-        let Line { host, request, status, bytes, referer, user_agent } = line;
+        let LogLine { host, request, status, bytes, referer, user_agent } = line;
         let found = format!(r#""{request}" {status} {bytes} "{referer}" "{user_agent}""#);
         assert_eq!((&**host, &*found), ("127.0.0.1", expected));
     }
@@ -235,7 +235,7 @@ fn send_many(server: &Weft, clients: usize, requests: usize) -> Vec<String> {
 #[track_caller]
 fn request_lines(log: &str) -> Vec<String> {
     let request = |text: &str| {
-        let line = Line::parse(text).unwrap_or_else(|| panic!("torn: {text:?}"));
+        let line = LogLine::parse(text).unwrap_or_else(|| panic!("torn: {text:?}"));
         assert_eq!((&*line.status, &*line.bytes), ("200", "2"));
         line.request
     };

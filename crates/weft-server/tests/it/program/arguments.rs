@@ -50,7 +50,7 @@ fn prints_help_and_version_to_stdout() {
         "--log-level LEVEL",
         "--log-max-bytes SIZE",
         "--log-max-files N",
-        "--tls-min-version VERSION",
+        "--tls-profile NAME",
         "--follow-links",
         "--tls-cert FILE",
         "--tls-key FILE",

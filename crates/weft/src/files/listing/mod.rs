@@ -37,9 +37,9 @@ pub(crate) struct Listing {
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
     pub(crate) is_folder: bool,
-    /// In bytes; 0 for a folder.
+    /// Length in bytes; 0 for a folder.
     pub(crate) length: u64,
-    /// In seconds since 1970; `None` for embedded files.
+    /// Time of the last change in seconds since 1970; `None` for embedded files.
     pub(crate) modified: Option<i64>,
 }
 

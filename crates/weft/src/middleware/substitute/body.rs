@@ -40,7 +40,7 @@ enum End {
     NotReached,
     /// The source has ended, with trailers or without them.
     Reached(Option<Frame<Bytes>>),
-    Returned,
+    Yielded,
 }
 
 impl SubstitutedBody {
@@ -88,10 +88,10 @@ impl SubstitutedBody {
                     End::Reached(_) if !self.held.is_empty() => self.substitute(Bytes::new(), true),
                     End::Reached(trailers) => {
                         let trailers = trailers.take();
-                        self.end = End::Returned;
+                        self.end = End::Yielded;
                         return Poll::Ready(Ok(trailers));
                     }
-                    End::Returned => return Poll::Ready(Ok(None)),
+                    End::Yielded => return Poll::Ready(Ok(None)),
                 }
             };
             if !next.is_empty() {
@@ -165,7 +165,7 @@ impl http_body::Body for SubstitutedBody {
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
         let next = self.poll_next(cx);
         if let Poll::Ready(Err(_)) = next {
-            (self.end, self.held, self.chunk) = (End::Returned, Bytes::new(), Bytes::new());
+            (self.end, self.held, self.chunk) = (End::Yielded, Bytes::new(), Bytes::new());
         }
         next.map(Result::transpose)
     }

@@ -51,7 +51,7 @@ pub struct Substitute {
     replacements: Arc<[Replacement]>,
     /// The replacements, if none depends on the request.
     fixed: Option<Arc<[Bytes]>>,
-    /// In lower case. Empty: all.
+    /// Media types in lower case. Empty: all.
     media_types: Arc<[String]>,
     is_once: bool,
 }

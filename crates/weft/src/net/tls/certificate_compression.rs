@@ -16,7 +16,7 @@ use rustls::{
 /// Number of compressed chains that are stored, of some KiB each.
 const CACHED_CHAINS: usize = 64;
 
-/// In the order of preference.
+/// Algorithms in the order of preference.
 static COMPRESSORS: &[&dyn CertCompressor] = &[
     #[cfg(feature = "brotli")]
     &Brotli,

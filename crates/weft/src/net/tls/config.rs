@@ -22,12 +22,12 @@ use crate::peer::AuthPolicy;
 /// Configurations for new connections.
 #[derive(Clone)]
 pub(super) struct Configs {
-    /// For servers with HTTP/2 enabled.
+    /// Configuration of servers with HTTP/2 enabled.
     pub(super) http2: OrderedConfigs,
-    /// For servers with HTTP/2 disabled.
+    /// Configuration of servers with HTTP/2 disabled.
     pub(super) http1: OrderedConfigs,
     pub(super) resolver: Arc<Resolver>,
-    /// For protocols other than HTTP.
+    /// Configuration of protocols other than HTTP.
     pub(super) other: Arc<ServerConfig>,
     /// Policy that the connections belong to.
     pub(super) policy: Arc<AuthPolicy>,

@@ -27,7 +27,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Keys {
-    /// By domain name in lower case; a wildcard has the form `*.example.org`.
+    /// Identities by domain name in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Arc<CertifiedKey>>,
     /// A client that connects to an address sends no server name (RFC 6066 §3).
     addresses: BTreeMap<IpAddr, Arc<CertifiedKey>>,

@@ -74,7 +74,9 @@ impl<A: Application> ActiveConnection<'_, A> {
         poll_fn(|cx| {
             while let Input::Lent(loan) = &self.input {
                 match loan.poll_event(cx) {
-                    Poll::Ready(BodyEvent::Returned(returned)) => self.restore_reader(returned),
+                    Poll::Ready(BodyEvent::ReaderReturned(returned)) => {
+                        self.restore_reader(returned)
+                    }
                     // A 100 after the response has no effect.
                     Poll::Ready(BodyEvent::WantsContinue) => {}
                     Poll::Pending => return self.conn.deadline.poll_expired(cx).map(|()| false),

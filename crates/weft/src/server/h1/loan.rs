@@ -25,7 +25,7 @@ struct LoanState<T> {
 /// A notification from the body to its connection.
 pub(super) enum BodyEvent<T> {
     WantsContinue,
-    Returned(T),
+    ReaderReturned(T),
 }
 
 impl<T> Loan<T> {
@@ -52,7 +52,7 @@ impl<T> Loan<T> {
             return Poll::Ready(BodyEvent::WantsContinue);
         }
         if let Some(returned) = state.returned.take() {
-            return Poll::Ready(BodyEvent::Returned(returned));
+            return Poll::Ready(BodyEvent::ReaderReturned(returned));
         }
         state.connection = Some(cx.waker().clone());
         Poll::Pending

@@ -52,7 +52,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         while let Input::Lent(loan) = &self.input {
             match loan.poll_event(cx) {
                 Poll::Ready(BodyEvent::WantsContinue) => self.send_continue(),
-                Poll::Ready(BodyEvent::Returned(returned)) => self.restore_reader(returned),
+                Poll::Ready(BodyEvent::ReaderReturned(returned)) => self.restore_reader(returned),
                 Poll::Pending => break,
             }
         }

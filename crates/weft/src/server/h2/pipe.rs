@@ -60,7 +60,7 @@ pub(super) enum Pushed {
 pub(super) enum RecvEnd {
     #[default]
     Open,
-    /// With the trailers; boxed, because few requests have any.
+    /// The end with the trailers; boxed, because few requests have any.
     Complete(Option<Box<Headers>>),
     /// The stream was reset, or the connection has ended.
     Reset,

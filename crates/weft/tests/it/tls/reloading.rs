@@ -61,48 +61,59 @@ fn changed_client_auth_closes_established_connections() {
         ),
     ];
     for (case, before, config, stays_open, change) in changes {
-        let hour = Duration::from_secs(3_600);
-        let settings = Settings { idle_timeout: hour, head_timeout: hour, ..Settings::default() };
-        let shared = tls(before).unwrap();
-        let (server, _) = serve_with(&shared, settings);
-        let mut clients: Vec<Client> =
-            (0..3).map(|_| Client::connect(&server, config, "a.test").unwrap()).collect();
-        let mut http2 = config.clone();
-        http2.alpn_protocols = vec![b"h2".to_vec()];
-        let mut h2 = Client::connect(&server, &http2, "a.test").unwrap();
-        h2.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
-        // Only a server that has sent SETTINGS owes a GOAWAY.
-        while h2.received.is_empty() {
-            assert!(h2.receive().unwrap(), "{case}");
-        }
-        let [idle, busy, silent] = &mut clients[..] else { unreachable!() };
-        assert_eq!(idle.get("/").status, 200);
-        busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
-        // The response streams the request body, so that its head proves that it has begun.
-        while busy.received.is_empty() {
-            assert!(busy.receive().unwrap(), "{case}");
-        }
-        change(&shared);
-        if stays_open {
-            assert_eq!(idle.get("/").status, 200, "{case}");
-            assert_eq!(silent.get("/").status, 200, "{case}");
-        } else {
-            assert!(idle.response().is_err(), "{case}: the idle connection is open");
-            assert!(silent.response().is_err(), "{case}: the connection without a request is open");
-            while let Ok(true) = h2.receive() {}
-            let goaway = b"\0\0\x08\x07\0\0\0\0\0";
-            assert!(h2.received.windows(9).any(|bytes| bytes == goaway), "{case}: no GOAWAY");
-        }
-        // A request in progress completes.
-        busy.send("def");
-        assert_eq!(busy.response().unwrap().text(), "abcdef", "{case}");
-        if stays_open {
-            assert_eq!(busy.get("/").status, 200, "{case}");
-        } else {
-            assert!(busy.response().is_err(), "{case}: the connection is open after the response");
-        }
-        stop(server);
+        check_change(case, &tls(before).unwrap(), config, stays_open, &change);
     }
+}
+
+/// Opens connections that are idle, busy and without a request, changes the settings, and checks
+/// that the connections stay open, or that each of them ends after its response.
+fn check_change(
+    case: &str,
+    shared: &Tls,
+    config: &ClientConfig,
+    stays_open: bool,
+    change: &dyn Fn(&Tls),
+) {
+    let hour = Duration::from_secs(3_600);
+    let settings = Settings { idle_timeout: hour, head_timeout: hour, ..Settings::default() };
+    let (server, _) = serve_with(shared, settings);
+    let mut clients: Vec<Client> =
+        (0..3).map(|_| Client::connect(&server, config, "a.test").unwrap()).collect();
+    let mut http2 = config.clone();
+    http2.alpn_protocols = vec![b"h2".to_vec()];
+    let mut h2 = Client::connect(&server, &http2, "a.test").unwrap();
+    h2.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    // Only a server that has sent SETTINGS owes a GOAWAY.
+    while h2.received.is_empty() {
+        assert!(h2.receive().unwrap(), "{case}");
+    }
+    let [idle, busy, silent] = &mut clients[..] else { unreachable!() };
+    assert_eq!(idle.get("/").status, 200);
+    busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+    // The response streams the request body, so that its head proves that it has begun.
+    while busy.received.is_empty() {
+        assert!(busy.receive().unwrap(), "{case}");
+    }
+    change(shared);
+    if stays_open {
+        assert_eq!(idle.get("/").status, 200, "{case}");
+        assert_eq!(silent.get("/").status, 200, "{case}");
+    } else {
+        assert!(idle.response().is_err(), "{case}: the idle connection is open");
+        assert!(silent.response().is_err(), "{case}: the connection without a request is open");
+        while let Ok(true) = h2.receive() {}
+        let goaway = b"\0\0\x08\x07\0\0\0\0\0";
+        assert!(h2.received.windows(9).any(|bytes| bytes == goaway), "{case}: no GOAWAY");
+    }
+    // A request in progress completes.
+    busy.send("def");
+    assert_eq!(busy.response().unwrap().text(), "abcdef", "{case}");
+    if stays_open {
+        assert_eq!(busy.get("/").status, 200, "{case}");
+    } else {
+        assert!(busy.response().is_err(), "{case}: the connection is open after the response");
+    }
+    stop(server);
 }
 
 #[test]

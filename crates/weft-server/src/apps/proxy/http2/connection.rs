@@ -292,7 +292,7 @@ struct Liveness {
 
 enum State {
     Alive,
-    /// Without a stream for longer than `keep_alive_timeout`.
+    /// No stream for longer than `keep_alive_timeout`.
     Idle,
     Unresponsive,
 }
