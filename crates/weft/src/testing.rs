@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use crate::app::Application;
+use crate::app::{Application, BoxApplication};
 use crate::error::{Error, ErrorKind};
 use crate::hooks::Hooks;
 use crate::message::body::Body;
@@ -121,10 +121,13 @@ impl Hooks for Panics {
 impl TestServer {
     /// Starts a server for this application, with the default settings.
     ///
+    /// The application is boxed, because the compiler translates the whole server again for each
+    /// type of application, which would take most of the time of a build of many tests.
+    ///
     /// # Panics
     /// If it cannot be started.
     pub fn start(app: impl Application + Clone + Send + 'static) -> TestServer {
-        TestServer::from_server(Server::new(app))
+        TestServer::from_server(Server::new(BoxApplication::new(app)))
     }
 
     /// Starts a configured server, which must have no address and no hooks yet.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
-use weft::{Bandwidth, Body, Request, Response, Server, ServerHandle, Settings, StatusCode};
+use weft::{Bandwidth, Body, Request, Response, ServerHandle, Settings, StatusCode};
 
 use crate::common::{Client, boxed_server, stop};
 
@@ -116,7 +116,7 @@ fn minimum_rate_does_not_apply_to_the_delay_of_the_server() {
 
 #[test]
 fn responses_of_a_connection_have_their_own_bandwidth() {
-    let server = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let server = boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
     let address = crate::common::address(&server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let start = Instant::now();

@@ -11,7 +11,7 @@ use crate::common::{boxed_server, has_tool, stop};
 use http::{StatusCode, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::tls::{Identity, Tls, TlsSettings};
-use weft::{Hooks, Method, Record, Request, Response, Server, websocket};
+use weft::{BoxApplication, Hooks, Method, Record, Request, Response, Server, websocket};
 
 /// Upper bound on waiting for an external program. Long enough never to expire on a busy machine.
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
@@ -152,7 +152,7 @@ fn chromium_opens_a_websocket_over_http_2() {
     let sender = Mutex::new(sender);
     let server = Server::per_worker(move || {
         let sender = sender.lock().unwrap().clone();
-        async move { Ok(move |request| echo(request, sender.clone())) }
+        async move { Ok(BoxApplication::new(move |request| echo(request, sender.clone()))) }
     });
     let server = server.workers(1).listen_tls("127.0.0.1:0", &tls()).unwrap().start().unwrap();
     let address = server.addresses()[0].address().unwrap().to_string();

@@ -118,7 +118,7 @@ fn shutdown_uses_the_shorter_of_both_deadlines() {
 #[test]
 fn workers_listen_on_their_own_sockets_with_reuse_port() {
     let settings = Settings { reuse_port: true, ..Settings::default() };
-    let server = Server::new(echo).settings(settings).workers(3);
+    let server = boxed_server(echo).settings(settings).workers(3);
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     for _ in 0..50 {
         Client::connect(&server).assert_open("/");
