@@ -163,7 +163,7 @@ fn handlers_start_on_their_thread() {
     for (configure, expected) in cases {
         runtime.block_on(async move {
             let server = serve("127.0.0.1:0", Router::new().fallback(handler)).workers(1);
-            let running = Running::new(configure(server));
+            let running = RunningServer::new(configure(server));
             assert_eq!(running.fetch("/", "").await, (200, expected.into()));
             running.stop().await;
         });
@@ -197,7 +197,7 @@ fn destructors_run_in_the_context_of_the_runtime() {
         let service =
             tower::service_fn(move |_| Handled(SpawnOnDrop(state.lock().unwrap().take())));
         let router = Router::new().fallback_service(service);
-        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
         assert_eq!(running.fetch("/", "").await.0, 200);
         assert_eq!(dropped.await.unwrap(), Handle::current().id().to_string());
         running.stop().await;
@@ -215,7 +215,7 @@ fn handler_that_computes_delays_no_others() {
         };
         let compute = async || std::thread::sleep(Duration::from_millis(10));
         let router = Router::new().route("/compute", post(compute)).fallback(is_on_worker);
-        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
         let deadline = Instant::now() + Duration::from_secs(60);
         for expected in ["true", "false", "true"] {
             // A busy machine may delay a request until the pause of a second has ended, or any
