@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::PeakMemory;
 use crate::common::frames::*;
 use crate::common::{TEST_TIMEOUT, address, stop};
+use crate::{PeakMemory, has_run_alone};
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use weft::{Body, Error, File, Request, Response, Server, Upgraded};
@@ -66,6 +66,9 @@ fn read_until_ping_acks(socket: &mut TcpStream, count: usize) {
 
 #[test]
 fn unsent_responses_use_bounded_memory() {
+    if has_run_alone() {
+        return;
+    }
     let mut memory = PeakMemory::begin();
     let file = tempfile::tempfile().unwrap();
     file.set_len(1 << 20).unwrap();
@@ -168,6 +171,9 @@ fn unsent_responses_use_bounded_memory() {
 /// one that the client receives.
 #[test]
 fn unsent_output_of_tunnels_uses_bounded_memory() {
+    if has_run_alone() {
+        return;
+    }
     let mut memory = PeakMemory::begin();
     let app = async |_: Request| {
         Response::tunnel(
