@@ -4,16 +4,18 @@
 //! name; cloning a cached map with the same names and replacing the values does not. Most values
 //! repeat as well; they are cloned with the map, without being validated again. If all of them
 //! repeat, as in most requests without cookies, one comparison of the bytes replaces one for each
-//! field.
+//! field, and none is needed if the parser has made it.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::header::MaxSizeReached;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
+use crate::message::request_head::RequestHead;
 use crate::tower::names::{HeaderNameCache, is_stable};
 use weft_proto::headers::Headers;
+use weft_proto::http1::parse::HeadId;
 
 /// Number of cached maps: the browsers of a site send several dozen lists of names.
 const SLOTS: usize = 64;
@@ -40,6 +42,10 @@ pub(crate) struct HeaderMapCache {
     slots: RefCell<Vec<Slot<CachedMap>>>,
     /// Maps by their whole section.
     sections: RefCell<Vec<Slot<CachedSection>>>,
+    /// Maps of heads that the parser has found to be repetitions, so that nothing is compared again.
+    repeated: RefCell<Vec<Option<(HeadId, HeaderMap)>>>,
+    /// No extensions, with space for some.
+    extensions: Extensions,
 }
 
 #[derive(Clone)]
@@ -100,18 +106,46 @@ impl HeaderMapCache {
             names: HeaderNameCache::new(),
             slots: RefCell::new(vec![Slot::default(); SLOTS]),
             sections: RefCell::new(vec![Slot::default(); SLOTS]),
+            repeated: RefCell::new(vec![None; SLOTS]),
+            extensions: empty_extensions(),
         }
     }
 
-    /// Returns all fields, in order. The values are slices of the head, or cached.
+    /// Returns empty extensions with space for those that Weft and a router of axum insert: a clone of a map
+    /// with space costs less than a map that grows.
+    pub(super) fn extensions(&self) -> Extensions {
+        self.extensions.clone()
+    }
+
+    /// Returns all fields of a head, in order. The values are slices of the head, or cached.
     ///
     /// # Errors
     /// If there are more fields than a map can hold.
-    pub(super) fn get(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
+    #[inline]
+    pub(super) fn get_for(&self, head: &RequestHead) -> Result<HeaderMap, MaxSizeReached> {
+        if let Some(id) = head.repeated()
+            && let Some((cached, map)) = &self.repeated.borrow()[id.slot(SLOTS)]
+            && *cached == id
+        {
+            return Ok(map.clone());
+        }
+        self.get(head.headers(), head.repeated())
+    }
+
+    /// Returns all fields. `repeated` identifies the head if it is a repetition.
+    #[inline(never)]
+    fn get(
+        &self,
+        headers: &Headers,
+        repeated: Option<HeadId>,
+    ) -> Result<HeaderMap, MaxSizeReached> {
         let slot = &mut self.sections.borrow_mut()[section_slot_index(headers)];
         if let Some(cached) = &slot.cached
             && headers.has_section_of(&cached.headers)
         {
+            if let Some(id) = repeated {
+                self.repeated.borrow_mut()[id.slot(SLOTS)] = Some((id, cached.map.clone()));
+            }
             return Ok(cached.map.clone());
         }
         let map = self.get_by_names(headers)?;
@@ -182,6 +216,16 @@ impl CachedMap {
     }
 }
 
+fn empty_extensions() -> Extensions {
+    let mut extensions = Extensions::new();
+    extensions.insert(0_u8);
+    extensions.insert(0_u16);
+    extensions.insert(0_u32);
+    extensions.insert(0_u64);
+    extensions.clear();
+    extensions
+}
+
 fn value(bytes: Bytes) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("the parser rejects control characters")
 }
@@ -231,10 +275,10 @@ mod tests {
         let maps = HeaderMapCache::new();
         for list in [lists; INSERT_ONE_IN as usize + 2].concat() {
             let headers = headers(list);
-            let mut map = maps.get(&headers).unwrap();
+            let mut map = maps.get(&headers, None).unwrap();
             assert_eq!(
                 fields(&map),
-                fields(&HeaderMapCache::new().get(&headers).unwrap()),
+                fields(&HeaderMapCache::new().get(&headers, None).unwrap()),
                 "{list:?}"
             );
             for name in headers.names() {
@@ -249,7 +293,7 @@ mod tests {
     fn entry_matches_only_the_same_list_of_names() {
         let entry = |list: &[&str]| {
             let headers = headers(list);
-            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
         };
         let cached = entry(&["Host: a", "X: 1", "Y: 2"]).unwrap();
         for (list, expected) in [
@@ -275,13 +319,13 @@ mod tests {
     fn section_matches_only_the_same_fields() {
         let entry = |list: &[&str]| {
             let headers = headers(list);
-            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
         };
         let list = ["Host: a", "Accept: b", "accept: c"];
         let cached = entry(&list).unwrap();
         assert_eq!(
             fields(&cached.map),
-            fields(&HeaderMapCache::new().get(&headers(&list)).unwrap())
+            fields(&HeaderMapCache::new().get(&headers(&list), None).unwrap())
         );
         for (list, expected) in [
             (&list[..], true),
@@ -311,7 +355,7 @@ mod tests {
     fn does_not_cache_secret_values() {
         let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
-        maps.get(&headers).unwrap();
+        maps.get(&headers, None).unwrap();
         assert!(maps.sections.borrow().iter().all(|slot| slot.cached.is_none()));
         let slots = maps.slots.borrow();
         let cached: Vec<_> = slots

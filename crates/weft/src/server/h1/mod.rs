@@ -22,6 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use http::{Method, Version};
 
 use self::lent_reader::{LentReader, ReturnedReader};
@@ -274,12 +275,22 @@ impl<A: Application> ActiveConnection<'_, A> {
     fn take_request(&mut self, length: usize) -> Result<Request> {
         let input = &mut self.conn.reader.as_mut().expect("the reader is not lent").buffer;
         let framed = framing::request(&self.heads.parsed, &input[..length])?;
-        let text = input.split_to(length).freeze();
+        let HeadBuffers { parsed, head } = self.heads;
+        if head.is_repeated_by(parsed) {
+            match input.len() == length {
+                // Unlike an advanced buffer, an empty one need not be reclaimed.
+                true => input.clear(),
+                false => input.advance(length),
+            }
+        } else {
+            let text = input.split_to(length).freeze();
+            head.set_parsed(parsed, text, (framed.authority, framed.local));
+        }
         self.conn.requests += 1;
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         let exchange = &mut self.exchange;
         exchange.request = CurrentRequest::Valid;
-        exchange.accepts_interim = self.heads.parsed.version != Version::HTTP_10;
+        exchange.accepts_interim = head.version() != Version::HTTP_10;
         exchange.awaits_continue = framed.expects_continue;
         exchange.persistence = match framed.keep_alive {
             true if is_last => Persistence::ServerCloses,
@@ -287,8 +298,6 @@ impl<A: Application> ActiveConnection<'_, A> {
             false => Persistence::ClientCloses,
         };
         self.conn.shared.begin_exchange();
-        let HeadBuffers { parsed, head } = self.heads;
-        head.set_parsed(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
         let body = self.request_body(&framed);
         Ok(Request::new(head, body, self.conn.shared.clone()))
