@@ -384,6 +384,48 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_head_is_shared_until_it_is_changed() {
+        let (mut parsed, mut head) = (parse::ParsedHead::new(), RequestHead::default());
+        let mut receive = |head: &mut RequestHead, line: &str| {
+            let text = format!("{line}\r\nHost: a\r\n\r\n");
+            let limits = parse::Limits { request_line: 8_000, head: 8_000, fields: 10 };
+            parsed.clear();
+            parsed.read(text.as_bytes(), &limits).unwrap();
+            let framed = weft_proto::http1::framing::request(&parsed, text.as_bytes()).unwrap();
+            let is_repeated = head.is_repeated_by(&parsed);
+            if !is_repeated {
+                head.set_parsed(&mut parsed, text.into(), (framed.authority, framed.local));
+            }
+            let path = line.split(' ').nth(1).unwrap();
+            assert_eq!((head.path(), head.headers().get("host")), (path, Some("a")));
+            head.release_text();
+            is_repeated
+        };
+        let line = "GET /b HTTP/1.1";
+        let first: Vec<bool> = (0..5).map(|_| receive(&mut head, line)).collect();
+        assert_eq!(first, [false, false, false, true, true]);
+        // The application holds it, and changes it.
+        let mut held = head.clone();
+        assert!(receive(&mut head, line) && Arc::ptr_eq(&head.inner, &held.inner));
+        held.set_path_and_query("/changed".into());
+        held.set_method(Method::PUT);
+        assert_eq!((head.method(), head.path()), (&Method::GET, "/b"));
+        assert_eq!(held.inner.repeated, None);
+        let mut held = head.clone();
+        held.replace_fields(&[("c", b"d")]).unwrap();
+        assert_eq!((head.headers().get("c"), held.headers().get("c")), (None, Some("d")));
+        assert_eq!(held.inner.repeated, None);
+        // Another one in between.
+        let after = ["GET /e HTTP/1.1", line, line, line].map(|line| receive(&mut head, line));
+        assert_eq!(after, [false, false, true, true]);
+        head.set_path_and_query("/changed".into());
+        assert!(!receive(&mut head, line));
+        assert!(receive(&mut head, line));
+        head.take_prefix("/b".len());
+        assert!(!receive(&mut head, line));
+    }
+
+    #[test]
     fn a_mount_does_not_copy_the_head() {
         let request = crate::testing::request("GET /a%20b/c%20d/e?f HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = request.head().clone();

@@ -215,16 +215,12 @@ fn fields(map: HeaderMap, length: Option<u64>) -> Fields {
         *name == CONTENT_LENGTH && length.is_some() && content_length(value.as_bytes()) == length
     };
     // Most responses have one other field, the type of their content.
-    let mut common = None;
-    let has_only_common = map.iter().all(|(name, value)| {
-        if is_written(name, value) {
-            return true;
-        }
-        let former = std::mem::replace(&mut common, Fields::find_static(name, value));
-        former.is_none() && common.is_some()
-    });
-    if let Some(common) = common.filter(|_| has_only_common) {
-        return common;
+    let mut others = map.iter().filter(|(name, value)| !is_written(name, value));
+    let common = others.next().and_then(|(name, value)| Fields::find_static(name, value));
+    if let Some(common) = common
+        && others.next().is_none()
+    {
+        return Fields::Static(common);
     }
     let mut list: Vec<Field> = Vec::with_capacity(map.len());
     let mut is_length = false;

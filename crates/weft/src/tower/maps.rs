@@ -248,6 +248,8 @@ fn slot_index(headers: &Headers) -> usize {
 mod tests {
     use super::*;
     use crate::testing::request;
+    use weft_proto::http1::framing;
+    use weft_proto::http1::parse::{Limits, ParsedHead};
 
     fn headers(lines: &[&str]) -> Headers {
         request(format!("GET / HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n"))).headers().clone()
@@ -349,6 +351,38 @@ mod tests {
         assert!(built(&[("te", "a"), ("te", "b")]).has_section_of(&detached));
         assert!(!built(&[("te", "at"), ("e", "b")]).has_section_of(&detached));
         assert!(entry(&["Host: a", &format!("TE: {}", "a".repeat(MAX_SECTION_BYTES))]).is_none());
+    }
+
+    #[test]
+    fn finds_the_map_of_a_repeated_head_by_its_number() {
+        let limits = Limits { request_line: 100, head: 1_000, fields: 10 };
+        let mut parsed = ParsedHead::new();
+        let mut head = |lines: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let mut head = RequestHead::default();
+            for _ in 0..20 {
+                parsed.clear();
+                parsed.read(text.as_bytes(), &limits).unwrap();
+                let framed = framing::request(&parsed, text.as_bytes()).unwrap();
+                let text = text.clone().into();
+                head.set_parsed(&mut parsed, text, (framed.authority, framed.local));
+            }
+            assert!(head.repeated().is_some());
+            head
+        };
+        let heads = ["TE: b\r\n", "TE: c\r\n", "Accept: b\r\nTE: d\r\n"].map(&mut head);
+        let maps = HeaderMapCache::new();
+        for head in [&heads, &heads, &heads].into_iter().flatten() {
+            // The first two share a slot of the sections, and take turns there.
+            for _ in 0..=INSERT_ONE_IN + 1 {
+                let mut map = maps.get_for(head).unwrap();
+                let expected = HeaderMapCache::new().get(head.headers(), None).unwrap();
+                assert_eq!(fields(&map), fields(&expected));
+                map.insert("te", HeaderValue::from_static("changed"));
+            }
+        }
+        let found = maps.repeated.borrow().iter().flatten().count();
+        assert_eq!(found, heads.len());
     }
 
     #[test]

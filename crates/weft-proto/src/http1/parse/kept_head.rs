@@ -332,6 +332,31 @@ mod tests {
     }
 
     #[test]
+    fn identifies_a_kept_head() {
+        let mut parsers = [ParsedHead::new(), ParsedHead::new()];
+        let mut ids = Vec::new();
+        for (index, head) in [(0, "a"), (0, "b"), (1, "a")] {
+            let text = format!("GET /{head} HTTP/1.1\r\nHost: c\r\n\r\n");
+            let parser = &mut parsers[index];
+            let mut found: Vec<_> = (0..2 * KEEP_ONE_IN)
+                .filter_map(|_| {
+                    parser.clear();
+                    parser.read(text.as_bytes(), &LIMITS).unwrap();
+                    let (id, kept) = parser.repeated()?;
+                    assert_eq!(kept, text.as_bytes());
+                    Some(id)
+                })
+                .collect();
+            found.dedup();
+            assert_eq!(found.len(), 1);
+            assert!(!ids.contains(&found[0]), "the identifier of another head");
+            ids.append(&mut found);
+        }
+        parsers[0].take_fields(&mut Fields::new());
+        assert_eq!(parsers[0].repeated(), None);
+    }
+
+    #[test]
     fn keeps_heads_that_are_repeated() {
         let mut parser = ParsedHead::new();
         let mut is_repeated = |head: &str| {
