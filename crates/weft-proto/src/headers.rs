@@ -108,9 +108,9 @@ impl Headers {
     /// previous allocation of the field list for reuse.
     pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
-        std::mem::swap(&mut self.fields, &mut head.fields);
         self.names = head.name_sketch;
         self.is_section = true;
+        head.take_fields(&mut self.fields);
     }
 
     /// Releases the text and clears the field list, keeping its allocation.

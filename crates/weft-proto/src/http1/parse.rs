@@ -24,6 +24,7 @@ mod kept_head;
 use http::{Method, Version};
 use smallvec::SmallVec;
 
+pub use self::kept_head::HeadId;
 use self::kept_head::{KeptHead, Repetition};
 use crate::headers::NameSketch;
 use crate::http1::scan;
@@ -219,11 +220,18 @@ impl ParsedHead {
 
     /// Resets the parser for the next head and keeps the allocation of the field list.
     pub fn clear(&mut self) {
+        // The parts of a repeated head stay: the next head is probably the same.
+        if self.repetition != Repetition::Head {
+            self.clear_parts();
+        }
+        self.progress = Progress::RequestLine(0, 0);
+    }
+
+    fn clear_parts(&mut self) {
         self.fields.clear();
         self.name_sketch = NameSketch::default();
         self.known = KnownFields::default();
         self.repetition = Repetition::None;
-        self.progress = Progress::RequestLine(0, 0);
     }
 
     /// Parses `input`, which starts with the head and may have grown since the last call. Returns
@@ -242,10 +250,11 @@ impl ParsedHead {
         if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
             return self.need_more(line, input, limits);
         }
-        if let Progress::RequestLine(0, 0) = self.progress
-            && let Some(length) = self.repeat_head(input, limits)
-        {
-            return Ok(Some(length));
+        if let Progress::RequestLine(0, 0) = self.progress {
+            if let Some(length) = self.repeat_head(input, limits) {
+                return Ok(Some(length));
+            }
+            self.forget_repetition();
         }
         let mut line = match self.progress {
             Progress::FieldLine(line, _) => line,

@@ -32,6 +32,8 @@ struct Clock {
     /// blocked.
     now: AtomicU64,
     tick: Duration,
+    /// The tick, rounded up.
+    tick_millis: u64,
 }
 
 /// One deadline, of a connection or of a request body.
@@ -80,7 +82,8 @@ impl Deadlines {
         ];
         let tick = timeouts.into_iter().min().expect("four timeouts") / 4;
         let tick = tick.clamp(Duration::from_millis(10), Duration::from_millis(500));
-        let clock = Arc::new(Clock { now: AtomicU64::new(0), tick });
+        let tick_millis = tick.as_micros().div_ceil(1_000) as u64;
+        let clock = Arc::new(Clock { now: AtomicU64::new(0), tick, tick_millis });
         Deadlines {
             clock,
             start: Instant::now(),
@@ -226,10 +229,12 @@ impl Deadline {
 
     /// Returns the time on the worker's clock.
     fn set_due(&self, after: Duration) -> u64 {
-        let now = self.0.clock.now();
-        let after = after.saturating_add(self.0.clock.tick);
-        let after = u64::try_from(after.as_millis()).unwrap_or(NEVER);
-        self.0.due.store(now.saturating_add(after), Relaxed);
+        let Clock { now, tick_millis, .. } = &*self.0.clock;
+        let now = now.load(Relaxed);
+        // For each request, so without the 128 bits of `as_millis`.
+        let whole = after.as_secs().saturating_mul(1_000);
+        let after = whole.saturating_add(u64::from(after.subsec_millis()));
+        self.0.due.store(now.saturating_add(after).saturating_add(*tick_millis), Relaxed);
         now
     }
 

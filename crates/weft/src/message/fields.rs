@@ -171,12 +171,14 @@ impl Fields {
 
     /// Returns the static fields that consist of this field, if there are any.
     #[cfg(feature = "tower")]
-    pub(crate) fn find_static(name: &HeaderName, value: &HeaderValue) -> Option<Fields> {
+    pub(crate) fn find_static(
+        name: &HeaderName,
+        value: &HeaderValue,
+    ) -> Option<&'static StaticFields> {
         if *name != CONTENT_TYPE {
             return None;
         }
-        let common = [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == *value)?;
-        Some(Fields::Static(common))
+        [&TEXT, &HTML, &JSON].into_iter().find(|it| it.list[0].1 == *value)
     }
 
     /// Removes all fields with this name. The fields of a forwarded message stay where they are.

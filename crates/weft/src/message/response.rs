@@ -123,6 +123,11 @@ impl Response {
         Response::with_parts(StatusCode::OK, headers, payload)
     }
 
+    /// Takes the payload and leaves an empty one.
+    pub(crate) fn take_payload(&mut self) -> Payload {
+        std::mem::replace(&mut self.payload, Payload::empty())
+    }
+
     /// Creates a 404 response with a line of text.
     pub fn not_found() -> Response {
         StatusCode::NOT_FOUND.into()

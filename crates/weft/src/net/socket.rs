@@ -33,6 +33,8 @@ pub(crate) struct Socket {
     unregistered: Mutex<Option<OwnedFd>>,
     /// Set after the first read. A second one would probably fail, so it waits.
     was_read: AtomicBool,
+    /// Set if the last read has emptied the socket.
+    is_drained: AtomicBool,
     /// Set before the last bytes are sent.
     is_ending: AtomicBool,
 }
@@ -43,6 +45,7 @@ impl Socket {
             registered: OnceLock::new(),
             unregistered: Mutex::new(Some(fd)),
             was_read: AtomicBool::new(false),
+            is_drained: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
         }
     }
@@ -107,13 +110,20 @@ impl Socket {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if self.is_drained.swap(false, Relaxed) {
+            ready!(self.stream()?.poll_read_ready(cx))?;
+        }
         loop {
             match self.try_receive(buf) {
+                Ok(received) => {
+                    self.is_drained.store(received < buf.len(), Relaxed);
+                    return Poll::Ready(Ok(received));
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     ready!(self.stream()?.poll_read_ready(cx))?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                received => return Poll::Ready(received),
+                failed => return Poll::Ready(failed),
             }
         }
     }

@@ -73,10 +73,10 @@ pub(super) trait ResponseSink {
 
     /// Writes the head of a response, with the length of its content if known, and buffers content
     /// that is in memory.
-    fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining>;
+    fn begin(&mut self, response: &mut Response, length: Option<u64>) -> Result<Remaining>;
 
     /// Writes the head after which the connection or stream belongs to the upgrade's handler.
-    fn begin_upgrade(&mut self, response: Response) -> Result<Remaining>;
+    fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining>;
 
     /// Sends all buffered output.
     fn flush(&mut self) -> impl Future<Output = Result<()>>;
@@ -229,12 +229,17 @@ fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<
 }
 
 /// Sends the interim responses that the application has queued.
-#[inline]
+#[inline(always)]
 fn send_interim<S: ResponseSink>(sink: &mut S) {
     if let Some(queued) = sink.shared().take_interim() {
-        for Interim { status, fields, .. } in queued {
-            sink.send_interim(status, &fields);
-        }
+        send_queued_interim(sink, queued);
+    }
+}
+
+#[cold]
+fn send_queued_interim<S: ResponseSink>(sink: &mut S, queued: Vec<Interim>) {
+    for Interim { status, fields, .. } in queued {
+        sink.send_interim(status, &fields);
     }
 }
 
@@ -254,18 +259,16 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                 self.record(Some(&Error::disconnected()));
                 None
             }
-            Ok(response) => {
+            Ok(mut response) => {
                 send_interim(self.sink);
                 if let Some(error) = response.error() {
                     worker.report(&self.sink.shared().peer, error);
                 }
-                let Some(head) = self.sink.head() else { return self.begin(response) };
-                let mut response = match &response.payload {
-                    Payload::File(_) => complete_file_response(worker, head, response),
-                    _ => response,
-                };
+                if let (Some(head), Payload::File(_)) = (self.sink.head(), &response.payload) {
+                    response = complete_file_response(worker, head, response);
+                }
                 bandwidth::limit(&mut response);
-                self.begin(response)
+                self.begin(&mut response)
             }
             Err(error) => {
                 worker.report(&self.sink.shared().peer, &error);
@@ -281,7 +284,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     /// Starts to send a response, or an error response if it is invalid. Returns `None` if the
     /// exchange has ended without a response.
-    fn begin(&mut self, response: Response) -> Option<Remaining> {
+    fn begin(&mut self, response: &mut Response) -> Option<Remaining> {
         match self.try_begin(response).or_else(|error| self.replace(error)) {
             Ok(remaining) => Some(remaining),
             Err(error) => {
@@ -291,10 +294,10 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         }
     }
 
-    fn try_begin(&mut self, response: Response) -> Result<Remaining> {
+    fn try_begin(&mut self, response: &mut Response) -> Result<Remaining> {
         self.status = Some(response.status);
         if self.sink.shared().has_record_parts() {
-            self.pass_to_record(&response);
+            self.pass_to_record(response);
         }
         let begun = try_begin(self.sink, response);
         self.has_response = begun.is_ok();
@@ -303,8 +306,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     /// Starts to send an error response.
     fn begin_error(&mut self, error: &Error) -> Option<Remaining> {
-        let response = error_response(self.sink.head(), error);
-        self.begin(response)
+        let mut response = error_response(self.sink.head(), error);
+        self.begin(&mut response)
     }
 
     /// Replaces a failed response by an error response, unless a part of it was sent.
@@ -314,8 +317,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
             return Err(error);
         }
         self.worker.report(&self.sink.shared().peer, &error);
-        let response = error_response(self.sink.head(), &error);
-        self.try_begin(response)
+        let mut response = error_response(self.sink.head(), &error);
+        self.try_begin(&mut response)
     }
 
     /// Ends the exchange after the rest of a response was sent, or returns the error of a failed one.
@@ -430,15 +433,15 @@ fn complete_file_response<A: Application>(
 }
 
 /// Validates a response against its request and starts to send it.
-fn try_begin<S: ResponseSink>(sink: &mut S, mut response: Response) -> Result<Remaining> {
+fn try_begin<S: ResponseSink>(sink: &mut S, response: &mut Response) -> Result<Remaining> {
     if response.is_generated_error
         && let Some(head) = sink.head()
     {
-        error_page::negotiate(head.headers(), &mut response);
+        error_page::negotiate(head.headers(), response);
     }
     let method = sink.head().map_or(&Method::GET, RequestHead::method);
     if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
-        upgrade::check(head, &response)?;
+        upgrade::check(head, response)?;
         return sink.begin_upgrade(response);
     }
     if (*method == Method::CONNECT || sink.is_tunnel()) && response.status.is_success() {
@@ -446,7 +449,13 @@ fn try_begin<S: ResponseSink>(sink: &mut S, mut response: Response) -> Result<Re
         return Err(Error::new(ErrorKind::NotImplemented, reason));
     }
     let head_only = *method == Method::HEAD;
-    let length = catch_panic_sync(|| response.validated_length(head_only))??;
+    let length = match &response.payload {
+        Payload::Body(body) if !body.is_in_memory() => {
+            // Calls code of the application.
+            catch_panic_sync(|| response.validated_length(head_only))??
+        }
+        _ => response.validated_length(head_only)?,
+    };
     sink.begin(response, length)
 }
 

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, into_body_error};
+use crate::message::connection::Connection;
 use crate::message::fields::{Field, Fields};
 use crate::message::payload;
 use crate::message::representation::{self, ResponseContext};
@@ -41,12 +42,15 @@ pub(crate) fn to_http_request<B>(
     into_body: impl FnOnce(Body) -> B,
 ) -> Result<()> {
     let (head, body, connection, mut extensions) = request.into_components();
-    *converted.uri_mut() = uri(&head, connection.is_secure())?;
-    let headers = maps.get(head.headers()).map_err(|_| too_many_fields())?;
+    *converted.uri_mut() = uri(&head, &connection)?;
+    let headers = maps.get_for(&head).map_err(|_| too_many_fields())?;
     // An empty map has no memory to free, but the compiler does not know that it is empty.
     mem::forget(mem::replace(converted.headers_mut(), headers));
     *converted.method_mut() = head.method().clone();
     *converted.version_mut() = head.version();
+    if extensions.is_empty() {
+        extensions = maps.extensions();
+    }
     extensions.insert(connection);
     *converted.extensions_mut() = extensions;
     if !body.is_empty() {
@@ -58,9 +62,11 @@ pub(crate) fn to_http_request<B>(
 /// Returns the target, with the changes by middleware, as a slice of the head. Over HTTP/2 it has a
 /// scheme and an authority, which clients send apart from the path (RFC 9113 §8.3.1).
 #[inline]
-fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
+fn uri(head: &RequestHead, connection: &Connection) -> Result<Uri> {
     let target = head.received_uri();
     let uri = match head.rewritten() {
+        // Returned at once, because most requests are such, and a URI is large.
+        None if head.version() != Version::HTTP_2 => return target.map_err(|_| no_uri()),
         None => target.map_err(|_| no_uri())?,
         Some(local) => with_local(target.unwrap_or_default(), local).ok_or_else(no_uri)?,
     };
@@ -71,7 +77,7 @@ fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
         && let Ok(authority) = Authority::from_maybe_shared(authority)
     {
         let mut parts = uri.into_parts();
-        parts.scheme = Some(if is_secure { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.scheme = Some(if connection.is_secure() { Scheme::HTTPS } else { Scheme::HTTP });
         parts.authority = Some(authority);
         return Ok(Uri::from_parts(parts).expect("all parts are present"));
     }
@@ -180,14 +186,25 @@ pub(super) fn from_http_response<B>(
     Response {
         status: parts.status,
         headers: fields(parts.headers, length),
-        // A file that was passed through unchanged is sent as a file.
-        payload: match (upgrade, body.into_file()) {
-            (Some(upgrade), _) => Payload::Upgrade(upgrade),
-            (None, Ok(file)) => Payload::File(Arc::new(file)),
-            (None, Err(body)) => Payload::Body(body),
+        payload: match upgrade {
+            Some(upgrade) => Payload::Upgrade(upgrade),
+            None => to_payload(body),
         },
         extensions: parts.extensions,
         is_generated_error: false,
+    }
+}
+
+/// A file that was passed through unchanged is sent as a file.
+#[inline]
+fn to_payload(body: Body) -> Payload {
+    if body.is_in_memory() {
+        // Most bodies are. The result of `into_file` is larger.
+        return Payload::Body(body);
+    }
+    match body.into_file() {
+        Ok(file) => Payload::File(Arc::new(file)),
+        Err(body) => Payload::Body(body),
     }
 }
 
@@ -198,16 +215,12 @@ fn fields(map: HeaderMap, length: Option<u64>) -> Fields {
         *name == CONTENT_LENGTH && length.is_some() && content_length(value.as_bytes()) == length
     };
     // Most responses have one other field, the type of their content.
-    let mut common = None;
-    let has_only_common = map.iter().all(|(name, value)| {
-        if is_written(name, value) {
-            return true;
-        }
-        let former = std::mem::replace(&mut common, Fields::find_static(name, value));
-        former.is_none() && common.is_some()
-    });
-    if let Some(common) = common.filter(|_| has_only_common) {
-        return common;
+    let mut others = map.iter().filter(|(name, value)| !is_written(name, value));
+    let common = others.next().and_then(|(name, value)| Fields::find_static(name, value));
+    if let Some(common) = common
+        && others.next().is_none()
+    {
+        return Fields::Static(common);
     }
     let mut list: Vec<Field> = Vec::with_capacity(map.len());
     let mut is_length = false;

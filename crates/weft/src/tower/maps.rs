@@ -4,16 +4,18 @@
 //! name; cloning a cached map with the same names and replacing the values does not. Most values
 //! repeat as well; they are cloned with the map, without being validated again. If all of them
 //! repeat, as in most requests without cookies, one comparison of the bytes replaces one for each
-//! field.
+//! field, and none is needed if the parser has made it.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::header::MaxSizeReached;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
+use crate::message::request_head::RequestHead;
 use crate::tower::names::{HeaderNameCache, is_stable};
 use weft_proto::headers::Headers;
+use weft_proto::http1::parse::HeadId;
 
 /// Number of cached maps: the browsers of a site send several dozen lists of names.
 const SLOTS: usize = 64;
@@ -40,6 +42,10 @@ pub(crate) struct HeaderMapCache {
     slots: RefCell<Vec<Slot<CachedMap>>>,
     /// Maps by their whole section.
     sections: RefCell<Vec<Slot<CachedSection>>>,
+    /// Maps of heads that the parser has found to be repetitions, so that nothing is compared again.
+    repeated: RefCell<Vec<Option<(HeadId, HeaderMap)>>>,
+    /// No extensions, with space for some.
+    extensions: Extensions,
 }
 
 #[derive(Clone)]
@@ -100,18 +106,46 @@ impl HeaderMapCache {
             names: HeaderNameCache::new(),
             slots: RefCell::new(vec![Slot::default(); SLOTS]),
             sections: RefCell::new(vec![Slot::default(); SLOTS]),
+            repeated: RefCell::new(vec![None; SLOTS]),
+            extensions: empty_extensions(),
         }
     }
 
-    /// Returns all fields, in order. The values are slices of the head, or cached.
+    /// Returns empty extensions with space for those that Weft and a router of axum insert: a clone of a map
+    /// with space costs less than a map that grows.
+    pub(super) fn extensions(&self) -> Extensions {
+        self.extensions.clone()
+    }
+
+    /// Returns all fields of a head, in order. The values are slices of the head, or cached.
     ///
     /// # Errors
     /// If there are more fields than a map can hold.
-    pub(super) fn get(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
+    #[inline]
+    pub(super) fn get_for(&self, head: &RequestHead) -> Result<HeaderMap, MaxSizeReached> {
+        if let Some(id) = head.repeated()
+            && let Some((cached, map)) = &self.repeated.borrow()[id.slot(SLOTS)]
+            && *cached == id
+        {
+            return Ok(map.clone());
+        }
+        self.get(head.headers(), head.repeated())
+    }
+
+    /// Returns all fields. `repeated` identifies the head if it is a repetition.
+    #[inline(never)]
+    fn get(
+        &self,
+        headers: &Headers,
+        repeated: Option<HeadId>,
+    ) -> Result<HeaderMap, MaxSizeReached> {
         let slot = &mut self.sections.borrow_mut()[section_slot_index(headers)];
         if let Some(cached) = &slot.cached
             && headers.has_section_of(&cached.headers)
         {
+            if let Some(id) = repeated {
+                self.repeated.borrow_mut()[id.slot(SLOTS)] = Some((id, cached.map.clone()));
+            }
             return Ok(cached.map.clone());
         }
         let map = self.get_by_names(headers)?;
@@ -182,6 +216,16 @@ impl CachedMap {
     }
 }
 
+fn empty_extensions() -> Extensions {
+    let mut extensions = Extensions::new();
+    extensions.insert(0_u8);
+    extensions.insert(0_u16);
+    extensions.insert(0_u32);
+    extensions.insert(0_u64);
+    extensions.clear();
+    extensions
+}
+
 fn value(bytes: Bytes) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("the parser rejects control characters")
 }
@@ -204,6 +248,8 @@ fn slot_index(headers: &Headers) -> usize {
 mod tests {
     use super::*;
     use crate::testing::request;
+    use weft_proto::http1::framing;
+    use weft_proto::http1::parse::{Limits, ParsedHead};
 
     fn headers(lines: &[&str]) -> Headers {
         request(format!("GET / HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n"))).headers().clone()
@@ -231,10 +277,10 @@ mod tests {
         let maps = HeaderMapCache::new();
         for list in [lists; INSERT_ONE_IN as usize + 2].concat() {
             let headers = headers(list);
-            let mut map = maps.get(&headers).unwrap();
+            let mut map = maps.get(&headers, None).unwrap();
             assert_eq!(
                 fields(&map),
-                fields(&HeaderMapCache::new().get(&headers).unwrap()),
+                fields(&HeaderMapCache::new().get(&headers, None).unwrap()),
                 "{list:?}"
             );
             for name in headers.names() {
@@ -249,7 +295,7 @@ mod tests {
     fn entry_matches_only_the_same_list_of_names() {
         let entry = |list: &[&str]| {
             let headers = headers(list);
-            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
         };
         let cached = entry(&["Host: a", "X: 1", "Y: 2"]).unwrap();
         for (list, expected) in [
@@ -275,13 +321,13 @@ mod tests {
     fn section_matches_only_the_same_fields() {
         let entry = |list: &[&str]| {
             let headers = headers(list);
-            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
+            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
         };
         let list = ["Host: a", "Accept: b", "accept: c"];
         let cached = entry(&list).unwrap();
         assert_eq!(
             fields(&cached.map),
-            fields(&HeaderMapCache::new().get(&headers(&list)).unwrap())
+            fields(&HeaderMapCache::new().get(&headers(&list), None).unwrap())
         );
         for (list, expected) in [
             (&list[..], true),
@@ -308,10 +354,42 @@ mod tests {
     }
 
     #[test]
+    fn finds_the_map_of_a_repeated_head_by_its_number() {
+        let limits = Limits { request_line: 100, head: 1_000, fields: 10 };
+        let mut parsed = ParsedHead::new();
+        let mut head = |lines: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let mut head = RequestHead::default();
+            for _ in 0..20 {
+                parsed.clear();
+                parsed.read(text.as_bytes(), &limits).unwrap();
+                let framed = framing::request(&parsed, text.as_bytes()).unwrap();
+                let text = text.clone().into();
+                head.set_parsed(&mut parsed, text, (framed.authority, framed.local));
+            }
+            assert!(head.repeated().is_some());
+            head
+        };
+        let heads = ["TE: b\r\n", "TE: c\r\n", "Accept: b\r\nTE: d\r\n"].map(&mut head);
+        let maps = HeaderMapCache::new();
+        for head in [&heads, &heads, &heads].into_iter().flatten() {
+            // The first two share a slot of the sections, and take turns there.
+            for _ in 0..=INSERT_ONE_IN + 1 {
+                let mut map = maps.get_for(head).unwrap();
+                let expected = HeaderMapCache::new().get(head.headers(), None).unwrap();
+                assert_eq!(fields(&map), fields(&expected));
+                map.insert("te", HeaderValue::from_static("changed"));
+            }
+        }
+        let found = maps.repeated.borrow().iter().flatten().count();
+        assert_eq!(found, heads.len());
+    }
+
+    #[test]
     fn does_not_cache_secret_values() {
         let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
-        maps.get(&headers).unwrap();
+        maps.get(&headers, None).unwrap();
         assert!(maps.sections.borrow().iter().all(|slot| slot.cached.is_none()));
         let slots = maps.slots.borrow();
         let cached: Vec<_> = slots

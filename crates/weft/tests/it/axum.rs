@@ -55,6 +55,32 @@ async fn all_fields(headers: HeaderMap) -> impl IntoResponse {
     headers.iter().filter(|(name, _)| *name != HOST).map(line).collect::<String>()
 }
 
+/// A clone of the map that belongs to an earlier head would have other fields.
+#[test]
+fn repeated_heads_have_their_own_fields() {
+    let change = async |mut headers: HeaderMap| {
+        headers.insert("te", HeaderValue::from_static("changed"));
+        all_fields(headers).await
+    };
+    let server = start(Router::new().route("/", any(all_fields)).route("/change", any(change)));
+    let mut client = Client::connect(&server);
+    let requests = [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ""),
+        ("GET / HTTP/1.1\r\nHost: a\r\nTE: b\r\n\r\n", "te=b;"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nTE: c\r\n\r\n", "te=c;"),
+        ("GET /change HTTP/1.1\r\nHost: a\r\nTE: c\r\n\r\n", "te=changed;"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nCookie: d\r\nTE: c\r\n\r\n", "cookie=d;te=c;"),
+    ];
+    let repeated = (0..200).map(|n| n / 40);
+    let mixed = (0..200).map(|n| [0, 1, 1, 2, 3, 3, 0, 4][n % 8]);
+    for index in repeated.chain(mixed) {
+        let (request, expected) = requests[index];
+        client.send(request);
+        assert_eq!(client.response().text(), expected);
+    }
+    stop(server);
+}
+
 async fn request_paths(OriginalUri(original): OriginalUri, path: MatchedPath, uri: Uri) -> String {
     format!("{original} {} {uri}", path.as_str())
 }

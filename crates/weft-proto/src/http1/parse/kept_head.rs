@@ -1,5 +1,9 @@
 //! Repetitions of an earlier head, which are compared instead of parsed.
 
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
 use http::{Method, Version};
 
 use super::{Field, Fields, KnownFields, Occurrence, ParsedHead, Span};
@@ -15,7 +19,7 @@ use crate::http1::parse::Limits;
 #[derive(Debug, Default)]
 pub(super) struct KeptHead {
     /// Its bytes, with the empty line.
-    text: Vec<u8>,
+    text: Bytes,
     /// Start of its field section.
     section: u16,
     method: Method,
@@ -27,6 +31,24 @@ pub(super) struct KeptHead {
     name_sketch: NameSketch,
     /// Its framing, if it is valid.
     framing: Option<RequestFraming>,
+    id: Option<HeadId>,
+}
+
+/// Identifies a head to which later ones are compared. All heads with the same identifier are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadId(NonZeroU64);
+
+impl HeadId {
+    /// Creates an identifier that no other parser of the process has.
+    fn next() -> Option<HeadId> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        NonZeroU64::new(COUNT.fetch_add(1, Relaxed)).map(HeadId)
+    }
+
+    /// Returns one of `count` slots of a cache.
+    pub fn slot(self, count: usize) -> usize {
+        (self.0.get() % count as u64) as usize
+    }
 }
 
 /// The part of a head that is that of the kept one.
@@ -78,6 +100,27 @@ fn is_public(name: &[u8]) -> bool {
 }
 
 impl ParsedHead {
+    /// Returns the identifier and the text of the kept head, if the head is a repetition of it.
+    #[inline]
+    pub fn repeated(&self) -> Option<(HeadId, &Bytes)> {
+        let kept = self.kept.as_ref().filter(|_| self.repetition == Repetition::Head)?;
+        Some((kept.id?, &kept.text))
+    }
+
+    /// Discards the parts of a repeated head, which stay until a different head is read.
+    #[inline]
+    pub(super) fn forget_repetition(&mut self) {
+        if self.repetition != Repetition::None {
+            self.clear_parts();
+        }
+    }
+
+    /// Moves the fields of the head to `fields`, which the parser gets for reuse.
+    pub(crate) fn take_fields(&mut self, fields: &mut Fields) {
+        std::mem::swap(fields, &mut self.fields);
+        self.repetition = Repetition::None;
+    }
+
     /// Returns the framing of the head, if the head is a repetition.
     pub(in crate::http1) fn kept_framing(&self) -> Option<RequestFraming> {
         self.kept.as_ref().filter(|_| self.repetition == Repetition::Head)?.framing
@@ -89,18 +132,26 @@ impl ParsedHead {
             && self.kept.as_ref().is_some_and(|kept| kept.has_plain_host)
     }
 
-    /// If the head is the kept one, copies its parts, and returns its length.
+    /// If the head is the kept one, copies its parts, unless they are those of the last head, too.
+    /// Returns its length.
     #[inline]
     pub(super) fn repeat_head(&mut self, input: &[u8], limits: &Limits) -> Option<usize> {
         let kept = self.kept.as_ref()?;
         let section = usize::from(kept.section);
-        if !input.starts_with(&kept.text) || section > limits.request_line + b"\r\n".len() {
+        if !input.starts_with(&kept.text)
+            || section > limits.request_line + b"\r\n".len()
+            || !kept.fits(kept.text.len(), limits)
+        {
             return None;
+        }
+        if self.repetition == Repetition::Head {
+            return Some(kept.text.len());
         }
         self.method.clone_from(&kept.method);
         self.target = kept.target;
         self.version = kept.version;
-        let length = self.repeat_fields(section, kept.text.len(), limits)?;
+        let length = kept.text.len();
+        self.repeat_fields(section);
         self.repetition = Repetition::Head;
         Some(length)
     }
@@ -116,30 +167,26 @@ impl ParsedHead {
     ) -> Option<usize> {
         let kept = self.kept.as_ref()?;
         let section = &kept.text[usize::from(kept.section)..];
-        if !input[start..].starts_with(section) {
+        let length = start + section.len();
+        if !input[start..].starts_with(section) || !kept.fits(length, limits) {
             return None;
         }
-        let length = start + section.len();
-        self.repeat_fields(start, length, limits)
+        self.repeat_fields(start);
+        self.repetition = Repetition::Section;
+        Some(length)
     }
 
-    /// Copies the fields of the kept head, for a head with this length and the same section at `start`.
-    /// Returns the length, unless it exceeds the limits.
+    /// Copies the fields of the kept head, for a head with the same section at `start`.
     #[inline]
-    fn repeat_fields(&mut self, start: usize, length: usize, limits: &Limits) -> Option<usize> {
-        let kept = self.kept.as_ref()?;
-        if length > limits.head || kept.fields.len() > limits.fields {
-            return None;
-        }
+    fn repeat_fields(&mut self, start: usize) {
+        let Some(kept) = &self.kept else { return };
         let shift = (start as u16).wrapping_sub(kept.section);
         self.fields.extend(kept.fields.iter().map(|field| field.shifted(shift)));
         self.known = kept.known;
         if shift != 0 {
             self.known.shift(shift);
         }
-        self.repetition = Repetition::Section;
         self.name_sketch = kept.name_sketch;
-        Some(length)
     }
 
     /// Counts a head that was parsed, and keeps it if it is its turn.
@@ -159,8 +206,7 @@ impl ParsedHead {
         }
         let framing = framing::request(self, head).ok();
         let kept = self.kept.get_or_insert_default();
-        kept.text.clear();
-        kept.text.extend_from_slice(head);
+        kept.text = Bytes::copy_from_slice(head);
         kept.section = section as u16;
         kept.method.clone_from(&self.method);
         kept.target = self.target;
@@ -170,8 +216,16 @@ impl ParsedHead {
         kept.known = self.known;
         kept.name_sketch = self.name_sketch;
         kept.framing = framing;
+        kept.id = HeadId::next();
         kept.has_plain_host =
             matches!(self.known.host, Occurrence::Once(host) if is_plain_authority(host, head));
+    }
+}
+
+impl KeptHead {
+    /// Returns true if a head with this length and the same fields is within the limits.
+    fn fits(&self, length: usize, limits: &Limits) -> bool {
+        length <= limits.head && self.fields.len() <= limits.fields
     }
 }
 
@@ -275,6 +329,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn identifies_a_kept_head() {
+        let mut parsers = [ParsedHead::new(), ParsedHead::new()];
+        let mut ids = Vec::new();
+        for (index, head) in [(0, "a"), (0, "b"), (1, "a")] {
+            let text = format!("GET /{head} HTTP/1.1\r\nHost: c\r\n\r\n");
+            let parser = &mut parsers[index];
+            let mut found: Vec<_> = (0..2 * KEEP_ONE_IN)
+                .filter_map(|_| {
+                    parser.clear();
+                    parser.read(text.as_bytes(), &LIMITS).unwrap();
+                    let (id, kept) = parser.repeated()?;
+                    assert_eq!(kept, text.as_bytes());
+                    Some(id)
+                })
+                .collect();
+            found.dedup();
+            assert_eq!(found.len(), 1);
+            assert!(!ids.contains(&found[0]), "the identifier of another head");
+            ids.append(&mut found);
+        }
+        parsers[0].take_fields(&mut Fields::new());
+        assert_eq!(parsers[0].repeated(), None);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Replacement of fields.
 
-use std::sync::Arc;
-
 use crate::error::Result;
 use crate::message::request_head::RequestHead;
 use weft_proto::headers::HeadersBuilder;
@@ -28,7 +26,7 @@ impl RequestHead {
             fields.field(name.as_bytes(), value);
         }
         let (authority, _) = framing::target(self.received_method(), target, fields.text())?;
-        let inner = Arc::make_mut(&mut self.inner);
+        let inner = self.changed();
         (inner.target, inner.authority) = (target, authority);
         inner.headers = fields.into_headers();
         Ok(())

@@ -35,12 +35,13 @@ impl RequestHead {
     /// earlier request.
     #[inline]
     pub(crate) fn received_uri(&self) -> Result<Uri, InvalidUri> {
-        let Inner { uri: cached, target, original, headers, .. } = &*self.inner;
+        let Inner { uri: cached, target, original, headers, repeated, .. } = &*self.inner;
         let text = headers.text();
         let target = target.of(text);
         // Otherwise the target has an authority, too.
         let is_local = target.len() == original.len();
-        if !is_local || cached.repetitions < REPETITIONS {
+        let is_kept = repeated.is_some() || cached.repetitions == REPETITIONS;
+        if !is_local || !is_kept {
             return Uri::from_maybe_shared(text.slice_ref(target));
         }
         if let Some(local) = cached.local.get() {

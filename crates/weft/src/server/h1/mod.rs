@@ -5,8 +5,8 @@
 //! 1. An idle connection waits in `worker.rs` until it is readable; it owns no buffer. Then
 //!    [`serve`] takes over.
 //! 2. `next_head` reads until the head is complete, and `parse` parses it.
-//! 3. `take_request` determines the framing of the content after the head. A body that was not
-//!    received completely borrows the reader of the connection (`loan`).
+//! 3. `take_head` determines the framing of the content after the head, and `request` creates the
+//!    request. A body that was not received completely borrows the reader of the connection (`loan`).
 //! 4. `exchange::serve` calls the application and sends the response through `sink`.
 //! 5. Unread content is discarded (`discard`), and the next head is read. Buffered responses are
 //!    written when the input contains no further complete request.
@@ -22,6 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use http::{Method, Version};
 
 use self::lent_reader::{LentReader, ReturnedReader};
@@ -208,12 +209,14 @@ impl<A: Application> ActiveConnection<'_, A> {
                 Err(error) => return Box::pin(self.reject(&error, false)).await,
             };
             let is_head = self.heads.parsed.method == Method::HEAD;
-            let request = match self.take_request(length) {
-                Ok(request) => request,
+            let content = match self.take_head(length) {
+                Ok(content) => content,
                 Err(error) => return Box::pin(self.reject(&error, is_head)).await,
             };
             let (worker, watch) = (self.worker, self.worker.stopwatch());
-            let next = match exchange::serve(worker, self, |_| request, watch).await {
+            // Created only there, because a request is large, and would be moved.
+            let request = |active: &mut Self| active.request(content);
+            let next = match exchange::serve(worker, self, request, watch).await {
                 Outcome::Completed => self.end_exchange().await,
                 Outcome::Aborted => NextState::Close,
             };
@@ -269,17 +272,27 @@ impl<A: Application> ActiveConnection<'_, A> {
             && self.reader().buffer.starts_with(b"PRI * HTTP/2.0\r\n")
     }
 
-    /// Creates a request from the parsed head, which has this length, and from the content after
-    /// it.
-    fn take_request(&mut self, length: usize) -> Result<Request> {
+    /// Takes the parsed head, which has this length, from the input. Returns the length of the content
+    /// after it.
+    fn take_head(&mut self, length: usize) -> Result<Length> {
         let input = &mut self.conn.reader.as_mut().expect("the reader is not lent").buffer;
         let framed = framing::request(&self.heads.parsed, &input[..length])?;
-        let text = input.split_to(length).freeze();
+        let HeadBuffers { parsed, head } = self.heads;
+        if head.is_repeated_by(parsed) {
+            match input.len() == length {
+                // Unlike an advanced buffer, an empty one need not be reclaimed.
+                true => input.clear(),
+                false => input.advance(length),
+            }
+        } else {
+            let text = input.split_to(length).freeze();
+            head.set_parsed(parsed, text, (framed.authority, framed.local));
+        }
         self.conn.requests += 1;
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         let exchange = &mut self.exchange;
         exchange.request = CurrentRequest::Valid;
-        exchange.accepts_interim = self.heads.parsed.version != Version::HTTP_10;
+        exchange.accepts_interim = head.version() != Version::HTTP_10;
         exchange.awaits_continue = framed.expects_continue;
         exchange.persistence = match framed.keep_alive {
             true if is_last => Persistence::ServerCloses,
@@ -287,19 +300,22 @@ impl<A: Application> ActiveConnection<'_, A> {
             false => Persistence::ClientCloses,
         };
         self.conn.shared.begin_exchange();
-        let HeadBuffers { parsed, head } = self.heads;
-        head.set_parsed(parsed, text, (framed.authority, framed.local));
-        let head = head.clone();
-        let body = self.request_body(&framed);
-        Ok(Request::new(head, body, self.conn.shared.clone()))
+        Ok(framed.length)
+    }
+
+    /// Creates a request from the head that was taken, with content of this length.
+    fn request(&mut self, content: Length) -> Request {
+        let head = self.heads.head.clone();
+        let body = self.request_body(content);
+        Request::new(head, body, self.conn.shared.clone())
     }
 
     /// Creates the body of a request: its bytes if they were received, otherwise a loan of the
     /// reader.
-    fn request_body(&mut self, framed: &framing::RequestFraming) -> Body {
+    fn request_body(&mut self, length: Length) -> Body {
         let settings = &self.worker.settings;
         let input = &mut self.reader().buffer;
-        match framed.length {
+        match length {
             Length::Sized(0) => return Body::empty(),
             Length::Sized(n) if n <= settings.max_body_bytes && n <= input.len() as u64 => {
                 return Body::from(input.split_to(n as usize).freeze());
@@ -310,9 +326,9 @@ impl<A: Application> ActiveConnection<'_, A> {
         self.input = Input::Lent(loan.clone());
         let reader = self.conn.reader.take().expect("the reader is not lent between requests");
         reader.half.register();
-        let decoding = (BodyDecoder::new(framed.length), self.worker.trailer_limits);
+        let decoding = (BodyDecoder::new(length), self.worker.trailer_limits);
         let clock = ReceiveClock::new(self.worker, &self.conn.shared);
-        let source = LentReader::new(reader, loan, decoding, framed.expects_continue);
+        let source = LentReader::new(reader, loan, decoding, self.exchange.awaits_continue);
         Body::inbound(InboundBody::new(source, settings.max_body_bytes, clock))
     }
 

@@ -81,7 +81,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.exchange.persistence.close();
     }
 
-    fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
+    fn begin(&mut self, response: &mut Response, length: Option<u64>) -> Result<Remaining> {
         self.restore_returned_reader();
         let (version, head_only) = match self.exchange.request {
             CurrentRequest::Valid => {
@@ -116,13 +116,19 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             return Ok(self.buffered());
         }
         let buffer = &mut self.conn.writer.buffer;
-        if let Payload::File(file) = &response.payload
-            && file.as_slice().is_some_and(|bytes| buffer.push_copy(bytes))
+        // Most content is small, and copied from where it is.
+        let in_memory = match &response.payload {
+            Payload::Body(body) => body.as_bytes().map(|bytes| &**bytes),
+            Payload::File(file) => file.as_slice(),
+            _ => None,
+        };
+        if let Some(bytes) = in_memory
+            && buffer.push_copy(bytes)
         {
-            self.exchange.body_bytes = file.length;
+            self.exchange.body_bytes = bytes.len() as u64;
             return Ok(self.buffered());
         }
-        match response.payload.into_bytes() {
+        match response.take_payload().into_bytes() {
             Ok(bytes) => {
                 self.exchange.body_bytes = bytes.len() as u64;
                 buffer.push(bytes);
@@ -132,7 +138,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         }
     }
 
-    fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
+    fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining> {
         self.restore_returned_reader();
         if !matches!(self.input, Input::Clear) {
             let reason = "an upgrade requires that the body of the request was read";
@@ -150,7 +156,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             keep_alive: true,
             head_prefix: &self.worker.date.head_prefix(),
         });
-        if let Payload::Upgrade(upgrade) = response.payload {
+        if let Payload::Upgrade(upgrade) = response.take_payload() {
             self.conn.upgrade = Some(upgrade);
         }
         Ok(Remaining::Buffered)

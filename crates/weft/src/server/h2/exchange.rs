@@ -289,18 +289,18 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     /// Does nothing: an error closes a stream, not the connection.
     fn close_after_response(&mut self) {}
 
-    fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
+    fn begin(&mut self, response: &mut Response, length: Option<u64>) -> Result<Remaining> {
         let is_head = self.head().is_some_and(|head| *head.method() == Method::HEAD);
         let length = length.filter(|_| !is_bodiless(response.status));
         let ends = is_head || is_bodiless(response.status) || length == Some(0);
         if !ends {
             self.send_last_continue();
         }
-        self.send_head(&response, length, ends)?;
+        self.send_head(response, length, ends)?;
         if ends {
             return Ok(Remaining::Nothing);
         }
-        match response.payload.into_bytes() {
+        match response.take_payload().into_bytes() {
             Ok(bytes) if bytes.len() <= MAX_SMALL_CONTENT_BYTES => {
                 match self.content.send_small(&mut self.connection.borrow_mut(), bytes)? {
                     None => Ok(Remaining::Nothing),
@@ -312,9 +312,9 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         }
     }
 
-    fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
-        self.send_head(&response, None, false)?;
-        if let Payload::Upgrade(upgrade) = response.payload {
+    fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining> {
+        self.send_head(response, None, false)?;
+        if let Payload::Upgrade(upgrade) = response.take_payload() {
             self.upgrade = Some(upgrade);
         }
         Ok(Remaining::Nothing)

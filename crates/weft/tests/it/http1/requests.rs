@@ -50,6 +50,70 @@ fn retained_request_head_is_not_overwritten() {
     stop(server);
 }
 
+/// A head that repeats an earlier one is shared with that request, also with the one of another
+/// connection and with those that the application still holds.
+#[test]
+fn repeated_head_has_the_content_and_the_changes_of_its_own_request() {
+    let retained = Arc::new(Mutex::new(Vec::new()));
+    let app = {
+        let retained = retained.clone();
+        async move |mut request: Request| {
+            let text = |head: &RequestHead| {
+                let segments = request_segments(head);
+                let te = head.headers().get("te").unwrap_or("none");
+                format!("{} {} {segments} {:?} {te}", head.method(), head.target(), head.host())
+            };
+            let before = text(request.head());
+            retained.lock().unwrap().push((before.clone(), request.head().clone()));
+            if request.path() == "/changed" {
+                request.set_path_and_query("/by/middleware");
+                request.set_method(Method::DELETE);
+                assert_eq!(request_segments(request.head()), "by,middleware");
+            }
+            // Some are released at once, others later.
+            if retained.lock().unwrap().len() > 5 {
+                let held = std::mem::take(&mut *retained.lock().unwrap());
+                held.iter().for_each(|(before, head)| assert_eq!(*before, text(head)));
+            }
+            let body = request.body().chunk().await.unwrap().unwrap_or_default();
+            Response::text(format!("{before} {body:?}"))
+        }
+    };
+    let server = start(app);
+    let mut clients = [Client::connect(&server), Client::connect(&server)];
+    let requests = [
+        ("GET /a/b HTTP/1.1\r\nHost: c\r\n\r\n", "GET /a/b a,b Some(\"c\") none b\"\""),
+        ("GET /a/b HTTP/1.1\r\nHost: d\r\nTE: e\r\n\r\n", "GET /a/b a,b Some(\"d\") e b\"\""),
+        ("GET /changed HTTP/1.1\r\nHost: d\r\n\r\n", "GET /changed changed Some(\"d\") none b\"\""),
+        (
+            "PUT /f HTTP/1.1\r\nHost: d\r\nContent-Length: 2\r\n\r\ngh",
+            "PUT /f f Some(\"d\") none b\"gh\"",
+        ),
+        (
+            "PUT /f HTTP/1.1\r\nHost: d\r\nContent-Length: 2\r\n\r\nij",
+            "PUT /f f Some(\"d\") none b\"ij\"",
+        ),
+    ];
+    // Each is repeated until it is kept; then they alternate.
+    let orders = [[0; 40], [1; 40], [2; 40], [3; 40]].concat();
+    let mixed = (0..200).map(|n| [0, 1, 1, 2, 0, 3, 4, 4][n % 8]);
+    for (number, index) in orders.into_iter().chain(mixed).enumerate() {
+        let (request, expected) = requests[index];
+        // One of them, or two at once.
+        let count = 1 + number / 7 % 2;
+        let client = &mut clients[number % 3 % 2];
+        client.send(request.repeat(count));
+        for _ in 0..count {
+            assert_eq!(client.response().text(), expected, "{number}");
+        }
+    }
+    stop(server);
+}
+
+fn request_segments(head: &RequestHead) -> String {
+    head.segments().join(",")
+}
+
 // -- bodies on loan
 
 #[test]
