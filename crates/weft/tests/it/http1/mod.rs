@@ -20,7 +20,7 @@ use crate::common::{self, Client, SHORT_TIMEOUT, boxed_server, short_timeouts, s
 use bytes::Bytes;
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
-    RequestHead, Response, Server, ServerHandle, Settings, StatusCode, header,
+    RequestHead, Response, ServerHandle, Settings, StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
