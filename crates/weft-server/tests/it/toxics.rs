@@ -190,8 +190,8 @@ impl Site {
         let config = format!(
             "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n\
              status = {{ listen = \"127.0.0.1:0\", hosts = [\"a\"] }}\n\
-             [hosts.\"*\"]\n\"/\" = {{ {target}, response_timeout = \"1s\", body_timeout = \"1s\", \
-             connect_timeout = \"2s\" }}\n"
+             [hosts.\"*\"]\n\"/\" = {{ {target}, response_timeout = \"2s\", body_timeout = \"2s\", \
+             connect_timeout = \"4s\" }}\n"
         );
         fs::write(folder.path().join("weft.toml"), config).unwrap();
         let mut command = weft([Path::new("--config"), &folder.path().join("weft.toml")]);
@@ -284,7 +284,7 @@ fn check(protocol: Protocol) {
         (Toxic::Slicer(1_000), &[Outcome::Whole]),
         (Toxic::SlowClose(millis(300)), &[Outcome::Whole]),
         // Slower than `response_timeout`, or than `body_timeout` after the head.
-        (Toxic::Latency(millis(1_500)), &[Outcome::Status(504), Outcome::Cut]),
+        (Toxic::Latency(millis(3_000)), &[Outcome::Status(504), Outcome::Cut]),
         (Toxic::Blackhole, &[Outcome::Status(504)]),
         (Toxic::BlackholeAfter(10_000), &[Outcome::Cut]),
         (Toxic::LimitData(0), &[Outcome::Status(502)]),
