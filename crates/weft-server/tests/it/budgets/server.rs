@@ -1,12 +1,14 @@
 //! The attacked server: its configuration and upstream, what it costs as seen from outside, and its
 //! ordinary clients.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustls::{ClientConnection, StreamOwned};
@@ -116,7 +118,8 @@ impl Site {
             .replace("APPLICATION", &self.upstream.to_string())
             .replace("GOOD", &format!("http://{}/", self.good_upstream));
         fs::write(&file, text).unwrap();
-        Target { weft: Weft::start(&mut weft([Path::new("--config"), &file])) }
+        let weft = Weft::start(&mut weft([Path::new("--config"), &file]));
+        Target { weft, threads: Mutex::default() }
     }
 }
 
@@ -172,6 +175,8 @@ fn serve_upstream(mut stream: TcpStream) -> io::Result<()> {
 /// A running server.
 pub struct Target {
     weft: Weft,
+    /// CPU time of each thread in nanoseconds, also of those that have ended, by the number of the thread.
+    threads: Mutex<HashMap<OsString, u64>>,
 }
 
 /// Cost of a server at one moment.
@@ -214,12 +219,15 @@ impl Target {
     /// CPU time of all threads, with the resolution of the scheduler: the times of proc(5)'s
     /// `stat` are multiples of 10 ms.
     pub fn cpu(&self) -> Duration {
-        let threads = fs::read_dir(self.proc("task")).expect("the server runs");
-        let nanoseconds = threads.flatten().filter_map(|thread| {
-            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(nanoseconds.sum())
+        let mut threads = self.threads.lock().unwrap();
+        for thread in fs::read_dir(self.proc("task")).expect("the server runs").flatten() {
+            // A thread may have ended since.
+            let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            if let Some(nanoseconds) = text.split(' ').next().and_then(|it| it.parse().ok()) {
+                threads.insert(thread.file_name(), nanoseconds);
+            }
+        }
+        Duration::from_nanos(threads.values().sum())
     }
 
     /// Number of descriptors, and of those among them that are sockets.
