@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 use weft::axum::{IncomingStream, IntoListeners, MakeService, Serve, serve};
+use weft::testing::TestServer;
 
 fn runtimes() -> [Runtime; 2] {
     let multi_thread = Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -191,17 +192,20 @@ fn destructors_run_in_the_context_of_the_runtime() {
         }
     }
     let [_, runtime] = runtimes();
-    runtime.block_on(async {
-        let (sender, dropped) = oneshot::channel();
-        let state = Arc::new(Mutex::new(Some(sender)));
-        let service =
-            tower::service_fn(move |_| Handled(SpawnOnDrop(state.lock().unwrap().take())));
-        let router = Router::new().fallback_service(service);
-        let running = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
-        assert_eq!(running.fetch("/", "").await.0, 200);
-        assert_eq!(dropped.await.unwrap(), Handle::current().id().to_string());
-        running.stop().await;
+    let (sender, dropped) = oneshot::channel();
+    let state = Arc::new(Mutex::new(Some(sender)));
+    let service = tower::service_fn(move |_: http::Request<weft::Body>| {
+        Handled(SpawnOnDrop(state.lock().unwrap().take()))
     });
+    let service = weft::tower::on_runtime(service, runtime.handle().clone());
+    let server = TestServer::start(weft::tower::app(service));
+    runtime.block_on(async {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+        let response = client.get(server.url("/").parse().unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(dropped.await.unwrap(), Handle::current().id().to_string());
+    });
+    server.stop();
 }
 
 /// After a handler that has computed for a long time, others start on the runtime for some time.
