@@ -47,6 +47,7 @@ thread_local! {
 
 #[derive(Default)]
 struct Calls {
+    /// At most one call for each request in progress.
     queued: Vec<Arc<dyn OutsideCall>>,
     made: Vec<Arc<dyn OutsideCall>>,
     /// Lets the thread leave the runtime.

@@ -40,7 +40,7 @@ impl Proxy {
                 Ok(response)
                     if is_retryable && self.may_replace(members, &response, index, &tried) =>
                 {
-                    note_end(&outbound.request);
+                    end_attempt(&outbound.request);
                     RetryReason::Status
                 }
                 Ok(response) => {
@@ -52,7 +52,7 @@ impl Proxy {
                     };
                 }
                 Err(failure) => {
-                    note_end(&outbound.request);
+                    end_attempt(&outbound.request);
                     self.record_failure(pool, &failure);
                     let reason = retry_reason(&failure, outbound);
                     match reason.filter(|_| tried.len() < self.shared.settings.max_retries) {
@@ -104,7 +104,7 @@ impl Proxy {
     }
 }
 
-fn note_end(request: &Request) {
+fn end_attempt(request: &Request) {
     if let Some(notes) = RequestNotes::of(request) {
         notes.end_attempt();
     }
