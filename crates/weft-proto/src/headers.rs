@@ -59,8 +59,10 @@ impl NameSketch {
     /// factors, 38 distinguishes the names that are looked up from those that are usual.
     #[inline]
     fn bit(name: &[u8]) -> u64 {
-        let initial = name.first().map_or(0, |&b| usize::from(b));
-        1 << ((name.len() + 38 * initial) % 64)
+        match name {
+            [initial, ..] => 1 << ((name.len() + 38 * usize::from(*initial)) % 64),
+            [] => 0,
+        }
     }
 }
 

@@ -129,12 +129,14 @@ pub struct ParsedHead {
     repetition: Repetition,
     progress: Progress,
     kept: Option<Box<KeptHead>>,
-    /// Number of heads parsed.
-    count: u32,
+    /// Number of heads to parse until one is kept.
+    until_kept: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
+    /// At the start of the head.
+    Start,
     /// In the request line: its start, and the number of input bytes scanned without finding its
     /// end.
     RequestLine(usize, usize),
@@ -212,9 +214,9 @@ impl ParsedHead {
             name_sketch: NameSketch::default(),
             known: KnownFields::default(),
             repetition: Repetition::None,
-            progress: Progress::RequestLine(0, 0),
+            progress: Progress::Start,
             kept: None,
-            count: 0,
+            until_kept: kept_head::FIRST_KEPT,
         }
     }
 
@@ -224,7 +226,7 @@ impl ParsedHead {
         if self.repetition != Repetition::Head {
             self.clear_parts();
         }
-        self.progress = Progress::RequestLine(0, 0);
+        self.progress = Progress::Start;
     }
 
     fn clear_parts(&mut self) {
@@ -244,21 +246,25 @@ impl ParsedHead {
     /// other than 1; [`NotImplemented`](ErrorKind::NotImplemented) for a method of more than 32
     /// bytes. The parser must not be used after an error until it is [cleared](ParsedHead::clear).
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
-        let (Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned)) =
-            self.progress;
-        // An incomplete line is parsed again only if the new input can contain its end.
-        if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
-            return self.need_more(line, input, limits);
-        }
-        if let Progress::RequestLine(0, 0) = self.progress {
-            if let Some(length) = self.repeat_head(input, limits) {
-                return Ok(Some(length));
+        match self.progress {
+            Progress::Start => {
+                if let Some(length) = self.repeat_head(input, limits) {
+                    return Ok(Some(length));
+                }
+                self.forget_repetition();
             }
-            self.forget_repetition();
+            Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned) => {
+                // An incomplete line is parsed again only if the new input can contain its end.
+                let has_line_end =
+                    || input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n'));
+                if scanned > line && !has_line_end() {
+                    return self.need_more(line, input, limits);
+                }
+            }
         }
         let mut line = match self.progress {
             Progress::FieldLine(line, _) => line,
-            Progress::RequestLine(..) => {
+            Progress::Start | Progress::RequestLine(..) => {
                 let start = match input {
                     [b'\r', ..] => empty_lines(input),
                     _ => 0,
@@ -269,7 +275,7 @@ impl ParsedHead {
                 match self.request_line(input, start, limits)? {
                     Some(next) => {
                         if let Some(length) = self.repeat_section(input, next, limits) {
-                            self.record_head(&input[..length], next);
+                            self.record_head(input, length);
                             return Ok(Some(length));
                         }
                         next
@@ -278,22 +284,23 @@ impl ParsedHead {
                 }
             }
         };
+        let mut free = limits.fields.saturating_sub(self.fields.len());
         loop {
             match field_line(input, line, limits.head)? {
                 FieldLine::Field(field, name, next) => {
-                    if self.fields.len() == limits.fields {
+                    if free == 0 {
                         return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
                     }
+                    free -= 1;
                     self.known.record(name, field.value);
                     self.name_sketch.insert(name);
                     self.fields.push(field);
                     line = next;
                 }
                 FieldLine::End(length) if length <= limits.head => {
-                    if let Progress::RequestLine(..) = self.progress {
+                    if !matches!(self.progress, Progress::FieldLine(..)) {
                         // The section was parsed at once.
-                        let first = self.fields.first().map_or(length - 2, |it| it.name.start());
-                        self.record_head(&input[..length], first);
+                        self.record_head(input, length);
                     }
                     return Ok(Some(length));
                 }
@@ -310,10 +317,8 @@ impl ParsedHead {
     fn need_more(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         self.progress = match self.progress {
             Progress::FieldLine(..) => Progress::FieldLine(line, input.len()),
-            Progress::RequestLine(..) if input.len() - line > limits.request_line + 1 => {
-                return Err(target_too_long());
-            }
-            Progress::RequestLine(..) => Progress::RequestLine(line, input.len()),
+            _ if input.len() - line > limits.request_line + 1 => return Err(target_too_long()),
+            _ => Progress::RequestLine(line, input.len()),
         };
         if input.len() >= limits.head { Err(head_too_large()) } else { Ok(None) }
     }
@@ -327,42 +332,38 @@ impl ParsedHead {
         start: usize,
         limits: &Limits,
     ) -> Result<Option<usize>> {
-        let method_end = match input[start..] {
-            [b'G', b'E', b'T', b' ', ..] => start + 3,
-            _ => start + scan::token(&input[start..]),
+        let line = &input[start..];
+        let target = match line {
+            [b'G', b'E', b'T', b' ', ..] => {
+                if self.method != Method::GET {
+                    self.method = Method::GET;
+                }
+                b"GET ".len()
+            }
+            _ => match other_method(line)? {
+                Some((method, length)) => {
+                    self.method = method;
+                    length + 1
+                }
+                None => return Ok(None),
+            },
         };
-        if method_end - start > MAX_METHOD_BYTES {
-            return Err(Error::new(ErrorKind::NotImplemented, "the method is too long"));
-        }
-        match input.get(method_end) {
-            None => return Ok(None),
-            Some(b' ') if method_end > start => {}
-            Some(_) => return Err(malformed("the request does not start with a method")),
-        }
-        let target = method_end + 1;
-        let target_end = target + scan::target(&input[target..]);
-        if target_end - start > limits.request_line {
-            return Err(target_too_long());
-        }
-        match input.get(target_end) {
-            None => return Ok(None),
-            Some(b' ') if target_end > target => {}
-            Some(&b) => return Err(malformed(target_error(b))),
-        }
-        let Some(version) = version(&input[target_end + 1..])? else { return Ok(None) };
-        let line_end = target_end + VERSION.len() - 1;
-        if line_end - start > limits.request_line {
-            return Err(target_too_long());
-        }
-        self.method = match &input[start..method_end] {
-            b"GET" => Method::GET,
-            token => {
-                Method::from_bytes(token).map_err(|_| malformed("the method is not a token"))?
+        let target_end = target + scan::target(&line[target..]);
+        let version = if line[target_end..].starts_with(VERSION) && target_end > target {
+            Version::HTTP_11
+        } else {
+            match other_version(line, target, target_end, limits)? {
+                Some(version) => version,
+                None => return Ok(None),
             }
         };
-        self.target = Span::new(target, target_end);
+        let next = target_end + VERSION.len();
+        if next - b"\r\n".len() > limits.request_line {
+            return Err(target_too_long());
+        }
+        self.target = Span::new(start + target, start + target_end);
         self.version = version;
-        Ok(Some(line_end + 2))
+        Ok(Some(start + next))
     }
 }
 
@@ -382,16 +383,40 @@ impl KnownFields {
     }
 }
 
-const VERSION: &[u8; 10] = b"HTTP/1.1\r\n";
-
-/// Parses `HTTP/x.y CRLF`. A higher minor version is treated as 1.1 (RFC 9110 §2.5).
-#[inline(always)]
-fn version(input: &[u8]) -> Result<Option<Version>> {
-    if input.starts_with(VERSION) { Ok(Some(Version::HTTP_11)) } else { other_version(input) }
+/// Parses a method and the space behind it. Returns the method and its length.
+fn other_method(line: &[u8]) -> Result<Option<(Method, usize)>> {
+    let length = scan::token(line);
+    if length > MAX_METHOD_BYTES {
+        return Err(Error::new(ErrorKind::NotImplemented, "the method is too long"));
+    }
+    match line.get(length) {
+        None => return Ok(None),
+        Some(b' ') if length > 0 => {}
+        Some(_) => return Err(malformed("the request does not start with a method")),
+    }
+    let method = Method::from_bytes(&line[..length]);
+    Ok(Some((method.map_err(|_| malformed("the method is not a token"))?, length)))
 }
 
-fn other_version(input: &[u8]) -> Result<Option<Version>> {
-    let line = &input[..input.len().min(VERSION.len())];
+/// The end of nearly all request lines.
+const VERSION: &[u8; 11] = b" HTTP/1.1\r\n";
+
+/// Parses `SP HTTP/x.y CRLF` behind a target. A higher minor version is treated as 1.1 (RFC 9110 §2.5).
+fn other_version(
+    line: &[u8],
+    target: usize,
+    target_end: usize,
+    limits: &Limits,
+) -> Result<Option<Version>> {
+    if target_end > limits.request_line {
+        return Err(target_too_long());
+    }
+    let line = &line[target_end..line.len().min(target_end + VERSION.len())];
+    match line {
+        [] => return Ok(None),
+        [b' ', ..] if target_end > target => {}
+        [b, ..] => return Err(malformed(target_error(*b))),
+    }
     let fits = line.iter().zip(VERSION).all(|(&b, &pattern)| match pattern {
         b'1' => b.is_ascii_digit(),
         pattern => b == pattern,
@@ -437,20 +462,21 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Fie
         [] | [b'\r'] => return Ok(FieldLine::Partial),
         _ => {}
     }
-    let name = scan::token(line);
-    match line.get(name) {
-        None => return Ok(FieldLine::Partial),
-        Some(b':') if name > 0 => {}
-        Some(&b) => return Err(malformed(name_error(b, name == 0))),
-    }
-    let text = &line[name + 1..];
+    let (name, text) = match line.split_at(scan::plain_name(line)) {
+        (name @ [_, ..], [b':', text @ ..]) => (name, text),
+        _ => match other_name(line)? {
+            Some(name_and_text) => name_and_text,
+            None => return Ok(FieldLine::Partial),
+        },
+    };
     let length = scan::field_value(text);
     match text[length..] {
         [b'\r', b'\n', ..] => {}
         [] | [b'\r'] => return Ok(FieldLine::Partial),
         [b, ..] => return Err(malformed(value_error(b))),
     }
-    let text_start = start + name + 1;
+    let name_end = start + name.len();
+    let text_start = name_end + 1;
     let next = text_start + length + 2;
     if next > limit {
         return Err(head_too_large());
@@ -462,8 +488,18 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Fie
         }
         ref text => trim(text, text_start),
     };
-    let field = Field { name: Span::new(start, start + name), value };
-    Ok(FieldLine::Field(field, &line[..name], next))
+    let field = Field { name: Span::new(start, name_end), value };
+    Ok(FieldLine::Field(field, name, next))
+}
+
+/// Splits a line after a name with other bytes than letters, digits and hyphens, and the colon behind it.
+#[cold]
+fn other_name(line: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
+    match line.split_at(scan::token(line)) {
+        (name @ [_, ..], [b':', text @ ..]) => Ok(Some((name, text))),
+        (_, []) => Ok(None),
+        (name, [b, ..]) => Err(malformed(name_error(*b, name.is_empty()))),
+    }
 }
 
 /// Returns the span of a field value without the white space around it (OWS, RFC 9110 §5.5).

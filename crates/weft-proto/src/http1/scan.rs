@@ -25,13 +25,17 @@ pub fn target(bytes: &[u8]) -> usize {
     run(bytes, not_in_target)
 }
 
+/// Returns the length of the prefix of letters, digits and hyphens, the bytes of nearly all field names.
+#[inline(always)]
+pub(super) fn plain_name(bytes: &[u8]) -> usize {
+    run(bytes, not_in_name)
+}
+
 /// Returns the length of the token at the start (RFC 9110 §5.6.2).
 ///
-/// Nearly all field names consist of letters, digits and hyphens; the table is consulted only for
-/// the byte that ends such a run.
-#[inline(always)]
+/// The table is consulted only for a byte that ends a run of letters, digits and hyphens.
 pub fn token(bytes: &[u8]) -> usize {
-    let mut length = run(bytes, not_in_name);
+    let mut length = plain_name(bytes);
     while bytes.get(length).is_some_and(|&b| is_token(b)) {
         length += 1 + run(&bytes[length + 1..], not_in_name);
     }

@@ -61,7 +61,10 @@ pub(super) enum Repetition {
 
 /// Keeping a head takes about as long as parsing two fields. So of the heads of clients that never send
 /// the same one, one in 16 is kept.
-const KEEP_ONE_IN: u32 = 16;
+const KEEP_ONE_IN: u8 = 16;
+
+/// The first head of a parser that is kept: many connections have one request only.
+pub(super) const FIRST_KEPT: u8 = 2;
 
 /// Longer heads are not kept. That of a browser has 800 bytes.
 const MAX_KEPT_BYTES: usize = 2 << 10;
@@ -191,19 +194,25 @@ impl ParsedHead {
 
     /// Counts a head that was parsed, and keeps it if it is its turn.
     #[inline]
-    pub(super) fn record_head(&mut self, head: &[u8], section: usize) {
-        self.count = self.count.wrapping_add(1);
-        if self.count % KEEP_ONE_IN == 2 && head.len() <= MAX_KEPT_BYTES {
-            self.keep(head, section);
+    pub(super) fn record_head(&mut self, input: &[u8], length: usize) {
+        self.until_kept -= 1;
+        if self.until_kept == 0 {
+            self.until_kept = KEEP_ONE_IN;
+            self.keep(&input[..length]);
         }
     }
 
-    #[inline(never)]
-    fn keep(&mut self, head: &[u8], section: usize) {
+    /// Keeps the head if it is suitable.
+    #[cold]
+    fn keep(&mut self, head: &[u8]) {
         let has_query = self.target.of(head).contains(&b'?');
-        if has_query || !self.fields.iter().all(|field| is_public(field.name.of(head))) {
+        if head.len() > MAX_KEPT_BYTES
+            || has_query
+            || !self.fields.iter().all(|field| is_public(field.name.of(head)))
+        {
             return;
         }
+        let section = self.fields.first().map_or(head.len() - 2, |field| field.name.start());
         let framing = framing::request(self, head).ok();
         let kept = self.kept.get_or_insert_default();
         kept.text = Bytes::copy_from_slice(head);
