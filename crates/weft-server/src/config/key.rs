@@ -1,17 +1,17 @@
 //! A configuration key: its type of value, and the function that stores the value.
 //!
-//! A key of a section is also a command-line option. Both front ends are in this module, so that
+//! A key of a section is also a command-line option. Both front ends are in [`setter`](super::setter), so that
 //! they accept the same values.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access_log::{AccessLogConfig, read_logs};
-use super::location::{ConfigLocation, ConfigResult, Located, Problem};
+use super::access_log::AccessLogConfig;
+use super::location::{ConfigResult, Located};
 use super::log_target::LogTarget;
-use super::units::{parse_size, parse_time};
+use super::setter::Setter;
 use super::value::Value;
 
 /// A key of a section. The values of the section are stored in a `T`.
@@ -125,74 +125,12 @@ impl<T> Key<T> {
         name: &Located<String>,
         values: &[Value<'_>],
     ) -> ConfigResult {
-        fn join<V>(
-            values: &[Value<'_>],
-            list: impl Fn(&Value<'_>) -> ConfigResult<Vec<V>>,
-        ) -> ConfigResult<Vec<V>> {
-            let lists = values.iter().map(list).collect::<ConfigResult<Vec<_>>>()?;
-            Ok(lists.into_iter().flatten().collect())
-        }
-        match (&self.kind, values) {
-            (_, [value]) => self.set_value(into, value)?,
-            (ValueKind::Texts(set), _) => set(into, join(values, |value| value.texts())?)?,
-            (ValueKind::Rules(set), _) => set(into, join(values, |value| value.rules())?)?,
-            (ValueKind::Fields(set), _) => set(into, join(values, |value| value.fields())?)?,
-            (ValueKind::Pairs(set), _) => set(into, join(values, |value| value.pairs())?)?,
-            (ValueKind::CertificatePairs(set), _) => {
-                let pairs = join(values, |value| value.certificate_pairs())?;
-                set(into, Certificates::Pairs(pairs));
-            }
-            (_, [_, second, ..]) => {
-                let first = name.location.relative_to(&second.location());
-                return Err(second.problem(format!("`{}` is given twice{first}", self.name)));
-            }
-            (_, []) => {}
-        }
-        Ok(())
+        self.set(into, &mut |setter| setter.set_values(name, values))
     }
 
     /// Sets the value from a file.
     pub(crate) fn set_value(&self, into: &mut T, value: &Value<'_>) -> ConfigResult {
-        match &self.kind {
-            ValueKind::Bool(set) => set(into, value.bool()?),
-            ValueKind::Count(range, set) => set(into, value.number("a number", range)?),
-            ValueKind::Size(range, set) => set(into, value.size(range)?),
-            ValueKind::Time(set) => set(into, value.time()?),
-            ValueKind::Text(set) => set(into, value.text()?)?,
-            ValueKind::Texts(set) => set(into, value.texts()?)?,
-            ValueKind::Path(set) => set(into, value.path()?),
-            ValueKind::WordOrPath(words, set) => {
-                let word = find_word(words, value.text()?.value.as_ref());
-                let word = word.map(|word| value.at(WordOrPath::Word(word)));
-                let path = || value.path().map(|path| path.map(WordOrPath::Path));
-                set(into, word.map_or_else(path, Ok)?);
-            }
-            ValueKind::Choice(known, set) => {
-                let text = value.text()?;
-                set(into, choose(known, &text.value).map_err(|invalid| text.problem(invalid))?);
-            }
-            ValueKind::BoolOrText(set) => {
-                let text = || value.text().map(|text| text.map(BoolOrText::Text));
-                let bool = value.bool().map(|bool| value.at(BoolOrText::Bool(bool)));
-                set(into, bool.or_else(|_| text())?)?;
-            }
-            ValueKind::Rules(set) => set(into, value.rules()?)?,
-            ValueKind::Fields(set) => set(into, value.fields()?)?,
-            ValueKind::Pairs(set) => set(into, value.pairs()?)?,
-            ValueKind::BoolOrPairs(set) => set(into, value.bool_or_pairs()?)?,
-            ValueKind::LogTarget(set) => {
-                let known = LogTarget::parse(&value.text()?.value);
-                let known = known.map_err(|message| value.problem(message))?;
-                let file = || value.path().map(|path| LogTarget::File(path.value));
-                set(into, value.at(known.map_or_else(file, Ok)?))?;
-            }
-            ValueKind::AccessLogs(set) => set(into, read_logs(value)?),
-            ValueKind::CertificatePairs(set) => match value.text() {
-                Ok(text) if text.value == "auto" => set(into, Certificates::Automatic),
-                _ => set(into, Certificates::Pairs(value.certificate_pairs()?)),
-            },
-        }
-        Ok(())
+        self.set(into, &mut |setter| setter.set_value(value))
     }
 
     /// Sets the value from the command line. `arguments` has one item for each occurrence of the
@@ -203,116 +141,42 @@ impl<T> Key<T> {
         option: &str,
         arguments: &[OsString],
     ) -> ConfigResult {
-        let problem = |message| Problem { location: location(option), message };
-        let last = || arguments.last().cloned().unwrap_or_default();
-        let last_text = || to_text(&last()).map_err(problem);
+        self.set(into, &mut |setter| setter.set_arguments(option, arguments))
+    }
+
+    /// Calls `read` with the means to store the value in `into`. The code that reads values is large, and
+    /// compiled once instead of for each `T`.
+    fn set(&self, into: &mut T, read: &mut dyn FnMut(Setter<'_>) -> ConfigResult) -> ConfigResult {
         match &self.kind {
-            ValueKind::Bool(set) => set(into, last() != "no"),
-            ValueKind::Count(range, set) => {
-                let text = last_text()?;
-                let number = text.parse().ok().filter(|number| range.contains(number));
-                set(into, number.ok_or_else(|| problem(expected_count(range, &text)))?);
-            }
-            ValueKind::Size(range, set) => {
-                let size = parse_size(&last_text()?).and_then(|size| size_in(range, size));
-                set(into, size.map_err(problem)?);
-            }
-            ValueKind::Time(set) => set(into, parse_time(&last_text()?).map_err(problem)?),
-            ValueKind::Text(set) => set(into, at(option, last_text()?))?,
-            ValueKind::Texts(set) | ValueKind::Rules(set) | ValueKind::Fields(set) => {
-                let texts = arguments.iter().map(|word| to_text(word).map(|text| at(option, text)));
-                set(into, texts.collect::<Result<_, _>>().map_err(problem)?)?;
-            }
-            ValueKind::Path(set) => set(into, at(option, last().into())),
+            ValueKind::Bool(set) => read(Setter::Bool(&mut always(into, *set))),
+            ValueKind::Count(range, set) => read(Setter::Count(range, &mut always(into, *set))),
+            ValueKind::Size(range, set) => read(Setter::Size(range, &mut always(into, *set))),
+            ValueKind::Time(set) => read(Setter::Time(&mut always(into, *set))),
+            ValueKind::Text(set) => read(Setter::Text(&mut |value| set(into, value))),
+            ValueKind::Texts(set) => read(Setter::Texts(&mut |value| set(into, value))),
+            ValueKind::Path(set) => read(Setter::Path(&mut always(into, *set))),
             ValueKind::WordOrPath(words, set) => {
-                let path = || WordOrPath::Path(last().into());
-                set(
-                    into,
-                    at(option, find_word(words, &last()).map_or_else(path, WordOrPath::Word)),
-                );
+                read(Setter::WordOrPath(words, &mut always(into, *set)))
             }
-            ValueKind::Choice(known, set) => {
-                set(into, choose(known, &last_text()?).map_err(problem)?);
-            }
-            ValueKind::BoolOrPairs(set) => set(into, BoolOrPairs::Bool(last() != "no"))?,
-            ValueKind::Pairs(set) => {
-                let pairs = arguments.iter().map(|word| parse_pair(option, word));
-                set(into, pairs.collect::<Result<_, _>>().map_err(problem)?)?;
-            }
-            ValueKind::BoolOrText(set) => {
-                let value = match &*last_text()? {
-                    "true" => BoolOrText::Bool(true),
-                    "false" => BoolOrText::Bool(false),
-                    text => BoolOrText::Text(text.to_owned()),
-                };
-                set(into, at(option, value))?;
-            }
-            ValueKind::LogTarget(set) => {
-                let text = last();
-                let known = text.to_str().map_or(Ok(None), LogTarget::parse);
-                let target = known.map_err(problem)?.unwrap_or(LogTarget::File(text.into()));
-                set(into, at(option, target))?;
-            }
-            ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
+            ValueKind::Choice(known, set) => read(Setter::Choice(known, &mut always(into, *set))),
+            ValueKind::BoolOrText(set) => read(Setter::BoolOrText(&mut |value| set(into, value))),
+            ValueKind::Rules(set) => read(Setter::Rules(&mut |value| set(into, value))),
+            ValueKind::Fields(set) => read(Setter::Fields(&mut |value| set(into, value))),
+            ValueKind::Pairs(set) => read(Setter::Pairs(&mut |value| set(into, value))),
+            ValueKind::BoolOrPairs(set) => read(Setter::BoolOrPairs(&mut |value| set(into, value))),
+            ValueKind::LogTarget(set) => read(Setter::LogTarget(&mut |value| set(into, value))),
+            ValueKind::AccessLogs(set) => read(Setter::AccessLogs(&mut always(into, *set))),
             ValueKind::CertificatePairs(set) => {
-                set(into, Certificates::Pairs(certificate_pairs(option, arguments)));
+                read(Setter::CertificatePairs(&mut always(into, *set)))
             }
         }
+    }
+}
+
+/// Returns the function that stores a value by `set`, which accepts each value.
+fn always<T, V>(into: &mut T, set: fn(&mut T, V)) -> impl FnMut(V) -> ConfigResult {
+    move |value| {
+        set(into, value);
         Ok(())
-    }
-}
-
-/// Parses `NAME=VALUE`, an argument of an option.
-fn parse_pair(option: &str, word: &OsStr) -> Result<Pair, String> {
-    let text = to_text(word)?;
-    let (name, value) =
-        text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
-    let [name, value] = [name, value].map(|text| at(option, text.to_owned()));
-    Ok(Pair { name, value, base: PathBuf::new() })
-}
-
-/// Returns pairs of a certificate and a key, which alternate in the arguments of an option.
-fn certificate_pairs(option: &str, arguments: &[OsString]) -> Vec<Located<CertificatePair>> {
-    let pairs = arguments.chunks_exact(2).map(|pair| {
-        let [certificate, key] = [0, 1].map(|index: usize| PathBuf::from(pair[index].clone()));
-        at(option, CertificatePair { certificate, key })
-    });
-    pairs.collect()
-}
-
-fn location(option: &str) -> ConfigLocation {
-    ConfigLocation::Option(option.to_owned())
-}
-
-fn at<V>(option: &str, value: V) -> Located<V> {
-    Located { location: location(option), value }
-}
-
-fn to_text(word: &OsStr) -> Result<String, String> {
-    word.to_str().map(str::to_owned).ok_or_else(|| format!("{word:?} is not valid UTF-8"))
-}
-
-fn find_word(words: &[&'static str], text: &OsStr) -> Option<&'static str> {
-    words.iter().copied().find(|word| *word == text)
-}
-
-fn choose(known: &[&'static str], text: &str) -> Result<&'static str, String> {
-    let found = known.iter().find(|choice| **choice == text);
-    found.copied().ok_or_else(|| format!("expected {}, found {text:?}", known.join(" or ")))
-}
-
-pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
-    let (min, max) = (range.start(), range.end());
-    match *max >= u64::from(u32::MAX) {
-        true => format!("expected a number of at least {min}, found {found:?}"),
-        false => format!("expected a number from {min} to {max}, found {found:?}"),
-    }
-}
-
-pub(super) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
-    let (min, max) = (range.start(), range.end());
-    match range.contains(&size) {
-        true => Ok(size),
-        false => Err(format!("expected a size from {min} to {max} bytes, found {size}")),
     }
 }

@@ -9,7 +9,8 @@ mod environment; // environment variables in strings
 mod location; // locations of values, for error messages
 mod units; // sizes and times
 mod value; // a TOML value and its conversions
-mod key; // type and setter of a key, for the file and the command line
+mod key; // a key: its type of value, and the function that stores the value
+mod setter; // reads the value of a key from files and from the command line
 mod files; // the keys of [files]
 mod quoting; // formatting of values as in a file
 mod tls; // the keys of [tls]

@@ -148,11 +148,13 @@ fn table(properties: Properties) -> Value {
 }
 
 fn properties<T: 'static>(keys: impl IntoIterator<Item = &'static Key<T>>) -> Properties {
-    let property = |key: &Key<T>| {
+    let mut properties = Properties::new();
+    // Collecting them would compile a sort for each type of iterator.
+    for key in keys {
         let value = with_description(value_schema(&key.kind), key.help);
-        (key.name.to_owned(), value)
-    };
-    keys.into_iter().map(property).collect()
+        properties.insert(key.name.to_owned(), value);
+    }
+    properties
 }
 
 fn with_description(mut schema: Value, help: &str) -> Value {

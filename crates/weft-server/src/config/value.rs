@@ -8,8 +8,9 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::environment;
-use super::key::{BoolOrPairs, CertificatePair, Pair, expected_count, size_in};
+use super::key::{BoolOrPairs, CertificatePair, Pair};
 use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
+use super::setter::{expected_count, size_in};
 use super::units::{parse_size, parse_time};
 
 /// A value, the text of its file, and the directory against which its relative paths are resolved.

@@ -2,7 +2,6 @@
 
 pub(crate) mod privileges; // user, group, umask, pid file
 mod reload; // compares a new plan with the active one, and applies the difference
-mod reloadable_router; // a worker's router, replaced at a reload
 mod signals; // signals → control events
 
 use std::os::fd::OwnedFd;
@@ -13,8 +12,8 @@ use tokio::sync::watch;
 use weft::{LocalAddress, Server, ServerHandle, ShutdownHandle};
 
 use self::privileges::PidFile;
-use self::reloadable_router::ReloadableRouter;
 use self::signals::{ControlEvent, Signals};
+use crate::application::ServedApplication;
 use crate::base::descriptors;
 use crate::cli::args::Args;
 use crate::config::{Problem, Sources};
@@ -128,7 +127,7 @@ impl<'a> ServerProcess<'a> {
             move || {
                 let (rx, route_metrics) =
                     (rx.clone(), registry.as_ref().map(MetricsRegistry::register_route_metrics));
-                async move { Ok(ReloadableRouter::new(rx, route_metrics)) }
+                async move { Ok(ServedApplication::routes(rx, route_metrics)) }
             }
         });
         server = server.settings(plan.limits.clone());

@@ -84,6 +84,13 @@ pub(crate) struct RoutedResponse {
     timer: Option<RequestTimer>,
 }
 
+impl RoutedResponse {
+    /// Creates the future of a response that is not counted.
+    pub(crate) fn without_route(response: LocalBoxFuture<'static, Response>) -> RoutedResponse {
+        RoutedResponse { future: respond_later(response), timer: None }
+    }
+}
+
 impl Future for RoutedResponse {
     type Output = Response;
 

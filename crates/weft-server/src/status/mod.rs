@@ -26,6 +26,7 @@ pub(crate) use self::registry::MetricsRegistry;
 pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
+use crate::application::ServedApplication;
 use crate::config::status_limits;
 use crate::config_change::ChangeSender;
 use crate::open::active_plan::PlanReceiver;
@@ -46,8 +47,12 @@ impl Status {
         changes: ChangeSender,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
-        let app = Site::new(registry.clone(), plans, changes).with(site::security_headers());
-        let server = Server::new(app).settings(status_limits()).workers(1);
+        let site = Site::new(registry.clone(), plans, changes);
+        let server = Server::per_worker(move || {
+            let app = site.clone().with(site::security_headers());
+            async { Ok(ServedApplication::other(app)) }
+        });
+        let server = server.settings(status_limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
         Ok(Status { registry, handle: server.start()? })
     }

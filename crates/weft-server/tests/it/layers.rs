@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "stream",
     "sockets",
     "open",
+    "application",
     "stream_server",
     "status",
     "lifecycle",

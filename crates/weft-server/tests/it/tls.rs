@@ -344,7 +344,9 @@ fn rejects_invalid_tls_options() {
         (&["--tls-cert", &crt, "--tls-key", &missing], 1, "cannot read"),
         (&["--tls-self-signed", "--tls-tickets", &crt], 1, "keys of session tickets have 48 each"),
     ] {
-        let output = run(arguments.iter().copied().chain([&*path("site")]));
+        // Other tests may use the default port.
+        let any_port = ["--tls-listen", "127.0.0.1:0"].iter().filter(|_| status == 1);
+        let output = run(arguments.iter().chain(any_port).copied().chain([&*path("site")]));
         assert_eq!(output.status, Ok(status), "{arguments:?}: {}", output.stderr);
         assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);

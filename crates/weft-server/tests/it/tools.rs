@@ -32,7 +32,7 @@ fn example(name: &str) -> PathBuf {
 fn build_examples() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_weft")).parent().expect("a parent directory");
     let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile") {
-        "debug" => "dev",
+        "debug" => "test",
         other => other,
     };
     let target = folder.parent().expect("the target directory");

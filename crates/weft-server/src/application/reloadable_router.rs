@@ -4,14 +4,13 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use weft::Request;
 use weft::middleware::CleanPath;
-use weft::{Application, Request, Response};
 
 use crate::open::active_plan::PlanReceiver;
-use crate::router::RouteMetrics;
-use crate::router::Router;
+use crate::router::{RouteMetrics, RoutedResponse, Router};
 
-/// The application of a worker: its current router.
+/// The current router of a worker.
 pub(crate) struct ReloadableRouter(Rc<Reloader>);
 
 struct Reloader {
@@ -43,6 +42,17 @@ impl ReloadableRouter {
         });
         ReloadableRouter(reloader)
     }
+
+    /// Handles a request with the application of its route.
+    pub(crate) fn handle(&self, mut request: Request) -> RoutedResponse {
+        // The router matches normalized paths only. They are rewritten, without a redirect.
+        let redirect = CleanPath::new().rewrite().apply(&mut request);
+        debug_assert!(redirect.is_none());
+        // A connection accepted after a reload may be served before the task that updates the router.
+        self.0.update();
+        // A request in progress keeps the application with which it began.
+        self.0.current.borrow().handle(request)
+    }
 }
 
 impl Reloader {
@@ -72,16 +82,4 @@ fn router(
     let active = plans.borrow_and_update().clone();
     let router = active.opened.routing.router(former, route_metrics, &active.logs, current);
     router.with_acme(active.opened.acme().cloned())
-}
-
-impl Application for ReloadableRouter {
-    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
-        // The router matches normalized paths only. They are rewritten, without a redirect.
-        let redirect = CleanPath::new().rewrite().apply(&mut request);
-        debug_assert!(redirect.is_none());
-        // A connection accepted after a reload may be served before the task that updates the router.
-        self.0.update();
-        // A request in progress keeps the application with which it began.
-        self.0.current.borrow().handle(request)
-    }
 }

@@ -1,0 +1,197 @@
+//! The web server `weft`: arguments → `Config` → `Plan` → run.
+//!
+//! A library, because Cargo compiles a program only after all of its dependencies are complete, but a library
+//! beside them.
+
+mod base; // small parts that import nothing else of the program
+mod template; // texts with placeholders
+mod apps; // the applications: files, proxy, CGI, redirect, text
+mod route; // keys, patterns and paths of routes
+mod config; // text → Config
+mod config_change; // changes by clients of the status endpoint
+mod acme; // certificates that are ordered and renewed
+mod plan; // Config → Plan
+mod import; // configurations of other servers → text
+mod cli; // the command line
+mod middleware; // middleware of a route, made of its options
+mod tracing; // distributed traces
+mod logs; // access log and error log
+mod router; // router: host and path → application
+mod stream; // TCP connections that are forwarded without HTTP
+mod sockets; // listening sockets: configured, inherited, changed at a reload
+mod open; // opens the directories and certificates of a plan
+mod application; // the application of the servers
+mod stream_server; // the server of all streams
+mod status; // status endpoint and metrics
+mod lifecycle; // the life of the server process: start, reload, signals, shutdown
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cli::args::{self, Args, CertificateAction, Command, Failure};
+use cli::{certificates, help};
+use config::{Problem, Sources, format, schema};
+use lifecycle::privileges;
+use logs::print_error;
+use plan::{Plan, print};
+use tracing::Tracer;
+
+/// Exit status of a check that has found only warnings, and of an import that has lost something.
+const INCOMPLETE: u8 = 3;
+
+/// Runs the program with the arguments of the process.
+pub fn main() -> ExitCode {
+    let result = match args::parse(std::env::args_os()) {
+        Ok(Command::Help(topic)) => {
+            print_stdout(&help::help(topic));
+            Ok(())
+        }
+        Ok(Command::Version) => {
+            print_stdout(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n"));
+            Ok(())
+        }
+        Ok(Command::Schema) => {
+            print_stdout(&schema::schema());
+            Ok(())
+        }
+        Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
+        Ok(Command::Import { path }) => return import(&path),
+        Ok(Command::Serve(args)) => serve(&args),
+        Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
+        Ok(Command::Certificates { args, action }) => certificates(&args, &action),
+        Err(problem) => {
+            print_error(&format!("{problem}; try --help"));
+            return ExitCode::from(2);
+        }
+    };
+    let (problems, hint, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Usage(problems)) => (problems, "; try --help", 2),
+        Err(Failure::Other(problems)) => (problems, "", 1),
+        Err(Failure::Warnings) => return ExitCode::from(INCOMPLETE),
+    };
+    for problem in problems {
+        print_error(&format!("{problem}{hint}"));
+    }
+    ExitCode::from(code)
+}
+
+fn plan(args: &Args, sources: &Sources) -> Result<Plan, Failure> {
+    Plan::new(args.config(sources)).map_err(|problems| args.failure(problems))
+}
+
+fn serve(args: &Args) -> Result<(), Failure> {
+    let sources = args.sources();
+    let plan = plan(args, &sources)?;
+    lifecycle::run(args, sources, plan).map_err(Failure::Other)
+}
+
+/// Validates the configuration and opens its resources, as the user of the server, but binds no
+/// socket.
+fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
+    let sources = args.sources();
+    let (plan, invalid) = Plan::of_valid_parts(args.config(&sources));
+    let mut problems = match privileges::check(&plan.run_as) {
+        Ok(()) => plan.open(None).err().unwrap_or_default(),
+        Err(problems) => problems,
+    };
+    problems.extend(logs::check(&plan.log));
+    let tracing = plan.tracing.as_ref().map_or(Ok(()), Tracer::check);
+    problems.extend(tracing.err().map(Problem::without_location));
+    if !invalid.is_empty() {
+        return Err(args.failure([invalid, problems].concat()));
+    }
+    let warnings = plan.warnings();
+    warnings.iter().for_each(|warning| print_error(&warning.as_warning()));
+    if is_strict && !warnings.is_empty() && problems.is_empty() {
+        problems.push(Problem::without_location("there are warnings, which --strict forbids"));
+    }
+    if !problems.is_empty() {
+        return Err(Failure::Other(problems));
+    }
+    if let Some(acme) = plan.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
+        if !acme.names.is_empty() || acme.on_demand.is_none() {
+            print_error(&certificates::describe(acme));
+        }
+        if let Some(on_demand) = &acme.on_demand {
+            print_error(&certificates::describe_on_demand(on_demand));
+        }
+    }
+    if print {
+        print_stdout(&print::print(&plan));
+    }
+    if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
+}
+
+fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {
+    let plan = plan(args, &args.sources())?;
+    let problem = |message: String| Failure::Other(vec![Problem::without_location(message)]);
+    let acme = plan.tls.and_then(|tls| tls.acme).ok_or_else(|| {
+        problem("no certificates are ordered: set `certificates = \"auto\"` in [tls]".to_owned())
+    })?;
+    let result = match action {
+        CertificateAction::List => certificates::list(&acme),
+        CertificateAction::Revoke { name, reason } => {
+            certificates::revoke(&acme, name, reason.as_deref())
+        }
+        CertificateAction::RollOver => certificates::roll_over(&acme),
+    };
+    result.map(|text| print_stdout(&text)).map_err(problem)
+}
+
+/// Formats files in place, or reports those that are not formatted.
+fn format_files(paths: &[PathBuf], is_check: bool) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for path in paths {
+        let files = match path.is_dir() {
+            true => config::toml_files(path),
+            false => Ok(vec![path.clone()]),
+        };
+        let files = files.map_err(|message| problems.push(Problem::without_location(message)));
+        for file in files.unwrap_or_default() {
+            problems.extend(format_file(&file, is_check).err().unwrap_or_default());
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Failure::Other(problems)) }
+}
+
+fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
+    let shown = path.display();
+    let problem = |message| vec![Problem::without_location(message)];
+    let failed =
+        |what: &str, error: std::io::Error| problem(format!("cannot {what} {shown}: {error}"));
+    let text = std::fs::read_to_string(path).map_err(|error| failed("read", error))?;
+    let problems = config::syntax_problems(&shown.to_string(), &text);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let formatted =
+        format::format(&text).map_err(|error| problem(format!("{shown}: {}", error.message())))?;
+    match formatted == text {
+        true => Ok(()),
+        false if is_check => Err(problem(format!("{shown} is not formatted; `weft fmt` does it"))),
+        // In place: the file keeps its owner, its mode and the links to it.
+        false => std::fs::write(path, formatted).map_err(|error| failed("write", error)),
+    }
+}
+
+/// Prints a configuration of nginx as one of Weft. The exit status is 3 if something was lost.
+fn import(path: &Path) -> ExitCode {
+    match import::import_nginx(path) {
+        Ok(imported) => {
+            print_stdout(import::NGINX_DIFFERENCES);
+            print_stdout(&imported.text);
+            if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
+        }
+        Err(message) => {
+            print_error(&message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_stdout(text: &str) {
+    // Ignored: there is no output to report an error of stdout to.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
