@@ -42,7 +42,7 @@ fn errors(file: &Path, library: &Path) -> String {
 /// directory, and only Cargo can identify the current one.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let built = Command::new(env!("CARGO"))
         // The features of the dependencies are those of `cargo test --workspace`, so that nothing is
         // built again: an example selects the features of the dev-dependencies.
