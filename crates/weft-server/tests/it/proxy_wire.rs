@@ -1,13 +1,16 @@
 //! Responses of upstreams to the reverse proxy, valid and invalid, and the bytes that the client
 //! receives.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{self, Client, PATIENCE, Weft, raw_upstream, read_head, unused_address, weft};
+use crate::common::{
+    self, Client, PATIENCE, Weft, raw_upstream, read_head, until, unused_address, weft,
+};
 
 // -- upstreams with fixed responses
 
@@ -414,6 +417,20 @@ fn upstream_with_extra_data(extra: &'static str) -> (SocketAddr, Sender<()>, Rec
     (address, trigger, is_done)
 }
 
+/// Returns true if all that the sockets of an address have sent, and their FIN, is acknowledged. A busy
+/// kernel delivers it later.
+fn has_delivered(address: SocketAddr) -> bool {
+    const FIN_WAIT1: &str = "04";
+    let port = format!(":{:04X}", address.port());
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().all(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, local, _, state, queues, ..] if local.ends_with(&port) => {
+            state != FIN_WAIT1 && queues.starts_with("00000000:")
+        }
+        _ => true,
+    })
+}
+
 #[test]
 fn does_not_reuse_idle_connections_with_data_or_eof() {
     for extra in ["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", ""] {
@@ -423,6 +440,7 @@ fn does_not_reuse_idle_connections_with_data_or_eof() {
         assert_eq!(client.get("/").body, b"0");
         trigger.send(()).unwrap();
         is_done.recv_timeout(PATIENCE).unwrap();
+        until("the proxy's socket has received it", || has_delivered(upstream));
         // A POST is not retried.
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
         assert_eq!(client.response().body, b"1", "after {extra:?}");
