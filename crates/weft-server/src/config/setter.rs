@@ -9,7 +9,7 @@ use super::access_log::{AccessLogConfig, read_logs};
 use super::key::{BoolOrPairs, BoolOrText, CertificatePair, Certificates, Pair, WordOrPath};
 use super::location::{ConfigLocation, ConfigResult, Located, Problem};
 use super::log_target::LogTarget;
-use super::units::{parse_size, parse_time};
+use super::units::{expected_count, parse_size, parse_time, size_in};
 use super::value::Value;
 
 /// A function that stores a value.
@@ -200,20 +200,4 @@ fn find_word(words: &[&'static str], text: &OsStr) -> Option<&'static str> {
 fn choose(known: &[&'static str], text: &str) -> Result<&'static str, String> {
     let found = known.iter().find(|choice| **choice == text);
     found.copied().ok_or_else(|| format!("expected {}, found {text:?}", known.join(" or ")))
-}
-
-pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
-    let (min, max) = (range.start(), range.end());
-    match *max >= u64::from(u32::MAX) {
-        true => format!("expected a number of at least {min}, found {found:?}"),
-        false => format!("expected a number from {min} to {max}, found {found:?}"),
-    }
-}
-
-pub(super) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
-    let (min, max) = (range.start(), range.end());
-    match range.contains(&size) {
-        true => Ok(size),
-        false => Err(format!("expected a size from {min} to {max} bytes, found {size}")),
-    }
 }

@@ -1,5 +1,6 @@
-//! Sizes and durations with units. Pure.
+//! Sizes and durations with units, and ranges of numbers. Pure.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const SIZES: [(&str, u64); 8] = [
@@ -88,6 +89,24 @@ pub(crate) fn show_time(time: Duration) -> String {
     match TIMES.iter().find(fits) {
         Some((name, factor)) => format!("{}{name}", millis / u128::from(*factor)),
         None => format!("{millis}ms"),
+    }
+}
+
+/// Returns the problem of a number outside of `range`.
+pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
+    let (min, max) = (range.start(), range.end());
+    match *max >= u64::from(u32::MAX) {
+        true => format!("expected a number of at least {min}, found {found:?}"),
+        false => format!("expected a number from {min} to {max}, found {found:?}"),
+    }
+}
+
+/// Returns the size if it is in `range`.
+pub(super) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
+    let (min, max) = (range.start(), range.end());
+    match range.contains(&size) {
+        true => Ok(size),
+        false => Err(format!("expected a size from {min} to {max} bytes, found {size}")),
     }
 }
 

@@ -10,8 +10,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::environment;
 use super::key::{BoolOrPairs, CertificatePair, Pair};
 use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
-use super::setter::{expected_count, size_in};
-use super::units::{parse_size, parse_time};
+use super::units::{expected_count, parse_size, parse_time, size_in};
 
 /// A value, the text of its file, and the directory against which its relative paths are resolved.
 #[derive(Clone, Copy)]
