@@ -389,13 +389,16 @@ fn other_method(line: &[u8]) -> Result<Option<(Method, usize)>> {
     if length > MAX_METHOD_BYTES {
         return Err(Error::new(ErrorKind::NotImplemented, "the method is too long"));
     }
+    let no_method = || malformed("the request does not start with a method");
     match line.get(length) {
-        None => return Ok(None),
-        Some(b' ') if length > 0 => {}
-        Some(_) => return Err(malformed("the request does not start with a method")),
+        None => Ok(None),
+        // Fails if it is empty.
+        Some(b' ') => match Method::from_bytes(&line[..length]) {
+            Ok(method) => Ok(Some((method, length))),
+            Err(_) => Err(no_method()),
+        },
+        Some(_) => Err(no_method()),
     }
-    let method = Method::from_bytes(&line[..length]);
-    Ok(Some((method.map_err(|_| malformed("the method is not a token"))?, length)))
 }
 
 /// The end of nearly all request lines.
@@ -591,6 +594,34 @@ impl FieldSection {
                 Err(error) if error.kind() == ErrorKind::Malformed => return Err(error),
                 _ => return Err(malformed("the trailer section is too large")),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejects_invalid_request_lines() {
+        let limits = Limits { request_line: 40, head: 100, fields: 1 };
+        for (line, expected) in [
+            (" / HTTP/1.1", "the request does not start with a method"),
+            ("G@T / HTTP/1.1", "the request does not start with a method"),
+            ("GET  HTTP/1.1", "the request target is empty"),
+            ("PUT  HTTP/1.1", "the request target is empty"),
+            ("GET /", "the request line has no version"),
+            ("GET /#a HTTP/1.1", "an invalid byte in the request target"),
+            ("GET / HTTP/1.1 ", "the request line does not end in HTTP/1.1 and CRLF"),
+            ("GET /23456789-123456789-1234567 HTTP/1.1", ""),
+            ("GET /23456789-123456789-12345678 HTTP/1.1", "the request line is too long"),
+            ("GET /23456789-123456789-12345678 HTTP/1.0", "the request line is too long"),
+            ("GET /23456789-123456789-123456789-1234567#", "the request line is too long"),
+        ] {
+            let head = format!("{line}\r\n\r\n");
+            let result = ParsedHead::new().read(head.as_bytes(), &limits);
+            let reason = result.err().map_or_else(String::new, |error| error.to_string());
+            assert_eq!(reason, expected, "{line}");
         }
     }
 }
