@@ -13,12 +13,11 @@
 //! repository has the map.
 //!
 //! # Features
-//! All are enabled by default, except `acme`, `axum` and `secret-cookies`. With `default-features = false` the engine
+//! All are enabled by default, except `axum` and `secret-cookies`. With `default-features = false` the engine
 //! remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `acme` | `acme`, `Server::domain`: certificates that are ordered and renewed |
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
 //! | `brotli`, `gzip`, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
@@ -29,6 +28,8 @@
 //! | `tls` | `tls`, `Server::listen_tls` |
 //! | `tower` | `tower`: tower services, axum routers, tower layers |
 //! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
+//!
+//! The crate `weft-acme` orders and renews certificates.
 
 // The foundation: no knowledge of HTTP messages.
 mod clock; // deadlines and dates
@@ -60,8 +61,6 @@ mod net; // listeners, sockets, TLS
 mod server; // Server, workers, HTTP/1 and HTTP/2 connections
 
 // Applications and middleware.
-#[cfg(feature = "acme")]
-pub mod acme; // certificates that are ordered and renewed: Server::domain
 #[cfg(feature = "axum")]
 pub mod axum; // axum routers: a replacement for axum::serve
 #[cfg(feature = "cookie")]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use weft::acme::{HttpClient, ResponseFuture};
+use weft_acme::{HttpClient, ResponseFuture};
 
 use crate::apps::proxy::{OwnRequest, OwnResponse, RemoteServer};
 

@@ -1,4 +1,4 @@
-//! Automatic certificates (`weft::acme`), as the configuration has them: settings, the client of the proxy
+//! Automatic certificates (`weft_acme`), as the configuration has them: settings, the client of the proxy
 //! for requests to authorities, changes of the DNS, and the permission of orders on demand.
 
 mod client; // requests to authorities by the proxy's client

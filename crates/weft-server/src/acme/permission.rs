@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft::Method;
-use weft::acme::{Name, OrderPermission, PermissionFuture};
+use weft_acme::{Name, OrderPermission, PermissionFuture};
 
 use crate::apps::proxy::{OwnRequest, RemoteServer};
 use crate::config::AuthUrl;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::acme::{
+use weft_acme::{
     AcmeSettings, ChallengeKind, DnsSettings, ExternalAccount, FileStore, Name, NamePattern,
     OnDemandSettings, OrderPermission, OrderRate,
 };

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::SystemTime;
 
 use tokio::runtime::Builder;
-use weft::acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
 use weft::date::rfc3339;
+use weft_acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
 
 use crate::acme::{AcmePlan, OnDemandPlan};
 use crate::config::show_time;

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::acme::{AcmeSettings, ChallengeKind, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Name};
+use weft_acme::{AcmeSettings, ChallengeKind, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Name};
 
 use super::key::{Key, ValueKind};
 use super::location::{ConfigResult, Located};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::acme::{NamePattern, OnDemandSettings};
+use weft_acme::{NamePattern, OnDemandSettings};
 
 use super::acme::AcmeConfig;
 use super::key::{Key, ValueKind};

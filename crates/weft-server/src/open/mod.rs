@@ -9,9 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::acme::Acme;
 use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
+use weft_acme::Acme;
 
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;

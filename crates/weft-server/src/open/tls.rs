@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft::Address;
-use weft::acme::{Acme, AcmeSettings};
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
+use weft_acme::{Acme, AcmeSettings};
 
 use crate::acme::AcmePlan;
 use crate::config::{ClientAuthMode, TlsProfile};
@@ -102,5 +102,5 @@ fn self_signed(listen: &[String]) -> Result<Identity, String> {
             }
         }
     }
-    Identity::self_signed(names).map_err(|error| error.to_string())
+    weft_acme::self_signed(names).map_err(|error| error.to_string())
 }

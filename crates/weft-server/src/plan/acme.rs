@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weft::acme::{ChallengeKind, ExternalAccount, Name};
+use weft_acme::{ChallengeKind, ExternalAccount, Name};
 
 use super::HostPlan;
 use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};

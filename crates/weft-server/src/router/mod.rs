@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
-use weft::acme::Acme;
 use weft::middleware::{ErrorPages, RealAddress};
 use weft::{Request, Response};
+use weft_acme::Acme;
 
 use self::endpoint::{Endpoint, enter};
 pub(crate) use self::metrics::{ByClass, Outcomes, RequestTimer, RouteCounts, RouteMetrics};

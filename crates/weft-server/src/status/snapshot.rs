@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use weft::acme::{Acme, CertificateInfo, Name};
+use weft_acme::{Acme, CertificateInfo, Name};
 
 use super::process::Process;
 use super::registry::{Lifecycle, MetricsRegistry};

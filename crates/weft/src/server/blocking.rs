@@ -12,7 +12,7 @@ const MAX_BUDGET: usize = 10_000;
 
 /// Returns an error if the caller runs in the only thread of a tokio runtime: its tasks would never
 /// be polled again, and requests that depend on them would hang.
-pub(crate) fn check_may_block() -> Result<()> {
+pub(super) fn check_may_block() -> Result<()> {
     let is_current_thread =
         Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     if is_current_thread && is_polled_by_tokio() {

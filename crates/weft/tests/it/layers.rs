@@ -61,7 +61,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sync",
         ],
     ),
-    ("acme", &["app", "error", "message", "middleware", "net", "server"]),
     ("tower", &["app", "clock", "error", "message", "random", "runtime"]),
     ("axum", &["app", "error", "message", "net", "peer", "server", "settings", "tower"]),
     ("websocket", &["error", "message", "peer"]),

@@ -7,8 +7,6 @@
 
 mod common;
 
-#[cfg(feature = "acme")]
-mod acme;
 mod axum;
 mod bandwidth;
 mod compress;

@@ -9,7 +9,7 @@ mod update; // changes by dynamic updates
 use std::fmt;
 use std::path::PathBuf;
 
-use weft::acme::{DnsFuture, DnsProvider, TxtRecord};
+use weft_acme::{DnsFuture, DnsProvider, TxtRecord};
 
 /// Way to change the DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,91 @@
+//! The trait of stores for accounts and certificates.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+
+/// A store of accounts and certificates, which several processes may share; [`FileStore`](crate::FileStore)
+/// is one. Entries are small (up to some 20 KiB) and have a path as their key:
+///
+/// ```text
+/// accounts/AUTHORITY/key.pem         private key of the account
+/// accounts/AUTHORITY/account.json    the account, once the authority has confirmed it
+/// certificates/NAME/certificate.pem  private key and certificate chain
+/// certificates/NAME/state.json       failures, and the time of the next attempt
+/// ```
+///
+/// The functions are called in the thread of the orders, so that they may block, and by
+/// [`Acme::load`](crate::Acme::load). They contain private keys: protect them from other users.
+pub trait CertificateStore: fmt::Debug + Send + Sync + 'static {
+    /// Returns the contents of an entry; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read. The certificate in memory stays in use then.
+    fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Returns the version of an entry, by which changes of other processes are found: called every
+    /// 10 s for both entries of each name. `None` if there is no such entry.
+    ///
+    /// # Errors
+    /// If it cannot be determined.
+    fn version(&self, key: &str) -> io::Result<Option<Version>>;
+
+    /// Creates or replaces an entry. A reader, also after a crash, gets the former contents or the
+    /// new ones, and never a part of them.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn put(&self, key: &str, contents: &[u8]) -> io::Result<()>;
+
+    /// Returns the names directly beneath a folder, such as those of all certificates beneath
+    /// `certificates`.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Removes all entries beneath a folder.
+    ///
+    /// # Errors
+    /// If they cannot be removed.
+    fn remove(&self, folder: &str) -> io::Result<()>;
+
+    /// Acquires the exclusive right to change the entries beneath a folder; `None` if another process,
+    /// or another task of this one, has it. It must end with its process, and should last for as long
+    /// as an order can ([`AcmeSettings::order_timeout`](crate::AcmeSettings::order_timeout)).
+    ///
+    /// # Errors
+    /// If it cannot be acquired for another reason.
+    fn lease(&self, folder: &str) -> io::Result<Option<Lease>>;
+}
+
+/// Version of an entry of a [`CertificateStore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(u64);
+
+impl Version {
+    /// Creates a version from a value that differs after each change, such as an entity tag or a
+    /// revision.
+    pub fn new(value: impl Hash) -> Version {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Version(hasher.finish())
+    }
+}
+
+/// The exclusive right to change some entries of a [`CertificateStore`], until it is dropped.
+pub struct Lease(#[expect(dead_code, reason = "its drop ends the lease")] Box<dyn Any + Send>);
+
+impl Lease {
+    /// Creates a lease that ends when `guard` is dropped.
+    pub fn new(guard: impl Send + 'static) -> Lease {
+        Lease(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lease")
+    }
+}
