@@ -1,0 +1,46 @@
+//! Limits of the structure of the source files. `.ci/count --circles` lists the circles.
+
+use weft_structure::{Crate, crates};
+
+/// Circles of files in all crates beneath `crates/`, and the files of the largest one.
+const MAX_CIRCLES: usize = 21;
+const MAX_FILES_OF_CIRCLE: usize = 32;
+/// Files of the largest circle in the programs of the benchmark.
+const MAX_FILES_OF_BENCH_CIRCLE: usize = 18;
+/// Modules of the longest chain of imports between those directly beneath the root of the program.
+const MAX_FLOORS_OF_PROGRAM: usize = 14;
+/// Source files directly in a folder.
+const MAX_FILES_OF_FOLDER: usize = 42;
+
+#[test]
+fn files_form_few_and_small_circles() {
+    let circles: Vec<_> = crates("crates").iter().flat_map(Crate::circles).collect();
+    assert!(circles.len() <= MAX_CIRCLES, "{} circles: {circles:#?}", circles.len());
+    let large = circles.iter().find(|circle| circle.len() > MAX_FILES_OF_CIRCLE);
+    assert_eq!(large, None, "a circle of more than {MAX_FILES_OF_CIRCLE} files");
+    let bench: Vec<_> = crates("bench").iter().flat_map(Crate::circles).collect();
+    let large = bench.iter().find(|circle| circle.len() > MAX_FILES_OF_BENCH_CIRCLE);
+    assert_eq!(large, None, "a circle of more than {MAX_FILES_OF_BENCH_CIRCLE} files");
+}
+
+#[test]
+fn the_program_has_few_floors() {
+    let crates = crates("crates/weft-server");
+    let program = crates.iter().find(|one| one.root.ends_with("weft-server/src/lib.rs")).unwrap();
+    assert!(program.files.len() > 100, "{:?}", program.files);
+    let floors = program.floors();
+    assert!(floors <= MAX_FLOORS_OF_PROGRAM, "{floors} floors");
+}
+
+#[test]
+fn folders_have_few_files() {
+    for one in crates("crates") {
+        let (files, folder) = one.longest_folder();
+        assert!(
+            files <= MAX_FILES_OF_FOLDER,
+            "{files} files in {}, {}",
+            one.root,
+            folder.display()
+        );
+    }
+}
