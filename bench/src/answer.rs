@@ -5,9 +5,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::Result;
+use crate::request::{RequestSpec, Scheme};
 use crate::server::Server;
 use crate::site::Site;
-use crate::workload::{RequestSpec, Scheme};
 
 /// A response that has passed the check.
 pub struct Answer {
@@ -30,7 +30,7 @@ pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Answ
     for (name, value) in request.fields {
         curl.args(["-H", &format!("{name}: {value}")]);
     }
-    let url = request.url(&request.port(server).to_string());
+    let url = request.url(&server.port_of(request.scheme).to_string());
     // The size is that before the decompression.
     curl.args(["-w", "%{size_download}"]);
     let output = curl.arg("-D").arg(&head).arg("-o").arg(&body).arg(url).output();

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use lexopt::prelude::*;
 
-use crate::workload::{self, Workload};
-use crate::{Result, adverse, experiments, peer};
+use crate::peer::Peer;
+use crate::workload::Workload;
+use crate::{Result, peers, workloads};
 
 pub const HELP: &str = "\
 Compares Weft with other servers and writes a report.
@@ -49,6 +50,21 @@ pub struct Options {
     pub command: String,
 }
 
+impl Options {
+    /// Returns the servers of the workloads that are selected, and their upstream servers.
+    pub fn selected_peers(&self) -> Vec<&'static Peer> {
+        let is_upstream = |peer: &Peer| self.workloads.iter().any(|it| it.upstream() == peer.name);
+        let is_used = |peer: &Peer| self.workloads.iter().any(|it| it.peers.contains(&peer.name));
+        let is_selected = |peer: &Peer| {
+            self.peers.is_empty()
+                || peer.name.contains("weft")
+                || self.peers.iter().any(|name| name == peer.name)
+        };
+        let is_measured = |peer: &Peer| is_used(peer) && is_selected(peer);
+        peers::all().filter(|peer| is_upstream(peer) || is_measured(peer)).collect()
+    }
+}
+
 pub fn read() -> Result<Options> {
     from(std::env::args().skip(1).collect()).map_err(|error| format!("{error}\n\n{HELP}"))
 }
@@ -61,7 +77,7 @@ fn from(words: Vec<String>) -> std::result::Result<Options, lexopt::Error> {
         server_cpus: Vec::new(),
         load_cpus: Vec::new(),
         out: PathBuf::new(),
-        workloads: workload::comparison().collect(),
+        workloads: workloads::comparison::WORKLOADS.iter().collect(),
         install: false,
         list: false,
         instructions: false,
@@ -94,11 +110,11 @@ fn parse(
             Long("rounds") => options.rounds = arguments.value()?.parse::<usize>()?.max(1),
             Long("seconds") => options.seconds = arguments.value()?.parse::<u32>()?.max(1),
             Long("experiments") => {
-                options.workloads = experiments::WORKLOADS.iter().collect();
+                options.workloads = workloads::experiments::WORKLOADS.iter().collect();
                 folder = "report/experiments";
             }
             Long("adverse") => {
-                options.workloads = adverse::WORKLOADS.iter().collect();
+                options.workloads = workloads::adverse::WORKLOADS.iter().collect();
                 folder = "report/adverse";
             }
             Long("instructions") => {
@@ -112,7 +128,7 @@ fn parse(
             }
             Long("peers") => {
                 options.peers = list(&arguments.value()?.string()?);
-                let exists = |name: &&String| peer::all().any(|peer| peer.name == **name);
+                let exists = |name: &&String| peers::all().any(|peer| peer.name == **name);
                 if let Some(name) = options.peers.iter().find(|name| !exists(name)) {
                     return Err(format!("unknown server {name:?}").into());
                 }
@@ -135,7 +151,7 @@ fn parse(
 
 fn named(text: &str) -> std::result::Result<Vec<&'static Workload>, lexopt::Error> {
     let named = |name: String| {
-        let found = workload::all().find(|workload| workload.name == name);
+        let found = workloads::all().find(|workload| workload.name == name);
         found.ok_or_else(|| format!("unknown workload {name:?} (--list prints all names)").into())
     };
     list(text).into_iter().map(named).collect()

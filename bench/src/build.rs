@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Result;
-use crate::args::Options;
 use crate::machine::first_output_line;
-use crate::peer::{self, Origin, Peer};
+use crate::peer::{Origin, Peer};
 
 /// The programs available for the measurement.
 pub struct Programs {
@@ -65,7 +64,8 @@ pub fn install() -> Result<()> {
     run(command.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-pub fn peers(options: &Options) -> Result<Programs> {
+/// Builds these peers, or finds their programs. A peer without a program is not measured.
+pub fn programs(peers: &[&Peer]) -> Result<Programs> {
     for (tool, package) in TOOLS {
         if !is_installed(tool) {
             return Err(format!(
@@ -73,21 +73,6 @@ pub fn peers(options: &Options) -> Result<Programs> {
             ));
         }
     }
-    let is_upstream = |peer: &&Peer| {
-        let mut workloads = options.workloads.iter();
-        workloads.any(|workload| peer.name == workload.upstream())
-    };
-    let is_used = |peer: &&Peer| {
-        let mut workloads = options.workloads.iter();
-        is_upstream(peer) || workloads.any(|workload| workload.peers.contains(&peer.name))
-    };
-    let is_selected = |peer: &&Peer| {
-        options.peers.is_empty()
-            || peer.name.contains("weft")
-            || is_upstream(peer)
-            || options.peers.iter().any(|name| name == peer.name)
-    };
-    let peers: Vec<&Peer> = peer::all().filter(is_used).filter(is_selected).collect();
     let bin = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
     let bin = bin.ok_or("cannot determine the path of this program")?;
     let weft = target()?.join("release/weft");

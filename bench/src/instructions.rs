@@ -8,10 +8,12 @@ use crate::args::Options;
 use crate::build::Programs;
 use crate::load::{H2load, Run};
 use crate::machine::Machine;
-use crate::peer::{Origin, Peer, named};
+use crate::peer::{Origin, Peer};
+use crate::peers::named;
+use crate::request::Scheme;
 use crate::server::Launcher;
 use crate::site::Site;
-use crate::workload::{Scheme, Workload};
+use crate::workload::Workload;
 
 const FEW: u32 = 500;
 const MANY: u32 = 3_500;

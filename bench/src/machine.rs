@@ -7,7 +7,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Result;
-use crate::args::Options;
 
 pub struct Machine {
     /// The model of the processor.
@@ -22,16 +21,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(options: &Options) -> Result<Machine> {
+    /// Assigns CPUs to the servers and to the load, those of the command line if there are any.
+    pub fn new(servers: &[usize], load: &[usize]) -> Result<Machine> {
         let all = allowed()?;
         let half = (all.len() / 2).max(1);
         let (mut server_cpus, mut load_cpus) = (all[..half].to_vec(), all[half..].to_vec());
-        if !options.server_cpus.is_empty() {
-            server_cpus.clone_from(&options.server_cpus);
+        if !servers.is_empty() {
+            server_cpus = servers.to_vec();
             load_cpus = all.into_iter().filter(|cpu| !server_cpus.contains(cpu)).collect();
         }
-        if !options.load_cpus.is_empty() {
-            load_cpus.clone_from(&options.load_cpus);
+        if !load.is_empty() {
+            load_cpus = load.to_vec();
         }
         if load_cpus.is_empty() {
             return Err(

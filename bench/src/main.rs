@@ -2,25 +2,26 @@
 //!
 //! Usage: `cargo run --release --manifest-path bench/Cargo.toml -- --quick`; see `--help`.
 
-mod adverse; // the workloads of --adverse
 mod answer; // check of a server's response before it is measured
 mod args; // the command line
 mod build; // building the peers, checking for missing packages
 mod chart; // SVG
-mod experiments; // the peers and workloads of the experiments
 mod csv; // all samples in machine-readable form
 mod instructions; // instructions per request
 mod load; // load generators
 mod machine; // CPUs, kernel, versions
 mod measure; // rounds over all peers
-mod peer; // the measured servers and their commands
+mod peer; // a measured server and its command
+mod peers; // the lists of servers
 mod process; // CPU time and memory of a server from /proc
 mod report; // REPORT.md
+mod request; // the request of a workload
 mod server; // a running peer
 mod site; // the served files
 mod stats; // samples, medians, ratios
 mod targets; // the performance targets
-mod workload; // the measured workloads
+mod workload; // a request, its load generator and its servers
+mod workloads; // the lists of workloads
 
 use std::process::ExitCode;
 
@@ -39,16 +40,17 @@ fn main() -> ExitCode {
 
 fn run(options: args::Options) -> Result<()> {
     if options.list {
-        workload::all().for_each(|workload| println!("{:16} {}", workload.name, workload.title));
+        workloads::all().for_each(|workload| println!("{:16} {}", workload.name, workload.title));
         return Ok(());
     }
     if options.install {
         build::install()?;
     }
-    let peers = build::peers(&options)?;
-    let machine = machine::Machine::new(&options)?;
+    let peers = build::programs(&options.selected_peers())?;
+    let machine = machine::Machine::new(&options.server_cpus, &options.load_cpus)?;
     machine.pin_to_load_cpus()?;
-    let site = site::Site::new(&options.workloads)?;
+    let sets = options.workloads.iter().filter_map(|workload| workload.load.files());
+    let site = site::Site::new(&sets.collect::<Vec<_>>())?;
     if options.instructions {
         return instructions::print(&options, &machine, &site, &peers);
     }

@@ -8,7 +8,7 @@ use crate::args::Options;
 use crate::build::Programs;
 use crate::load::Run;
 use crate::machine::Machine;
-use crate::peer::named;
+use crate::peers::named;
 use crate::server::Launcher;
 use crate::site::Site;
 use crate::stats::Sample;

@@ -10,7 +10,7 @@ use crate::build::Programs;
 use crate::chart::{self, number};
 use crate::machine::Machine;
 use crate::measure::{Row, Table};
-use crate::peer::named;
+use crate::peers::named;
 use crate::stats::{
     CALLS, CONNECTION, CPU, MEMORY, Metric, P50, P99, P999, Ratio, THROUGHPUT, median_of, ratio,
 };

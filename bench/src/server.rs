@@ -16,6 +16,7 @@ use crate::build::Programs;
 use crate::machine::Machine;
 use crate::peer::Peer;
 use crate::process::{self, Cpu};
+use crate::request::Scheme;
 use crate::site::{PAGE, Site};
 
 pub struct Server {
@@ -157,6 +158,14 @@ impl Server {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    pub fn port_of(&self, scheme: Scheme) -> u16 {
+        match scheme {
+            Scheme::Http => self.port,
+            Scheme::Https => self.tls_port,
+            Scheme::H2c => self.h2c_port,
+        }
     }
 
     pub fn processes(&self) -> Vec<u32> {

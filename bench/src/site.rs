@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::Result;
-use crate::workload::Workload;
 
 pub struct Site {
     /// The folder for all files of a run. Removed at its end.
@@ -41,25 +40,25 @@ const BINARY: [(&str, usize); 3] =
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl Site {
-    /// Creates the files that these workloads need.
-    pub fn new(workloads: &[&Workload]) -> Result<Site> {
+    /// Creates the files of all workloads, and sets that only some of them need.
+    pub fn new(sets: &[&FileSet]) -> Result<Site> {
         let run = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         let folder = run.join("site");
         let site =
             Site { certificate: run.join("cert.pem"), key: run.join("key.pem"), folder, run };
-        site.write(workloads).map_err(|error| format!("{}: {error}", site.run.display()))?;
+        site.write(sets).map_err(|error| format!("{}: {error}", site.run.display()))?;
         certificate(&site.certificate, &site.key)?;
         Ok(site)
     }
 
-    fn write(&self, workloads: &[&Workload]) -> std::io::Result<()> {
+    fn write(&self, sets: &[&FileSet]) -> std::io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         fs::write(self.folder.join("index.html"), PAGE)?;
         for (name, size) in BINARY {
             fs::write(self.folder.join(name), noise(size))?;
         }
         fs::write(self.folder.join("text.txt"), text(100 << 10))?;
-        for set in workloads.iter().filter_map(|workload| workload.load.files()) {
+        for set in sets {
             fs::create_dir_all(self.folder.join(set.folder))?;
             let content = noise(set.bytes);
             for number in 0..set.count {

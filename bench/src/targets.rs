@@ -95,12 +95,12 @@ fn two_workers(tables: &[Table]) -> Option<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::MAX_CPU_RATIOS;
-    use crate::workload;
+    use crate::workloads::comparison::WORKLOADS;
 
     #[test]
     fn targets_refer_to_existing_workloads_and_peers() {
         for (name, peer, _) in MAX_CPU_RATIOS {
-            let workload = workload::comparison().find(|workload| workload.name == *name);
+            let workload = WORKLOADS.iter().find(|workload| workload.name == *name);
             assert!(
                 workload.is_some_and(|workload| workload.peers.contains(peer)),
                 "{name}: {peer}"

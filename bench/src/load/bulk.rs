@@ -37,7 +37,7 @@ impl Uploads {
     }
 
     fn upload(&self, run: &Run<'_>) -> io::Result<()> {
-        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, run.request.port(run.server)))?;
+        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, run.port()))?;
         socket.set_read_timeout(Some(Duration::from_secs(30)))?;
         let (path, bytes) = (run.request.path, self.bytes);
         write!(

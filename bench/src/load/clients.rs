@@ -12,7 +12,7 @@ use rustix::net::{
 };
 
 use crate::Result;
-use crate::workload::RequestSpec;
+use crate::request::RequestSpec;
 
 /// Number of client addresses; servers limit the connections per address.
 const ADDRESSES: u32 = 8;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::{LoadResult, Run};
 use crate::Result;
+use crate::request::{RequestSpec, Scheme};
 use crate::stats::percentile;
-use crate::workload::{RequestSpec, Scheme};
 
 pub struct H2load {
     /// The number of requests; `None` for a fixed duration.

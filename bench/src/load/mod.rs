@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::machine::Machine;
+use crate::request::RequestSpec;
 use crate::server::Server;
 use crate::site::{FileSet, Site};
 use crate::stats::Sample;
-use crate::workload::{RequestSpec, Scheme};
 
 pub use self::bulk::Uploads;
 pub use self::h2load::H2load;
@@ -204,7 +204,11 @@ impl Load {
 
 impl Run<'_> {
     fn url(&self) -> String {
-        self.request.url(&self.request.port(self.server).to_string())
+        self.request.url(&self.port().to_string())
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port_of(self.request.scheme)
     }
 
     /// Measures the CPU time and memory of the server under a load. Memory is sampled during the
@@ -235,21 +239,6 @@ impl Run<'_> {
             memory_kib,
             ..Sample::default()
         })
-    }
-}
-
-impl RequestSpec {
-    pub fn url(&self, port: &str) -> String {
-        let scheme = if self.scheme == Scheme::Https { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{port}{}", self.path)
-    }
-
-    pub fn port(&self, server: &Server) -> u16 {
-        match self.scheme {
-            Scheme::Http => server.port,
-            Scheme::Https => server.tls_port,
-            Scheme::H2c => server.h2c_port,
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::{LoadResult, Run};
 use crate::Result;
-use crate::workload::RequestSpec;
+use crate::request::RequestSpec;
 
 pub struct Saturate {
     pub connections: u32,
@@ -69,7 +69,7 @@ pub fn echo(run: &Run<'_>, connections: u32) -> Result<LoadResult> {
     let mut message = vec![0x82, 0x80 | MESSAGE_BYTES as u8, 1, 2, 3, 4];
     message.extend([b'x'; MESSAGE_BYTES]);
     let exchange = Exchange {
-        port: run.request.port(run.server),
+        port: run.port(),
         opening: format!("GET {} HTTP/1.1\r\n{OPENING}", run.request.path),
         request: message,
         response_len: 2 + MESSAGE_BYTES,
@@ -100,7 +100,7 @@ struct Connection {
 impl Exchange {
     /// Sends one request to determine the length of the response.
     fn new(run: &Run<'_>) -> io::Result<Exchange> {
-        let (port, request) = (run.request.port(run.server), serialize(run.request).into_bytes());
+        let (port, request) = (run.port(), serialize(run.request).into_bytes());
         let mut socket = open(port)?;
         socket.write_all(&request)?;
         let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
@@ -225,7 +225,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::{Exchange, response_length, serialize};
-    use crate::workload::http;
+    use crate::request::http;
 
     #[test]
     fn computes_response_lengths() {

@@ -129,7 +129,7 @@ impl<'a> Client<'a> {
     }
 
     fn open(&self, key: usize) -> io::Result<TcpStream> {
-        let port = self.run.request.port(self.run.server);
+        let port = self.run.port();
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         socket.set_nodelay(true)?;
         epoll::add(&self.poll, &socket, EventData::new_u64(key as u64), EventFlags::IN)?;

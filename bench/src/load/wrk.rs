@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{LoadResult, Run};
 use crate::Result;
-use crate::workload::RequestSpec;
+use crate::request::RequestSpec;
 
 pub struct Wrk {
     pub connections: u32,

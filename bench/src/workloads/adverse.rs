@@ -1,8 +1,9 @@
 //! The workloads of `--adverse`: loads that are not 64 kept connections with small responses.
 
 use crate::load::{H2load, Handshakes, Load, Pace, Paths, Saturate, Uploads, Varied, Wrk};
+use crate::request::{RequestSpec, Scheme, http};
 use crate::site::FileSet;
-use crate::workload::{RequestSpec, Scheme, Workers, Workload, http, wrk};
+use crate::workload::{Workers, Workload, wrk};
 
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "caddy"];
 const PROXIES: &[&str] = &["weft", "nginx", "haproxy", "h2o", "caddy"];
