@@ -6,9 +6,9 @@
 //! starts it.
 
 use tokio::sync::{mpsc, oneshot};
+use weft_config::{Problem, Sources};
 
 use crate::apps::proxy::ControlChange;
-use crate::config::{Problem, Sources};
 use crate::route::RouteName;
 
 /// Change of the configuration that a client requests.

@@ -31,11 +31,12 @@ use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
 use cli::{certificates, help};
-use config::{Problem, Sources, format, schema};
+use config::schema;
 use lifecycle::privileges;
 use logs::print_error;
 use plan::{Plan, print};
 use tracing::Tracer;
+use weft_config::{Problem, Sources, format};
 
 /// Exit status of a check that has found only warnings, and of an import that has lost something.
 const INCOMPLETE: u8 = 3;
@@ -145,7 +146,7 @@ fn format_files(paths: &[PathBuf], is_check: bool) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for path in paths {
         let files = match path.is_dir() {
-            true => config::toml_files(path),
+            true => weft_config::toml_files(path),
             false => Ok(vec![path.clone()]),
         };
         let files = files.map_err(|message| problems.push(Problem::without_location(message)));
@@ -162,7 +163,7 @@ fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
     let failed =
         |what: &str, error: std::io::Error| problem(format!("cannot {what} {shown}: {error}"));
     let text = std::fs::read_to_string(path).map_err(|error| failed("read", error))?;
-    let problems = config::syntax_problems(&shown.to_string(), &text);
+    let problems = weft_config::syntax_problems(&shown.to_string(), &text);
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -10,7 +10,6 @@ pub(crate) mod password_file; // users and hashed passwords
 pub(crate) mod rendezvous; // rendezvous hashing
 pub(crate) mod request_notes; // notes about a request for its line in the access log
 mod splice; // bytes between two sockets, within the kernel
-pub(crate) mod suggestion; // "did you mean" suggestions
 pub(crate) mod sync; // locks of cells that threads share
 pub(crate) mod throttled_log; // rate-limited warnings
 pub(crate) mod trace_context; // identity of a request in distributed traces

@@ -4,13 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use lexopt::prelude::*;
+use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
-use crate::base::suggestion::suggest;
 use crate::cli::help::HelpTopic;
-use crate::config::{
-    Action, Config, ConfigLocation, FilesConfig, Located, Problem, RouteConfig, Sources, flags,
-    parse_route,
-};
+use crate::config::{Action, Config, FilesConfig, RouteConfig, flags, parse_route};
 
 pub(crate) enum Command {
     Help(HelpTopic),

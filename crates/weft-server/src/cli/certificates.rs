@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use tokio::runtime::Builder;
 use weft::date::rfc3339;
 use weft_acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
+use weft_config::show_time;
 
 use crate::acme::{AcmePlan, OnDemandPlan};
-use crate::config::show_time;
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the last
 /// success, and the last error.

@@ -5,14 +5,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use weft::Settings;
+use weft_config::{
+    Key, SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
+};
 
 use crate::apps::proxy::ProxySettings;
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::fastcgi_keys;
 use crate::config::{
-    ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE,
-    SPLIT, STATUS, STREAM, Sources, TLS, TOP, TRACING, ValueKind, flags, quoted,
+    ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, LIMITS, LOG, OPTIONS, PROXY, REWRITE, SPLIT,
+    STATUS, STREAM, TLS, TOP, TRACING, flags,
 };
 use crate::plan::Plan;
 
@@ -26,59 +29,53 @@ fn repository_file(path: &str) -> String {
 }
 
 /// Returns a value other than the default, as text of a file and as arguments of an option.
-fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
+fn sample<S>(key: &impl SectionKey<S>, defaults: &S) -> (String, Vec<OsString>) {
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let texts = |texts: &[&str]| {
         let in_file: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
         (format!("[{}]", in_file.join(", ")), words(texts))
     };
-    match &key.kind {
-        ValueKind::Bool(_) if (key.show)(defaults) == "true" => {
-            ("false".to_owned(), words(&["no"]))
-        }
-        ValueKind::Bool(_) => ("true".to_owned(), words(&["yes"])),
-        ValueKind::Count(range, _) | ValueKind::Size(range, _) => {
+    let spec = key.spec();
+    match spec.value_type {
+        ValueType::Bool if key.show(defaults) == "true" => ("false".to_owned(), words(&["no"])),
+        ValueType::Bool => ("true".to_owned(), words(&["yes"])),
+        ValueType::Count(range) | ValueType::Size(range) => {
             let number = (range.start() + 1).to_string();
             (number.clone(), words(&[&number]))
         }
-        ValueKind::Time(_) => (quoted("7s"), words(&["7s"])),
-        ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
-        ValueKind::Text(_) if ["rate", "on_demand_rate"].contains(&key.name) => {
+        ValueType::Time => (quoted("7s"), words(&["7s"])),
+        ValueType::Choice(known) => (quoted(known[1]), words(&[known[1]])),
+        ValueType::Text if ["rate", "on_demand_rate"].contains(&spec.name) => {
             (quoted("2/m"), words(&["2/m"]))
         }
-        ValueKind::Text(_) if key.name == "on_demand_ask" => {
+        ValueType::Text if spec.name == "on_demand_ask" => {
             (quoted("http://a/b"), words(&["http://a/b"]))
         }
-        ValueKind::Text(_) if key.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
-        ValueKind::Text(_) if key.name == "staging" => {
-            (quoted("https://a/"), words(&["https://a/"]))
+        ValueType::Text if spec.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
+        ValueType::Text if spec.name == "staging" => (quoted("https://a/"), words(&["https://a/"])),
+        ValueType::Text if spec.name == "email" => (quoted("a@b"), words(&["a@b"])),
+        ValueType::Text if spec.name == "format" => (quoted("%h"), words(&["%h"])),
+        ValueType::BoolOrText => (quoted("x"), words(&["x"])),
+        ValueType::Text | ValueType::Path | ValueType::WordOrPath(_) => {
+            (quoted("x"), words(&["x"]))
         }
-        ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
-        ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
-        ValueKind::BoolOrText(_) => (quoted("x"), words(&["x"])),
-        ValueKind::Text(_)
-        | ValueKind::Path(_)
-        | ValueKind::WordOrPath(..)
-        | ValueKind::LogTarget(_) => (quoted("x"), words(&["x"])),
-        ValueKind::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
-        ValueKind::Texts(_) if key.name == "sub_filter_types" => texts(&["text/css", "*"]),
-        ValueKind::Texts(_) if key.name == "cors" => texts(&["https://a.example", "*"]),
-        ValueKind::Texts(_)
-            if ["allow", "deny", "proxy_protocol", "trusted_proxies"].contains(&key.name) =>
+        ValueType::Texts if spec.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
+        ValueType::Texts if spec.name == "sub_filter_types" => texts(&["text/css", "*"]),
+        ValueType::Texts if spec.name == "cors" => texts(&["https://a.example", "*"]),
+        ValueType::Texts
+            if ["allow", "deny", "proxy_protocol", "trusted_proxies"].contains(&spec.name) =>
         {
             texts(&["10.0.0.0/8", "::1"])
         }
-        ValueKind::Texts(_) if key.name == "directories" => texts(&["https://a/", "https://b/"]),
-        ValueKind::Texts(_) if key.name == "challenges" => texts(&["http-01"]),
-        ValueKind::Texts(_) => texts(&["a", "b"]),
-        ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
-        ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
-        ValueKind::BoolOrPairs(_) => ("false".to_owned(), words(&["no"])),
-        ValueKind::Pairs(_) => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
-        ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
-        ValueKind::CertificatePairs(_) => {
-            ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"]))
-        }
+        ValueType::Texts if spec.name == "directories" => texts(&["https://a/", "https://b/"]),
+        ValueType::Texts if spec.name == "challenges" => texts(&["http-01"]),
+        ValueType::Texts => texts(&["a", "b"]),
+        ValueType::Rules => texts(&["1h", "*.css=1d"]),
+        ValueType::Fields => texts(&["X-A: b", "*.css=X-B: c"]),
+        ValueType::BoolOrPairs => ("false".to_owned(), words(&["no"])),
+        ValueType::Pairs => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
+        ValueType::Custom(_) if spec.name != "certificates" => (quoted("x"), words(&["x"])),
+        ValueType::Custom(_) => ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"])),
     }
 }
 
@@ -140,57 +137,20 @@ fn every_field_of_settings_is_a_limit() {
     assert_eq!(fields.collect::<Vec<_>>(), LIMITS.iter().map(|key| key.name).collect::<Vec<_>>());
 }
 
-/// Formats the table of a section as in the documentation.
-fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
-    let mut table = "| key | option | default | meaning |\n| --- | --- | --- | --- |\n".to_owned();
-    for key in keys {
-        let default = match (key.show)(defaults) {
-            none if none.is_empty() || none == "[]" => String::new(),
-            default => format!("`{default}` "),
-        };
-        let option = match key.flag {
-            "" => String::new(),
-            flag => format!("`{}` ", format!("--{flag} {}", key.argument).trim_end()),
-        };
-        let (name, help) = (key.name, key.help);
-        let list = if key.is_list() { "; a list" } else { "" };
-        table.push_str(&format!("| `{name}` | {option}| {default}| {help}{list} |\n"));
-    }
-    table
-}
-
-/// Formats the table of a route's keys, which have no options.
-fn route_table<T: Default + 'static>(keys: &'static [Key<T>]) -> String {
-    route_table_of(keys, &T::default())
-}
-
-fn route_table_of<T: 'static>(
-    keys: impl IntoIterator<Item = &'static Key<T>>,
-    defaults: &T,
-) -> String {
-    let mut table = "| key | default | meaning |\n| --- | --- | --- |\n".to_owned();
-    for key in keys {
-        let default = match (key.show)(defaults) {
-            none if none.is_empty() || none == "[]" => String::new(),
-            default => format!("`{default}` "),
-        };
-        let list = if key.is_list() { "; a list" } else { "" };
-        table.push_str(&format!("| `{}` | {default}| {}{list} |\n", key.name, key.help));
-    }
-    table
-}
-
 #[test]
 fn documentation_has_every_key() {
     let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
-    let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
-    let of_logs = route_table(&ACCESS_LOG);
-    let of_paths = route_table(&REWRITE);
-    let of_shares = route_table(&SPLIT);
-    let of_streams = route_table(&STREAM);
-    let of_tracing = route_table(&TRACING);
-    let own = [route_table(&PROXY), route_table(&CGI)];
+    let of_fastcgi = reference_table_without_options(fastcgi_keys(), &ProxySettings::fastcgi());
+    let of_logs = reference_table_without_options(&ACCESS_LOG, &Default::default());
+    let of_paths = reference_table_without_options(&REWRITE, &Default::default());
+    let of_shares = reference_table_without_options(&SPLIT, &Default::default());
+    let of_streams = reference_table_without_options(&STREAM, &Default::default());
+    let of_tracing = reference_table_without_options(&TRACING, &Default::default());
+    let own = [
+        reference_table_without_options(&PROXY, &Default::default()),
+        reference_table_without_options(&CGI, &Default::default()),
+    ];
     let others = [of_logs, of_paths, of_shares, of_fastcgi, of_streams, of_tracing];
     for table in own.into_iter().chain(others) {
         if !text.contains(&table) {
@@ -198,14 +158,14 @@ fn documentation_has_every_key() {
         }
     }
     for (title, table) in [
-        ("## The top", table(&TOP, &Default::default())),
-        ("## `[log]`", table(&LOG, &Default::default())),
-        ("## `[tls]`", table(&TLS, &Default::default())),
-        ("## `[acme]`", table(&ACME, &Default::default())),
-        ("## `[status]`", table(&STATUS, &Default::default())),
-        ("## `[files]`", table(&FILES, &FilesConfig::defaults())),
-        ("## `[defaults]`, hosts and routes", table(&OPTIONS, &Default::default())),
-        ("## `[limits]`", table(&LIMITS, &Default::default())),
+        ("## The top", reference_table(&TOP, &Default::default())),
+        ("## `[log]`", reference_table(&LOG, &Default::default())),
+        ("## `[tls]`", reference_table(&TLS, &Default::default())),
+        ("## `[acme]`", reference_table(&ACME, &Default::default())),
+        ("## `[status]`", reference_table(&STATUS, &Default::default())),
+        ("## `[files]`", reference_table(&FILES, &FilesConfig::defaults())),
+        ("## `[defaults]`, hosts and routes", reference_table(&OPTIONS, &Default::default())),
+        ("## `[limits]`", reference_table(&LIMITS, &Default::default())),
     ] {
         let (_, section) = text.split_once(&format!("\n{title}\n")).expect(title);
         let section = section.split("\n## ").next().unwrap();

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 
-use crate::base::suggestion::suggest;
-use crate::config::{ACME, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP};
+use weft_config::help::{push_key, push_option};
+use weft_config::{SectionKey, suggest};
+
+use crate::config::{ACME, FILES, FilesConfig, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP};
 
 const OVERVIEW: &str = "\
 Serves files, and forwards requests to applications, over HTTP and HTTPS.
@@ -77,7 +79,7 @@ pub(crate) fn help(topic: HelpTopic) -> String {
     let mut help = String::new();
     if let HelpTopic::Overview | HelpTopic::All = topic {
         help.push_str(OVERVIEW);
-        FIRST.iter().for_each(|(head, text)| option(&mut help, head, text));
+        FIRST.iter().for_each(|(head, text)| push_option(&mut help, head, text));
     }
     if topic == HelpTopic::Overview {
         let groups = GROUPS.iter().map(|(group, _)| *group).collect::<Vec<_>>().join(", ");
@@ -96,81 +98,33 @@ fn push_group(help: &mut String, group: &str, title: &str) {
     match group {
         "check" => {
             help.push_str(title);
-            option(help, "--print", "print the configuration with all defaults");
-            option(help, "--strict", "take warnings for errors: status 1 in place of 3");
+            push_option(help, "--print", "print the configuration with all defaults");
+            push_option(help, "--strict", "take warnings for errors: status 1 in place of 3");
         }
         "server" => section(help, title, &TOP, &Default::default()),
         "logs" => {
             section(help, title, &LOG, &Default::default());
-            option(help, "--no-log", "the same as --log none");
+            push_option(help, "--no-log", "the same as --log none");
         }
         "tls" => section(help, title, &TLS, &Default::default()),
         "acme" => section(help, title, &ACME, &Default::default()),
         "status" => section(help, title, &STATUS, &Default::default()),
         "files" => {
             section(help, title, &FILES, &FilesConfig::defaults());
-            option(help, "--follow-links", "the same as --links anywhere");
+            push_option(help, "--follow-links", "the same as --links anywhere");
         }
         "routes" => section(help, title, &OPTIONS, &Default::default()),
         _ => section(help, title, &LIMITS, &Default::default()),
     }
 }
 
-fn section<T>(help: &mut String, title: &str, keys: &[Key<T>], defaults: &T) {
+fn section<S>(help: &mut String, title: &str, keys: &[impl SectionKey<S>], defaults: &S) {
     help.push_str(title);
-    for key in keys.iter().filter(|key| !key.flag.is_empty()) {
-        let default = (key.show)(defaults);
-        let head = match (key.is_switch(), &*default) {
-            (true, "true") => format!("--{0}, --no-{0}", key.flag),
-            (true, _) => format!("--{}", key.flag),
-            (false, _) => format!("--{} {}", key.flag, key.argument),
-        };
-        let default = default.trim_start_matches(['[', '"']).trim_end_matches(['"', ']']);
-        let repeated = if key.is_list() { "; may be repeated" } else { "" };
-        let text = match (key.is_switch(), default) {
-            (true, "true") => format!("{} [default]", key.help),
-            (true, _) | (_, "") => format!("{}{repeated}", key.help),
-            (false, default) => {
-                format!("{}{repeated} [default:{NO_BREAK}{default}]", key.help)
-            }
-        };
-        option(help, &head, &text);
+    for key in keys {
+        push_key(help, key, defaults);
         // The private key of a certificate has a separate option.
-        if key.flag == "tls-cert" {
-            option(help, "--tls-key FILE", "the private key of the certificate, in PEM");
+        if key.spec().flag == "tls-cert" {
+            push_option(help, "--tls-key FILE", "the private key of the certificate, in PEM");
         }
     }
-}
-
-/// A space that is not a line break opportunity.
-const NO_BREAK: char = '\u{a0}';
-
-/// Column in which the descriptions begin.
-const TEXT_COLUMN: usize = 19;
-
-/// Maximum length of a line.
-const WIDTH: usize = 80;
-
-fn option(help: &mut String, head: &str, text: &str) {
-    let head = format!("  {head}");
-    // A long option is on a line of its own.
-    let mut line = match head.len() + 2 > TEXT_COLUMN {
-        true => format!("{head}\n{:TEXT_COLUMN$}", ""),
-        false => format!("{head:TEXT_COLUMN$}"),
-    };
-    let mut column = TEXT_COLUMN;
-    for (i, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if i > 0 && column + 1 + length > WIDTH {
-            line.push_str(&format!("\n{:TEXT_COLUMN$}", ""));
-            column = TEXT_COLUMN;
-        } else if i > 0 {
-            line.push(' ');
-            column += 1;
-        }
-        line.push_str(word);
-        column += length;
-    }
-    help.push_str(&line.replace(NO_BREAK, " "));
-    help.push('\n');
 }

@@ -5,16 +5,15 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weft::LogFormat;
+use weft_config::{
+    ConfigResult, CustomType, Given, Key, Located, SectionKey, Value, ValueKind, print_entries,
+    quoted, quoted_list, quoted_time, schema, unknown_key,
+};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
 use super::log::LogConfig;
 use super::log_format::AccessFormat;
-use super::log_target::LogTarget;
+use super::log_target::{LOG_TARGET, LogTarget};
 use super::options::RouteOptions;
-use super::quoting::{quoted, quoted_list, quoted_time};
-use super::route::unknown_key;
-use super::value::Value;
 use crate::route::Share;
 
 /// An access log of a route. The default is that of `[log]`.
@@ -85,8 +84,22 @@ pub(super) const ACCESS_LOG_OPTION: Key<RouteOptions> = Key {
     argument: "",
     help: "access logs in place of that of [log]: false, true for that of [log], a destination, a \
            table, or a list of these",
-    kind: ValueKind::AccessLogs(|options, logs| options.access_log = Some(logs)),
+    kind: ValueKind::Custom(&ACCESS_LOGS, |options, given| {
+        if let Given::Values([value, ..]) = given {
+            options.access_log = Some(read_logs(value)?);
+        }
+        Ok(())
+    }),
     show: |options| options.access_log.as_deref().map_or_else(String::new, show_logs),
+};
+
+static ACCESS_LOGS: CustomType = CustomType {
+    is_list: false,
+    schema: || {
+        let table = schema::table(schema::properties(&ACCESS_LOG));
+        let log = schema::any_of([schema::boolean(), schema::text(), table]);
+        schema::any_of([log.clone(), schema::list(log)])
+    },
 };
 
 /// The keys of a table of `access_log`.
@@ -96,7 +109,8 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
         flag: "",
         argument: "",
         help: "destination, as of `access` in [log]; without it, that one",
-        kind: ValueKind::LogTarget(|log, to| {
+        kind: ValueKind::Custom(&LOG_TARGET, |log, given| {
+            let to = LogTarget::read(given)?;
             log.to = Some(to.value);
             Ok(())
         }),
@@ -194,7 +208,7 @@ fn show_statuses(statuses: &[StatusRange]) -> String {
 }
 
 /// Reads the value of `access_log`.
-pub(super) fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
+fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
     match value.bool() {
         Ok(true) => return Ok(vec![AccessLogConfig::default()]),
         Ok(false) => return Ok(Vec::new()),
@@ -249,9 +263,7 @@ fn show_logs(logs: &[AccessLogConfig]) -> String {
 }
 
 fn show_log(log: &AccessLogConfig) -> String {
-    let shown = ACCESS_LOG.iter().map(|key| (key.name, (key.show)(log)));
-    let set = shown.filter(|(_, value)| !value.is_empty());
-    let set: Vec<String> = set.map(|(name, value)| format!("{name} = {value}")).collect();
+    let set = print_entries(&ACCESS_LOG, log, &AccessLogConfig::default());
     match set.is_empty() {
         true => "true".to_owned(),
         false => format!("{{ {} }}", set.join(", ")),

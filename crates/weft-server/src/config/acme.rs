@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_acme::{AcmeSettings, ChallengeKind, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Name};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_texts,
+    show_time,
+};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
 use super::on_demand::{
     ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_ASK_CA, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT,
     OnDemandConfig,
 };
-use super::quoting::{quoted, quoted_addresses, quoted_list, quoted_path};
-use super::units::show_time;
 use crate::apps::proxy::UpstreamUrl;
 
 /// Values of `[acme]`.
@@ -141,7 +141,7 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
             acme.domains = names;
             Ok(())
         }),
-        show: |acme| quoted_addresses(&acme.domains),
+        show: |acme| quoted_texts(&acme.domains),
     },
     Key {
         name: "directories",
@@ -416,10 +416,8 @@ mod tests {
             ("a:70000", None),
             ("key@a", None),
         ] {
-            let server = Located {
-                value: text.to_owned(),
-                location: super::super::location::ConfigLocation::Unknown,
-            };
+            let server =
+                Located { value: text.to_owned(), location: weft_config::ConfigLocation::Unknown };
             let found = check_server(&server).ok().map(|()| dns_server_address(text));
             assert_eq!(found.as_deref(), expected, "{text}");
         }

@@ -1,11 +1,8 @@
 //! Keys of a proxy route about the choice of an upstream.
 
 use weft::StatusCode;
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_list};
-use super::units::show_time;
 use crate::apps::proxy::{Balance, ProxySettings};
 use crate::route::Share;
 use crate::template::Template;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::key::{Key, ValueKind};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
+};
+
 use super::limits::limit;
-use super::location::{ConfigResult, Located};
 use super::proxy::BUFFER_BYTES;
-use super::quoting::{quoted, quoted_list};
-use super::units::{show_size, show_time};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::script::Variable;
 

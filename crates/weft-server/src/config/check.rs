@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use weft::StatusCode;
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_list};
-use super::units::show_time;
 use crate::apps::proxy::{Check, CheckTarget, ProxySettings};
 
 /// Largest number of checks after which an upstream gets no requests, or gets them again.

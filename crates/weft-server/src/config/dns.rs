@@ -2,11 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_list};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
+
 use super::stream_settings::StreamSettings;
-use super::units::show_time;
 use crate::apps::proxy::{DnsSettings, ProxySettings};
 use crate::base::dns;
 

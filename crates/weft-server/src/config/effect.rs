@@ -1,6 +1,7 @@
 //! Keys and words that have no effect where they stand.
 
-use super::location::{ConfigLocation, Located, Problem};
+use weft_config::{ConfigLocation, Located, Problem};
+
 use super::options::RouteOptions;
 use super::route::{Action, RouteConfig};
 use super::tls::ClientAuthMode;

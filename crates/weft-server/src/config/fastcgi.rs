@@ -1,9 +1,8 @@
 //! Keys of a FastCGI, SCGI or uwsgi route, and of a files route with `php`, besides those that name the upstreams.
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
+
 use super::proxy::PROXY;
-use super::quoting::{quoted, quoted_list};
 use crate::apps::proxy::{ProxySettings, UpstreamMember, UpstreamUrl};
 use crate::apps::script::Variable;
 

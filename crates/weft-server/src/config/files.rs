@@ -1,10 +1,7 @@
 //! The keys of `[files]`, which are also valid in the table of a route with `files`.
 
 use weft::{DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
-
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_list};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
 /// Values of `[files]` or of a route with `files`. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

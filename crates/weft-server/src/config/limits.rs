@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use weft::{Disconnect, Network, Settings};
-
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_list};
-use super::units::{show_size, show_time};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
+};
 
 /// A key with the name of its field.
 macro_rules! limit {

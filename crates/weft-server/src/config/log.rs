@@ -1,13 +1,10 @@
 //! The keys of `[log]`.
 
 use log::LevelFilter;
+use weft_config::{ConfigLocation, Key, Located, ValueKind, quoted, show_size};
 
-use super::key::{Key, ValueKind};
-use super::location::{ConfigLocation, Located};
 use super::log_format::AccessFormat;
-use super::log_target::LogTarget;
-use super::quoting::quoted;
-use super::units::show_size;
+use super::log_target::{LOG_TARGET, LogTarget};
 
 /// Values of `[log]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +79,8 @@ pub(crate) static LOG: [Key<LogConfig>; 8] = [
         argument: "WHERE",
         help: "destination of the access log: stdout, stderr, none, a file, syslog, \
                syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT, syslog:unix:PATH or journald",
-        kind: ValueKind::LogTarget(|log, target| {
+        kind: ValueKind::Custom(&LOG_TARGET, |log, given| {
+            let target = LogTarget::read(given)?;
             log.access = target;
             Ok(())
         }),
@@ -107,7 +105,8 @@ pub(crate) static LOG: [Key<LogConfig>; 8] = [
         argument: "WHERE",
         help: "destination of the error log: stderr, a file, or syslog or journald as of the access \
                log",
-        kind: ValueKind::LogTarget(|log, target| {
+        kind: ValueKind::Custom(&LOG_TARGET, |log, given| {
+            let target = LogTarget::read(given)?;
             if matches!(target.value, LogTarget::None | LogTarget::Stdout) {
                 let message = "the error log has another destination: stderr, a file, syslog or \
                                journald; a file is written as ./stdout";

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
 use weft::{HeaderName, LogFormat};
+use weft_config::suggest;
 
 use super::files::engine_sets;
 use crate::base::request_notes;
-use crate::base::suggestion::suggest;
 
 /// A log format, with its text in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

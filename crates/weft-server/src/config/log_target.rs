@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::quoting::quoted;
+use weft_config::{ConfigResult, CustomType, Given, Located, quoted, schema};
 
 /// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,12 +31,20 @@ pub(crate) enum DaemonAddress {
     Journald(PathBuf),
 }
 
+/// The type of keys that have a destination.
+pub(super) static LOG_TARGET: CustomType = CustomType { is_list: false, schema: schema::text };
+
 impl LogTarget {
+    /// Reads a destination from a file or from the command line.
+    pub(super) fn read(given: Given<'_>) -> ConfigResult<Located<LogTarget>> {
+        given.text_or_path(LogTarget::parse, LogTarget::File)
+    }
+
     /// Parses a destination. Returns `None` if it is a path.
     ///
     /// # Errors
     /// With an invalid address of a daemon.
-    pub(super) fn parse(text: &str) -> Result<Option<LogTarget>, String> {
+    fn parse(text: &str) -> Result<Option<LogTarget>, String> {
         Ok(Some(match text {
             "none" => LogTarget::None,
             "stdout" => LogTarget::Stdout,

@@ -1,7 +1,7 @@
 //! Keys of a proxy route about copies of its requests for another server.
 
-use super::key::{Key, ValueKind};
-use super::quoting::{quoted, quoted_time};
+use weft_config::{Key, ValueKind, quoted, quoted_time};
+
 use crate::apps::proxy::{MirrorSettings, ProxySettings};
 use crate::route::Share;
 

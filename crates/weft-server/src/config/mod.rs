@@ -2,17 +2,8 @@
 
 mod balance; // choice of an upstream
 mod check; // active health checks of upstreams
-mod source; // the texts of the files, with those that they include
-mod syntax; // syntax errors
 mod effect; // keys without effect
-mod environment; // environment variables in strings
-mod location; // locations of values, for error messages
-mod units; // sizes and times
-mod value; // a TOML value and its conversions
-mod key; // a key: its type of value, and the function that stores the value
-mod setter; // reads the value of a key from files and from the command line
 mod files; // the keys of [files]
-mod quoting; // formatting of values as in a file
 mod tls; // the keys of [tls]
 mod top; // the keys before the first section
 mod log; // the keys of [log]
@@ -36,25 +27,26 @@ mod streams; // the keys of a stream
 mod stream_settings; // settings of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
-mod snippet; // keys that several hosts and routes use
-pub(crate) mod format; // the canonical layout of a file
 pub(crate) mod schema; // a JSON schema of the file
 mod route; // routes: operators, targets and tables
 
-use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 
 use weft::Settings;
+use weft_config::{
+    ConfigResult, Document, Entries, Key, Located, Name, Problem, SectionKey, Snippets, Sources,
+    Value, find, find_flag, read_section, section_entries, suggest, unknown_key,
+};
 
-pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig};
+#[cfg(test)]
+pub(crate) use access_log::ACCESS_LOG;
+pub(crate) use access_log::AccessLogConfig;
 pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
 pub(crate) use files::{FILES, FilesConfig};
-pub(crate) use key::{CertificatePair, Certificates, Key, ValueKind};
 pub(crate) use limits::LIMITS;
-pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};
 pub(crate) use log_format::RequestValue;
 pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
@@ -64,25 +56,19 @@ pub(crate) use options::{
     PageSource, Rate, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
-pub(crate) use quoting::{quoted, quoted_list};
 pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
-pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use split::{SPLIT, SplitConfig};
 pub(crate) use status::{MAX_CONFIG_BYTES, PermittedChanges, STATUS, StatusConfig, status_limits};
 pub(crate) use statuses::Statuses;
 pub(crate) use stream_settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 pub(crate) use streams::{STREAM, StreamConfig};
-pub(crate) use tls::{ClientAuthMode, TLS, TlsConfig, TlsProfile};
+pub(crate) use tls::{CertificatePair, Certificates, ClientAuthMode, TLS, TlsConfig, TlsProfile};
 pub(crate) use top::{TOP, TopConfig};
 pub(crate) use tracing::{TRACING, TracingConfig};
-pub(crate) use units::{show_size, show_time};
 
-use crate::base::suggestion::suggest;
 use crate::route::RouteKey;
-use snippet::{Entries, Snippets};
-use value::{Name, Value, entries};
 
 /// The whole configuration. Keys that are not set have their defaults.
 #[derive(Debug, Default)]
@@ -123,32 +109,27 @@ impl Config {
     /// Parses the files of a configuration as if they were one.
     pub(crate) fn parse(sources: &Sources) -> Config {
         let mut config = Config::default();
-        let mut syntax_problems = sources.problems.clone();
-        let tables = sources.files.iter();
-        let tables = tables.map(|source| (source.table(&mut syntax_problems), source));
-        let tables: Vec<_> = tables.collect();
+        let document = Document::parse(sources);
         let mut problems = Vec::new();
-        let all = tables
-            .iter()
-            .flat_map(|(table, source)| entries(table.get_ref(), &source.text, &source.base));
         let (mut hosts, mut snippets) = (Entries::new(), Entries::new());
-        for (name, values) in group(all.collect()) {
+        for (name, values) in document.sections() {
             let Config { log, tls, acme, status, tracing, limits, files, defaults, .. } =
                 &mut config;
             let problems = &mut problems;
+            let special = |key: &Name| misplaced_or_renamed(key, &name.value);
             match &*name.value {
-                "log" => read_section(&LOG, log, &name, values, problems),
-                "tls" => read_section(&TLS, tls, &name, values, problems),
-                "acme" => read_section(&ACME, acme, &name, values, problems),
-                "status" => read_section(&STATUS, status, &name, values, problems),
-                "tracing" => read_section(&TRACING, tracing, &name, values, problems),
-                "limits" => read_section(&LIMITS, limits, &name, values, problems),
-                "files" => read_section(&FILES, files, &name, values, problems),
-                "defaults" => read_section(&OPTIONS, defaults, &name, values, problems),
-                "hosts" => hosts = section_entries(values, problems),
-                "snippets" => snippets = section_entries(values, problems),
-                "streams" => config.streams = read_streams(values, problems),
-                _ => match TOP.iter().find(|key| key.name == name.value) {
+                "log" => read_section(&LOG, log, &values, &special, problems),
+                "tls" => read_section(&TLS, tls, &values, &special, problems),
+                "acme" => read_section(&ACME, acme, &values, &special, problems),
+                "status" => read_section(&STATUS, status, &values, &special, problems),
+                "tracing" => read_section(&TRACING, tracing, &values, &special, problems),
+                "limits" => read_section(&LIMITS, limits, &values, &special, problems),
+                "files" => read_section(&FILES, files, &values, &special, problems),
+                "defaults" => read_section(&OPTIONS, defaults, &values, &special, problems),
+                "hosts" => hosts = section_entries(&values, problems),
+                "snippets" => snippets = section_entries(&values, problems),
+                "streams" => config.streams = read_streams(&values, problems),
+                _ => match find(&TOP, &name.value) {
                     Some(key) => {
                         problems.extend(key.set_values(&mut config.top, &name, &values).err());
                     }
@@ -161,18 +142,7 @@ impl Config {
         let unused = snippets.unused();
         let unused = unused.map(|name| name.problem("no host and no route uses this snippet"));
         config.warnings.extend(unused);
-        // An error of the syntax leaves a value that may be another error, and a snippet has its
-        // errors in each of its uses.
-        let invalid_lines: HashSet<_> =
-            syntax_problems.iter().map(|problem| problem.location.line()).collect();
-        let mut reported = HashSet::new();
-        problems.retain(|problem: &Problem| {
-            let line = problem.location.line();
-            (line.is_none() || !invalid_lines.contains(&line))
-                && reported.insert(problem.to_string())
-        });
-        config.problems = syntax_problems;
-        config.problems.extend(problems);
+        config.problems = document.with_syntax_problems(problems);
         config
     }
 
@@ -183,13 +153,13 @@ impl Config {
         flag: &str,
         arguments: &[OsString],
     ) -> Option<ConfigResult> {
-        fn set<T>(
-            keys: &[Key<T>],
-            into: &mut T,
+        fn set<S>(
+            keys: &[Key<S>],
+            into: &mut S,
             flag: &str,
             arguments: &[OsString],
         ) -> Option<ConfigResult> {
-            let key = keys.iter().find(|key| key.flag == flag && !flag.is_empty())?;
+            let key = find_flag(keys, flag)?;
             Some(key.set_arguments(into, &format!("--{flag}"), arguments))
         }
         set(&TOP, &mut self.top, flag, arguments)
@@ -229,53 +199,24 @@ pub(crate) struct Flag {
 pub(crate) fn flags() -> impl Iterator<Item = Flag> {
     fn section<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
         let flags = keys.iter().filter(|key| !key.flag.is_empty());
-        flags.map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
+        flags.map(|key| Flag { name: key.flag, is_switch: key.spec().is_switch() })
     }
     let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS)).chain(section(&ACME));
     let first = first.chain(section(&STATUS));
     first.chain(section(&LIMITS)).chain(section(&FILES)).chain(section(&OPTIONS))
 }
 
-/// Groups the values of equal keys, which several files may have. The name is that of the first.
-fn group<'a>(entries: Entries<'a>) -> Vec<(Name, Vec<Value<'a>>)> {
-    let mut groups = Vec::<(Name, Vec<Value<'_>>)>::new();
-    let mut numbers = HashMap::new();
-    for (name, value) in entries {
-        let number = *numbers.entry(name.value.clone()).or_insert(groups.len());
-        match groups.get_mut(number) {
-            Some((_, values)) => values.push(value),
-            None => groups.push((name, vec![value])),
-        }
+/// Explains a key that belongs to the top of the file, or that had another name.
+fn misplaced_or_renamed(name: &Name, section: &str) -> Option<Problem> {
+    if is_top_key(name) {
+        return Some(misplaced(name, section));
     }
-    groups
-}
-
-/// Returns the entries of the tables that a section has in several files.
-fn section_entries<'a>(tables: Vec<Value<'a>>, problems: &mut Vec<Problem>) -> Entries<'a> {
-    tables.iter().flat_map(|table| entries_or_report(table, problems)).collect()
-}
-
-fn read_section<T>(
-    keys: &'static [Key<T>],
-    into: &mut T,
-    section: &Name,
-    tables: Vec<Value<'_>>,
-    problems: &mut Vec<Problem>,
-) {
-    for (name, values) in group(section_entries(tables, problems)) {
-        match keys.iter().find(|key| key.name == name.value) {
-            Some(key) => problems.extend(key.set_values(into, &name, &values).err()),
-            None if is_top_key(&name) => problems.push(misplaced(&name, &section.value)),
-            None if (&*section.value, &*name.value) == ("limits", "proxies") => {
-                problems.push(name.problem(
-                    "`proxies` is now `proxy_protocol`: proxies that send the PROXY protocol; \
-                     those that send X-Forwarded-For belong in `trusted_proxies` at the top of \
-                     the file",
-                ));
-            }
-            None => problems.push(route::unknown_key(&name, keys.iter().map(|key| key.name))),
-        }
-    }
+    ((section, &*name.value) == ("limits", "proxies")).then(|| {
+        name.problem(
+            "`proxies` is now `proxy_protocol`: proxies that send the PROXY protocol; those that \
+             send X-Forwarded-For belong in `trusted_proxies` at the top of the file",
+        )
+    })
 }
 
 fn is_top_key(name: &Name) -> bool {
@@ -309,16 +250,16 @@ fn unknown_top_key(name: &Name) -> Problem {
         Some(section) => {
             name.problem(format!("unknown key `{}`; it belongs in [{section}]", name.value))
         }
-        None => route::unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
+        None => unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
     }
 }
 
-fn read_streams(tables: Vec<Value<'_>>, problems: &mut Vec<Problem>) -> Vec<StreamConfig> {
+fn read_streams(tables: &[Value<'_>], problems: &mut Vec<Problem>) -> Vec<StreamConfig> {
     let mut streams = Vec::new();
     for (listen, value) in section_entries(tables, problems) {
         let mut settings = StreamSettings::default();
-        let section = listen.clone().map(|_| "streams".to_owned());
-        read_section(&STREAM, &mut settings, &section, vec![value], problems);
+        let special = |key: &Name| misplaced_or_renamed(key, "streams");
+        read_section(&STREAM, &mut settings, &[value], &special, problems);
         streams.push(StreamConfig { listen, settings });
     }
     streams
@@ -331,8 +272,9 @@ fn read_hosts(
 ) -> Vec<HostConfig> {
     let mut hosts = Vec::new();
     for (names, value) in tables {
-        let entries = entries_or_report(&value, problems);
-        let (options, others) = snippets.read_options(entries, |_| false, problems);
+        let entries = section_entries(&[value], problems);
+        let (options, others) =
+            snippets.read_section(&OPTIONS, entries, RouteOptions::or, problems);
         let mut routes = Vec::new();
         for (name, value) in others {
             match RouteKey::is_meant(&name.value) {
@@ -360,8 +302,4 @@ fn unknown_host_key(name: &Name) -> Problem {
             name.value
         )),
     }
-}
-
-fn entries_or_report<'a>(value: &Value<'a>, problems: &mut Vec<Problem>) -> Entries<'a> {
-    value.entries().map_err(|problem| problems.push(problem)).unwrap_or_default()
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_acme::{NamePattern, OnDemandSettings};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time,
+};
 
 use super::acme::AcmeConfig;
-use super::key::{Key, ValueKind};
-use super::location::{ConfigResult, Located};
 use super::options::{AuthUrl, Rate};
-use super::quoting::{quoted, quoted_list, quoted_path, quoted_time};
 
 /// Values of the keys.
 #[derive(Debug)]

@@ -4,6 +4,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weft::{HeaderName, Network};
+use weft_config::{
+    BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table,
+    show_size, show_time,
+};
 
 use super::balance::{
     BALANCE, FAILURE_LATENCY, FAILURE_RATE, FAILURE_STATUSES, HASH_KEY, MIN_AVAILABLE, SLOW_START,
@@ -13,12 +17,8 @@ use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::dns::{max_ttl, min_ttl, resolver};
-use super::key::{BoolOrPairs, Key, Pair, ValueKind};
 use super::limits::{limit, networks};
-use super::location::{ConfigResult, Located};
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
-use super::quoting::{quoted, quoted_list, table};
-use super::units::{show_size, show_time};
 use crate::apps::proxy::{
     ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
     may_permit_in_request_trailers,
@@ -237,7 +237,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
         show: |settings| match &settings.rewrite_location {
             None => "false".to_owned(),
             Some(pairs) if pairs.is_empty() => "true".to_owned(),
-            Some(pairs) => table(pairs.iter().cloned()),
+            Some(pairs) => quoted_table(pairs.iter().cloned()),
         },
     },
     Key {
@@ -249,7 +249,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
             settings.cookie_path = replacements(pairs)?;
             Ok(())
         }),
-        show: |settings| table(settings.cookie_path.iter().cloned()),
+        show: |settings| quoted_table(settings.cookie_path.iter().cloned()),
     },
     Key {
         name: "cookie_domain",
@@ -261,7 +261,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
             settings.cookie_domain = replacements(pairs)?;
             Ok(())
         }),
-        show: |settings| table(settings.cookie_domain.iter().cloned()),
+        show: |settings| quoted_table(settings.cookie_domain.iter().cloned()),
     },
     MIRROR,
     MIRROR_SHARE,

@@ -1,9 +1,7 @@
 //! Keys of redirects and of fixed responses.
 
 use weft::HeaderValue;
-
-use super::key::{Key, ValueKind};
-use super::quoting::quoted;
+use weft_config::{Key, ValueKind, quoted};
 
 /// The key of a redirect.
 pub(crate) static STATUS_CODE: [Key<Option<u16>>; 1] = [Key {

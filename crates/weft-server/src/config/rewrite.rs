@@ -1,8 +1,6 @@
 //! Keys of a route that change the path of a request: `rewrite` and `try_files`.
 
-use super::key::{Key, ValueKind};
-use super::location::Located;
-use super::quoting::{quoted, quoted_list};
+use weft_config::{Key, Located, ValueKind, quoted, quoted_list};
 
 /// Changes to the path of requests.
 #[derive(Clone, Debug, Default)]

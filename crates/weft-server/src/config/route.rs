@@ -3,21 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use weft::HeaderValue;
+use weft_config::{
+    ConfigResult, Entries, Key, Located, Name, Problem, SectionKey, Snippets, Value, read_entries,
+    suggest, unknown_key,
+};
 
 use super::cgi::CGI;
 use super::fastcgi::{self, fastcgi_keys, php_keys, scgi_keys};
 use super::files::{FILES, FilesConfig};
-use super::key::Key;
-use super::location::{ConfigResult, Located, Problem};
 use super::options::{OPTIONS, RouteOptions};
 use super::proxy::PROXY;
 use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 use super::rewrite::{REWRITE, RewriteConfig};
-use super::snippet::{Entries, Snippets};
 use super::split::{SPLIT, SplitConfig};
-use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
-use crate::base::suggestion::suggest;
 
 /// A route: the action for the requests of a key, such as a prefix.
 #[derive(Debug)]
@@ -117,13 +116,16 @@ pub(super) fn read_route<'a>(
     let location = value.location();
     let (options, rewrite, split) = Default::default();
     let action = match value.as_text() {
-        Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
+        Some(text) => parse_action(text, value.base()).map_err(|message| value.problem(message)),
         None => match value.entries() {
             Ok(entries) => {
                 let form = form_of(&entries);
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
-                let (options, others) = snippets.read_options(entries, is_own, problems);
-                let (split, others) = read_split(others, problems);
+                let keys: Vec<_> = OPTIONS.iter().filter(|key| !is_own(key.name)).collect();
+                let (options, others) =
+                    snippets.read_section(&keys, entries, RouteOptions::or, problems);
+                let mut split = SplitConfig::default();
+                let others = read_entries(&SPLIT, &mut split, others, problems);
                 let (rewrite, others) = read_rewrite(others, form, problems);
                 let action = match rewrite.rewrite.is_some() && form_of(&others).is_none() {
                     true => {
@@ -195,18 +197,6 @@ fn read_rewrite<'a>(
         }
     }
     (rewrite, others)
-}
-
-/// Reads the keys of shares for other routes, which any form may have. Returns the others.
-fn read_split<'a>(entries: Entries<'a>, problems: &mut Vec<Problem>) -> (SplitConfig, Entries<'a>) {
-    let (mut split, mut others) = (SplitConfig::default(), Entries::new());
-    for (name, value) in entries {
-        match SPLIT.iter().find(|key| key.name == name.value) {
-            Some(key) => problems.extend(key.set_value(&mut split, &value).err()),
-            None => others.push((name, value)),
-        }
-    }
-    (split, others)
 }
 
 /// Returns true if tables of a form have this key besides the options of every route.
@@ -376,21 +366,6 @@ fn read_upstreams(
         true => Err(target.problem("a proxy needs the URL of an upstream")),
         false => Ok(upstreams),
     }
-}
-
-/// Builds the error for an unknown key, with a suggestion or with the list of known keys.
-pub(super) fn unknown_key<'a>(
-    name: &Name,
-    known: impl Iterator<Item = &'a str> + Clone,
-) -> Problem {
-    let hint = match suggest(&name.value, known.clone()) {
-        Some(suggestion) => format!("did you mean `{suggestion}`?"),
-        None => {
-            let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
-            format!("known here: {}", known.join(", "))
-        }
-    };
-    name.problem(format!("unknown key `{}`; {hint}", name.value))
 }
 
 #[cfg(test)]

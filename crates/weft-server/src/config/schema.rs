@@ -1,17 +1,17 @@
 //! `weft schema`: a JSON schema of the configuration file, with which editors complete and check it.
 //! It is made from the lists of keys.
 
-use std::ops::RangeInclusive;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use weft_config::Key;
+use weft_config::schema::{
+    Properties, matching, or_variable, properties, table, text, texts, with_description,
+};
 
 use crate::config::{
-    ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
-    RewriteConfig, SPLIT, STATUS, STATUS_CODE, STREAM, TLS, TOP, TRACING, ValueKind,
+    ACME, CGI, FILES, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS,
+    STATUS_CODE, STREAM, TLS, TOP, TRACING,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
-
-type Properties = Map<String, Value>;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
 const ROUTE_NAMES: &str = "^([A-Z][A-Z, ]* )?(/|= |~ |@)|\\{env\\.";
@@ -140,115 +140,4 @@ fn all_route_properties() -> Properties {
     all.extend(properties(&SPLIT));
     forms_of_routes().into_iter().for_each(|(_, own)| all.extend(own));
     all
-}
-
-/// A table with these keys and no others.
-fn table(properties: Properties) -> Value {
-    json!({ "type": "object", "properties": properties, "additionalProperties": false })
-}
-
-fn properties<T: 'static>(keys: impl IntoIterator<Item = &'static Key<T>>) -> Properties {
-    let mut properties = Properties::new();
-    // Collecting them would compile a sort for each type of iterator.
-    for key in keys {
-        let value = with_description(value_schema(&key.kind), key.help);
-        properties.insert(key.name.to_owned(), value);
-    }
-    properties
-}
-
-fn with_description(mut schema: Value, help: &str) -> Value {
-    schema["description"] = json!(help);
-    schema
-}
-
-fn text() -> Value {
-    json!({ "type": "string" })
-}
-
-/// A text, or a list of texts.
-fn texts() -> Value {
-    any_of([text(), json!({ "type": "array", "items": text() })])
-}
-
-fn any_of<const N: usize>(schemas: [Value; N]) -> Value {
-    json!({ "anyOf": Vec::from(schemas) })
-}
-
-/// A value, or a text with an environment variable.
-fn or_variable(schema: Value) -> Value {
-    any_of([schema, json!({ "type": "string", "pattern": "\\{env\\." })])
-}
-
-fn matching(pattern: &str) -> Value {
-    json!({ "type": "string", "pattern": pattern })
-}
-
-fn boolean() -> Value {
-    json!({ "type": "boolean" })
-}
-
-fn integer(range: &RangeInclusive<u64>) -> Value {
-    json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
-}
-
-fn size(range: &RangeInclusive<u64>) -> Value {
-    any_of([integer(range), or_variable(matching("^[0-9]+ ?([KMG]iB|[kKMG]?B)?$"))])
-}
-
-fn choice(known: &[&str]) -> Value {
-    json!({ "enum": known })
-}
-
-/// A table of texts by any names.
-fn pairs() -> Value {
-    json!({ "type": "object", "additionalProperties": text() })
-}
-
-fn rules() -> Value {
-    any_of([texts(), pairs()])
-}
-
-fn fields() -> Value {
-    let value = any_of([text(), pairs()]);
-    any_of([texts(), json!({ "type": "object", "additionalProperties": value })])
-}
-
-fn access_logs() -> Value {
-    let log = any_of([boolean(), text(), table(properties(&ACCESS_LOG))]);
-    any_of([log.clone(), json!({ "type": "array", "items": log })])
-}
-
-fn certificate_pairs() -> Value {
-    let pair = json!({
-        "type": "object",
-        "properties": { "cert": text(), "key": text() },
-        "required": ["cert", "key"],
-        "additionalProperties": false,
-    });
-    json!({ "type": "array", "items": pair })
-}
-
-/// Returns the schema of a value. It is compiled for each section, so that the schemas themselves are
-/// in functions of their own.
-fn value_schema<T>(kind: &ValueKind<T>) -> Value {
-    match kind {
-        ValueKind::Bool(_) => or_variable(boolean()),
-        ValueKind::Count(range, _) => or_variable(integer(range)),
-        ValueKind::Size(range, _) => size(range),
-        ValueKind::Time(_) => or_variable(matching("^(never|[0-9]+ ?(ms|s|m|h|d))$")),
-        ValueKind::Choice(known, _) => or_variable(choice(known)),
-        ValueKind::BoolOrText(_) => any_of([boolean(), text()]),
-        ValueKind::Text(_)
-        | ValueKind::Path(_)
-        | ValueKind::WordOrPath(..)
-        | ValueKind::LogTarget(_) => text(),
-        ValueKind::Texts(_) => texts(),
-        ValueKind::Pairs(_) => pairs(),
-        ValueKind::BoolOrPairs(_) => any_of([or_variable(boolean()), pairs()]),
-        ValueKind::Rules(_) => rules(),
-        ValueKind::Fields(_) => fields(),
-        ValueKind::AccessLogs(_) => access_logs(),
-        ValueKind::CertificatePairs(_) => certificate_pairs(),
-    }
 }

@@ -1,8 +1,7 @@
 //! Keys of a route by which other routes get shares of its requests: `split` and `split_key`.
 
-use super::key::{Key, Pair, ValueKind};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, table};
+use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_table};
+
 use crate::route::Share;
 
 /// Shares of the requests of a route.
@@ -25,7 +24,7 @@ pub(crate) static SPLIT: [Key<SplitConfig>; 2] = [
         }),
         show: |config| {
             let shares = config.shares.iter();
-            table(shares.map(|(name, share)| (name.value.clone(), share.to_string())))
+            quoted_table(shares.map(|(name, share)| (name.value.clone(), share.to_string())))
         },
     },
     Key {

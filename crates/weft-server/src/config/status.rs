@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use weft::Settings;
+use weft_config::{Key, Located, ValueKind, quoted, quoted_texts};
 
-use super::key::{Key, ValueKind};
-use super::location::Located;
-use super::quoting::{quoted, quoted_addresses};
 use super::top::addresses;
 
 /// Connections on which changes are accepted.
@@ -39,7 +37,7 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
         kind: ValueKind::Texts(|status, given| {
             addresses(given).map(|listen| status.listen = listen)
         }),
-        show: |status| quoted_addresses(&status.listen),
+        show: |status| quoted_texts(&status.listen),
     },
     Key {
         name: "hosts",
@@ -51,7 +49,7 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
             status.hosts = given;
             Ok(())
         }),
-        show: |status| quoted_addresses(&status.hosts),
+        show: |status| quoted_texts(&status.hosts),
     },
     Key {
         name: "config_changes",

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft::Network;
+use weft_config::{
+    ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table, show_size,
+    show_time,
+};
 
 use super::balance::{POLICY_NAMES, policy, policy_name};
 use super::dns::{max_ttl, min_ttl, resolver};
-use super::key::{Key, Pair, ValueKind};
 use super::limits::{limit, networks};
-use super::quoting::{quoted, quoted_list, table};
 
-use super::location::{ConfigResult, Located};
-use super::log_target::LogTarget;
+use super::log_target::{LOG_TARGET, LogTarget};
 use super::stream_settings::{LineFormat, ProxyVersion, StreamSettings};
-use super::units::{show_size, show_time};
 use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
 
 /// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
@@ -55,7 +55,7 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
                 members.iter().map(UpstreamMember::to_string).collect::<Vec<_>>().join(" ")
             };
             let names = stream.server_names.iter();
-            table(names.map(|(name, members)| (name.to_string(), texts(members))))
+            quoted_table(names.map(|(name, members)| (name.to_string(), texts(members))))
         },
     },
     Key {
@@ -151,7 +151,8 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
         argument: "",
         help: "destination of a line for each connection that has ended, as of `access` in [log]: \
                none, stdout, a file, syslog or journald",
-        kind: ValueKind::LogTarget(|stream, to| {
+        kind: ValueKind::Custom(&LOG_TARGET, |stream, given| {
+            let to = LogTarget::read(given)?;
             stream.access_log = Some(to.value).filter(|to| *to != LogTarget::None);
             Ok(())
         }),

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::key::{CertificatePair, Certificates, Key, ValueKind};
-use super::location::Located;
-use super::quoting::{list, quoted, quoted_addresses, quoted_path};
+use serde_json::json;
+use weft_config::{
+    ConfigLocation, ConfigResult, CustomType, Given, Key, Located, Value, ValueKind, quoted,
+    quoted_path, quoted_texts, schema, shown_list,
+};
+
 use super::top::addresses;
 
 /// Values of `[tls]`.
@@ -25,6 +28,27 @@ impl TlsConfig {
         let has_none = matches!(&self.certificates, Certificates::Pairs(pairs) if pairs.is_empty());
         !self.listen.is_empty() && has_none && !self.self_signed
     }
+}
+
+/// Certificates of the listeners of `[tls]`.
+#[derive(Debug)]
+pub(crate) enum Certificates {
+    /// Certificates that are ordered for the names of the hosts; also the default of listeners without
+    /// certificates, if a host has a name.
+    Automatic,
+    Pairs(Vec<Located<CertificatePair>>),
+}
+
+impl Default for Certificates {
+    fn default() -> Certificates {
+        Certificates::Pairs(Vec::new())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CertificatePair {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// Versions and cipher suites, as in Mozilla's guidelines for servers. There is no key for the versions
@@ -53,7 +77,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         argument: "ADDR",
         help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate and no stream with `tls`)",
         kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
-        show: |tls| quoted_addresses(&tls.listen),
+        show: |tls| quoted_texts(&tls.listen),
     },
     Key {
         name: "certificates",
@@ -61,7 +85,10 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         argument: "FILE",
         help: "certificate chain in PEM, with its private key in --tls-key FILE, in the same \
                order; selected by the server name that the client sends (SNI), otherwise the first",
-        kind: ValueKind::CertificatePairs(|tls, certificates| tls.certificates = certificates),
+        kind: ValueKind::Custom(&CERTIFICATES, |tls, given| {
+            tls.certificates = read_certificates(given)?;
+            Ok(())
+        }),
         show: |tls| {
             let pairs = match &tls.certificates {
                 Certificates::Automatic => return quoted("auto"),
@@ -74,7 +101,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
                     [certificate, key].map(|path| quoted(&path.to_string_lossy()));
                 format!("{{ cert = {certificate}, key = {key} }}")
             };
-            list(pairs.iter().map(pair))
+            shown_list(pairs.iter().map(pair))
         },
     },
     Key {
@@ -141,3 +168,62 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         },
     },
 ];
+
+/// Certificates and their private keys, or `"auto"`.
+static CERTIFICATES: CustomType = CustomType {
+    is_list: true,
+    schema: || {
+        let pair = json!({
+            "type": "object",
+            "properties": { "cert": schema::text(), "key": schema::text() },
+            "required": ["cert", "key"],
+            "additionalProperties": false,
+        });
+        schema::list(pair)
+    },
+};
+
+fn read_certificates(given: Given<'_>) -> ConfigResult<Certificates> {
+    match given {
+        Given::Values([value]) if value.as_text() == Some("auto") => Ok(Certificates::Automatic),
+        Given::Values(values) => {
+            let pairs = values.iter().map(certificate_pairs).collect::<ConfigResult<Vec<_>>>()?;
+            Ok(Certificates::Pairs(pairs.into_iter().flatten().collect()))
+        }
+        // Certificates and keys alternate in the arguments.
+        Given::Arguments { option, arguments } => {
+            let pairs = arguments.chunks_exact(2).map(|pair| {
+                let [certificate, key] = [0, 1].map(|index: usize| PathBuf::from(&pair[index]));
+                let location = ConfigLocation::Option(option.to_owned());
+                Located { location, value: CertificatePair { certificate, key } }
+            });
+            Ok(Certificates::Pairs(pairs.collect()))
+        }
+    }
+}
+
+fn certificate_pairs(value: &Value<'_>) -> ConfigResult<Vec<Located<CertificatePair>>> {
+    let expected =
+        "\"auto\", or a list of certificates such as [{ cert = \"a.pem\", key = \"b.pem\" }]";
+    let items = value.items().map_err(|_| value.expected(expected))?;
+    items.map(|item| certificate_pair(&item).map(|pair| item.at(pair))).collect()
+}
+
+fn certificate_pair(table: &Value<'_>) -> ConfigResult<CertificatePair> {
+    let expected = "{ cert = \"FILE\", key = \"FILE\" }";
+    let (mut cert, mut key) = (None, None);
+    for (name, value) in table.entries().map_err(|_| table.expected(expected))? {
+        match &*name.value {
+            "cert" => cert = Some(value.path()?.value),
+            "key" => key = Some(value.path()?.value),
+            other => {
+                return Err(name.problem(format!("unknown key `{other}`; expected {expected}")));
+            }
+        }
+    }
+    match (cert, key) {
+        (Some(certificate), Some(key)) => Ok(CertificatePair { certificate, key }),
+        (None, _) => Err(table.problem(format!("`cert` is missing; expected {expected}"))),
+        (_, None) => Err(table.problem(format!("`key` is missing; expected {expected}"))),
+    }
+}

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{Address, HeaderName, Network};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_texts,
+    quoted_time, show_size,
+};
 
-use super::key::{Key, ValueKind};
 use super::limits::{limit, networks};
-use super::location::{ConfigResult, Located};
-use super::quoting::{quoted, quoted_addresses, quoted_list, quoted_path, quoted_time};
-use super::units::show_size;
 use crate::apps::spool::BufferSpaceLimits;
 
 /// Values of the keys before the first section.
@@ -73,7 +73,7 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         help: "address to listen on: host:port, :port, [v6]:port or unix:PATH (127.0.0.1:8080, or \
                none with TLS)",
         kind: ValueKind::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
-        show: |top| quoted_addresses(&top.listen),
+        show: |top| quoted_texts(&top.listen),
     },
     Key {
         name: "workers",

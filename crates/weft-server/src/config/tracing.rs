@@ -4,13 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue};
+use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_table, show_time};
 
-use super::key::{Key, Pair, ValueKind};
 use super::limits::limit;
-use super::location::{ConfigResult, Located};
 use super::options::AuthUrl;
-use super::quoting::{quoted, table};
-use super::units::show_time;
 
 /// Values of `[tracing]`. Without an endpoint no spans are exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +68,7 @@ pub(crate) static TRACING: [Key<TracingConfig>; 7] = [
         kind: ValueKind::Pairs(set_headers),
         show: |tracing| match tracing.headers.is_empty() {
             true => String::new(),
-            false => table(tracing.headers.iter().map(|(name, value)| {
+            false => quoted_table(tracing.headers.iter().map(|(name, value)| {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 (name.as_str().to_owned(), value)
             })),

@@ -1,7 +1,7 @@
 //! A configuration file that is being composed. Pure.
 
-use crate::config::format::format;
-use crate::config::quoted;
+use weft_config::format::format;
+use weft_config::quoted;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use weft::{LocalAddress, Server, ServerHandle, ShutdownHandle};
+use weft_config::{Problem, Sources};
 
 use self::privileges::PidFile;
 use self::signals::{ControlEvent, Signals};
 use crate::application::ServedApplication;
 use crate::base::descriptors;
 use crate::cli::args::Args;
-use crate::config::{Problem, Sources};
 use crate::config_change::{self, ChangeSender, ConfigHistory};
 use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;

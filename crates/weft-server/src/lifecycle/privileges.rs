@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
+use weft_config::Problem;
 
-use crate::config::Problem;
 use crate::plan::RunAs;
 
 /// Changes to another user permanently, with the groups of that user only.

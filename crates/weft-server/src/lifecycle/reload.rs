@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use weft::Settings;
 use weft::tls::Tls;
+use weft_config::{Problem, Sources};
 
-use crate::config::{Problem, Sources};
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
 use crate::lifecycle::ServerProcess;
 use crate::logs::OpenLogs;

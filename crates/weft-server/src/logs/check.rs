@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use weft_config::{Located, Problem};
 
-use crate::config::{Located, LogConfig, LogTarget, Problem};
+use crate::config::{LogConfig, LogTarget};
 
 /// Returns an error for each log file that could not be opened at a start as the current user.
 pub(crate) fn check(config: &LogConfig) -> Vec<Problem> {

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
 use weft_acme::Acme;
+use weft_config::{ConfigLocation, Located, Problem};
 
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
-use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
+use crate::config::{FilesConfig, RouteOptions};
 use crate::logs::RouteLogPlan;
 use crate::middleware::RouteMiddleware;
 use crate::middleware::access::AccessContext;
@@ -356,8 +357,9 @@ mod tests {
 
     use super::*;
     use crate::apps::proxy::ProxySettings;
-    use crate::config::{Config, Sources};
+    use crate::config::Config;
     use crate::plan::print::print;
+    use weft_config::Sources;
 
     fn plan(routes: &str) -> Plan {
         let text = format!("[hosts.\"*\"]\n{routes}");

@@ -10,8 +10,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use weft::date::rfc3339;
 use weft::tls::certificate::{Validity, validity};
+use weft_config::{Problem, show_time};
 
-use crate::config::{FilesConfig, LogTarget, PageSource, Problem, show_time};
+use crate::config::{FilesConfig, LogTarget, PageSource};
 use crate::middleware::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;

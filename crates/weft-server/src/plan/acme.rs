@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use weft_acme::{ChallengeKind, ExternalAccount, Name};
+use weft_config::{Located, Problem};
 
 use super::HostPlan;
 use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
-use crate::config::{AcmeConfig, DnsConfig, Located, OnDemandConfig, Problem, dns_server_address};
+use crate::config::{AcmeConfig, DnsConfig, OnDemandConfig, dns_server_address};
 
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
 /// there is nothing to order.

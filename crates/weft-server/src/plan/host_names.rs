@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::config::{ConfigLocation, Located, Problem};
+use weft_config::{ConfigLocation, Located, Problem};
+
 use crate::route::Pattern;
 
 /// Normalizes the names of a host section. A name that another section has already is an error.

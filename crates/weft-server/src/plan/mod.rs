@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{HeaderName, Method, Network, Settings};
+use weft_config::{ConfigLocation, ConfigResult, Located, Problem};
 
 use self::acme::{can_order, plan_acme};
 use self::host_names::{host_list, host_names};
@@ -34,8 +35,8 @@ pub(crate) use self::tls::TlsPlan;
 use crate::apps::spool::BufferSpaceLimits;
 use crate::config::PermittedChanges;
 use crate::config::{
-    Certificates, Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, HostConfig,
-    Located, LogConfig, Problem, RouteOptions, TopConfig, TracingConfig, without_effect,
+    Certificates, Config, ErrorPage, FilesConfig, HostConfig, LogConfig, RouteOptions, TopConfig,
+    TracingConfig, without_effect,
 };
 use crate::route::{PathKey, Pattern};
 

@@ -4,15 +4,17 @@ use std::fmt::Write;
 use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
+use weft_config::{
+    ConfigLocation, Located, SectionKey, print_entries, print_lines, quoted, quoted_list,
+};
 
 use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
-    ACME, AcmeConfig, CGI, Certificates, ConfigLocation, DnsConfig, FILES, FilesConfig, Key,
-    LIMITS, LOG, Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE,
-    ResponseConfig, RewriteConfig, RouteOptions, SPLIT, STATUS, STREAM, SplitConfig, StatusConfig,
-    TLS, TOP, TRACING, TlsConfig, TopConfig, quoted, quoted_list,
+    ACME, AcmeConfig, CGI, Certificates, DnsConfig, FILES, FilesConfig, LIMITS, LOG, OPTIONS,
+    OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions, SPLIT,
+    STATUS, STREAM, SplitConfig, StatusConfig, TLS, TOP, TRACING, TlsConfig, TopConfig,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan, TlsPlan};
@@ -38,15 +40,15 @@ pub(crate) fn print(plan: &Plan) -> String {
         umask: plan.umask.map(|mask| at(format!("{mask:03o}"))),
         pid_file: plan.pid_file.clone().map(at),
     };
-    keys(&mut out, &TOP, &top);
+    out.push_str(&print_lines(&TOP, &top));
     out.push_str("\n[log]\n");
-    out.push_str(&log(&plan.log));
+    out.push_str(&print_lines(&LOG, &plan.log));
     if let Some(tls) = &plan.tls {
         out.push_str("\n[tls]\n");
-        keys(&mut out, &TLS, &tls_config(tls));
+        out.push_str(&print_lines(&TLS, &tls_config(tls)));
         if let Some(acme) = &tls.acme {
             out.push_str("\n[acme]\n");
-            keys(&mut out, &ACME, &acme_config(acme));
+            out.push_str(&print_lines(&ACME, &acme_config(acme)));
         }
     }
     if !plan.status.list.is_empty() || !plan.status_hosts.is_empty() {
@@ -55,14 +57,14 @@ pub(crate) fn print(plan: &Plan) -> String {
         let listen = all_at(&plan.status.list);
         let (config_changes, upstream_changes) = (plan.config_changes, plan.upstream_changes);
         let config = StatusConfig { listen, hosts, config_changes, upstream_changes };
-        keys(&mut out, &STATUS, &config);
+        out.push_str(&print_lines(&STATUS, &config));
     }
     if let Some(tracing) = &plan.tracing {
         out.push_str("\n[tracing]\n");
-        keys(&mut out, &TRACING, tracing);
+        out.push_str(&print_lines(&TRACING, tracing));
     }
     out.push_str("\n[limits]\n");
-    keys(&mut out, &LIMITS, &plan.limits);
+    out.push_str(&print_lines(&LIMITS, &plan.limits));
     for host in &plan.hosts {
         line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
         for route in &host.routes {
@@ -71,22 +73,13 @@ pub(crate) fn print(plan: &Plan) -> String {
     }
     for stream in &plan.streams {
         line(&mut out, format_args!("\n[streams.{}]", quoted(&stream.listen.join(" "))));
-        keys(&mut out, &STREAM, &stream.settings.value);
+        out.push_str(&print_lines(&STREAM, &stream.settings.value));
     }
     out
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("writing to a String cannot fail");
-}
-
-fn keys<T>(out: &mut String, keys: &[Key<T>], values: &T) {
-    for key in keys {
-        let shown = (key.show)(values);
-        if !shown.is_empty() {
-            line(out, format_args!("{} = {shown}", key.name));
-        }
-    }
 }
 
 fn all_at(addresses: &[String]) -> Vec<Located<String>> {
@@ -152,13 +145,6 @@ fn dns_config(plan: &DnsPlan) -> DnsConfig {
         }
     }
     config
-}
-
-/// Formats the keys of `[log]`.
-fn log(config: &LogConfig) -> String {
-    let mut out = String::new();
-    keys(&mut out, &LOG, config);
-    out
 }
 
 /// Formats a route as a table.
@@ -245,15 +231,12 @@ fn split_config(route: &RoutePlan) -> SplitConfig {
     }
 }
 
-/// Formats the other keys of a route table, each after a comma. Omits empty lists, except for those
-/// that replace a default.
-fn other_keys<T: 'static>(
-    keys: impl IntoIterator<Item = &'static Key<T>>,
-    values: &T,
-    defaults: &T,
+/// Formats the other keys of a route table, each after a comma.
+fn other_keys<S, K: SectionKey<S>>(
+    keys: impl IntoIterator<Item = K>,
+    values: &S,
+    defaults: &S,
 ) -> String {
-    let shown = keys.into_iter().map(|key| (key.name, (key.show)(values), (key.show)(defaults)));
-    let set = shown
-        .filter(|(_, shown, default)| !shown.is_empty() && (shown != "[]" || shown != default));
-    set.map(|(name, shown, _)| format!(", {name} = {shown}")).collect()
+    let entries = print_entries(keys, values, defaults);
+    entries.iter().map(|entry| format!(", {entry}")).collect()
 }

@@ -13,8 +13,10 @@ mod random;
 use std::fs;
 use std::path::Path;
 
+use weft_config::Sources;
+
 use self::random::{Random, environment_number};
-use crate::config::{Config, Sources};
+use crate::config::Config;
 use crate::plan::Plan;
 use crate::plan::print::print;
 

@@ -1,8 +1,9 @@
 //! Validates changes of paths, and the groups of patterns in templates. Pure.
 
 use super::RoutePlan;
-use crate::base::suggestion::suggest;
-use crate::config::{Action, ConfigResult, Located, Problem, RewriteConfig};
+use weft_config::{ConfigResult, Located, Problem, suggest};
+
+use crate::config::{Action, RewriteConfig};
 use crate::route::{PathKey, PathTemplate, Pattern, Rewrite, RouteKey, TryFiles};
 use crate::template::Template;
 use crate::template::captures::Group;

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use weft::{HeaderValue, Network, Settings, StatusCode};
+use weft_config::{ConfigLocation, ConfigResult, Located, Problem};
 
 use super::redirect::check_redirect;
 use super::rewrite::{Patterns, check_groups, check_route_names, parse_template, plan_rewrite};
 use super::split::plan_split;
 use crate::apps::{cgi, proxy};
-use crate::config::{
-    Action, ConfigLocation, ConfigResult, FilesConfig, Located, Problem, RouteConfig, RouteOptions,
-};
+use crate::config::{Action, FilesConfig, RouteConfig, RouteOptions};
 use crate::route::{Otherwise, PathKey, Pattern, Rewrite, RouteKey, Split, TryFiles};
 use crate::template::Template;
 

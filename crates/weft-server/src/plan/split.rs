@@ -1,7 +1,9 @@
 //! Validates the shares of requests that other routes get. Pure.
 
 use super::rewrite::{Patterns, parse_template};
-use crate::config::{ConfigResult, SplitConfig};
+use crate::config::SplitConfig;
+use weft_config::ConfigResult;
+
 use crate::route::Split;
 
 /// Default of `split_key`.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use weft::Address;
+use weft_config::{Located, Problem};
 
 use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
+use crate::config::StreamConfig;
 use crate::config::StreamSettings;
-use crate::config::{Located, Problem, StreamConfig};
 
 /// A validated section of `[streams]`.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
+use weft_config::{ConfigLocation, ConfigResult, Located, Problem};
+
 use super::Addresses;
 use crate::acme::AcmePlan;
-use crate::config::{
-    CertificatePair, Certificates, ClientAuthMode, ConfigLocation, ConfigResult, Located, Problem,
-    TlsConfig, TlsProfile,
-};
+use crate::config::{CertificatePair, Certificates, ClientAuthMode, TlsConfig, TlsProfile};
 
 /// Validated `[tls]` section.
 #[derive(Debug, PartialEq, Eq)]

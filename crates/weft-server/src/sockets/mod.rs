@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn default_addresses_are_omitted_with_socket_activation() {
-        use crate::config::{Config, Sources};
+        use crate::config::Config;
+        use weft_config::Sources;
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
         let stream = "[streams.\":7 udp://:8\"]\nto = \"a:1\"\n";

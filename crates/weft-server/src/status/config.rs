@@ -3,9 +3,10 @@
 use serde::Serialize;
 use tokio::sync::oneshot;
 use weft::{Method, Request, Response, StatusCode, header};
+use weft_config::{ConfigLocation, Problem};
 
 use super::permission;
-use crate::config::{ConfigLocation, MAX_CONFIG_BYTES, PermittedChanges, Problem};
+use crate::config::{MAX_CONFIG_BYTES, PermittedChanges};
 use crate::config_change::{ChangeError, ChangeRequest, ChangeSender, ConfigChange};
 
 const DISABLED: &str =

@@ -1,8 +1,8 @@
 //! Names of placeholders, and suggestions for unknown ones. Pure.
 
 use weft::HeaderName;
+use weft_config::suggest;
 
-use crate::base::suggestion::suggest;
 use crate::template::captures::Group;
 
 /// A value of a request, by its name.

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::super::key::{Key, Pair, ValueKind};
-use super::super::location::ConfigResult;
-use super::super::quoting::table;
+use weft_config::{ConfigResult, Key, Pair, ValueKind, quoted_table};
+
 use super::RouteOptions;
 
 /// A folder, and the beginning of the paths that name its files in `X-Accel-Redirect`.
@@ -29,7 +28,7 @@ pub(super) const ACCEL: Key<RouteOptions> = Key {
             let pair = |it: &AccelFolder| {
                 (format!("{}/", it.prefix), it.folder.to_string_lossy().into_owned())
             };
-            table(list.iter().map(pair))
+            quoted_table(list.iter().map(pair))
         }
     },
 };
@@ -59,7 +58,7 @@ fn set_accel(options: &mut RouteOptions, pairs: Vec<Pair>) -> ConfigResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ConfigLocation, Located};
+    use weft_config::{ConfigLocation, Located};
 
     #[test]
     fn parses_and_shows_folders() {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::Path;
 
 use weft::Network;
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
+};
 
-use super::super::key::{Key, ValueKind, WordOrPath};
 use super::super::limits::networks;
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted, quoted_list, quoted_time};
 use super::fields::{check_request_name, parse_name};
 use super::{NONE, RouteOptions, Setting, show, show_setting};
 use crate::apps::proxy::UpstreamUrl;

@@ -1,8 +1,7 @@
 //! Redirects to the canonical host and to HTTPS.
 
-use super::super::key::{Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::quoted;
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted};
+
 use super::{RouteOptions, show};
 
 pub(super) const HTTPS_REDIRECT: Key<RouteOptions> = Key {

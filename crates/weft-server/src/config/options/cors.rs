@@ -1,10 +1,8 @@
 //! Cross-origin requests, besides the permitted origins.
 
 use weft::Method;
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
 
-use super::super::key::{Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted_list, quoted_time};
 use super::{RouteOptions, show};
 
 pub(super) const CORS_METHODS: Key<RouteOptions> = Key {

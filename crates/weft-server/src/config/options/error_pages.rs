@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use weft::StatusCode;
+use weft_config::{ConfigResult, Key, Pair, ValueKind, quoted_table};
 
-use super::super::key::{Key, Pair, ValueKind};
-use super::super::location::ConfigResult;
-use super::super::quoting::table;
 use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
 
@@ -41,7 +39,7 @@ pub(super) const ERROR_PAGES: Key<RouteOptions> = Key {
             let status = page.status.map(|status| format!(" ={}", status.as_str()));
             (format!("{}{}", page.of, status.unwrap_or_default()), page.source.to_text())
         };
-        table(options.error_pages.iter().map(pair))
+        quoted_table(options.error_pages.iter().map(pair))
     },
 };
 
@@ -130,7 +128,7 @@ pub(super) fn inherit(mut own: Vec<ErrorPage>, outer: Vec<ErrorPage>) -> Vec<Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ConfigLocation, Located};
+    use weft_config::{ConfigLocation, Located};
 
     fn pages(pairs: &[(&str, &str)]) -> Result<Vec<ErrorPage>, String> {
         let at = |text: &str| Located { location: ConfigLocation::Unknown, value: text.to_owned() };

@@ -1,11 +1,9 @@
 //! Fields and codings of responses.
 
 use weft::{HeaderName, HeaderValue};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
 
 use super::super::files::engine_sets;
-use super::super::key::{Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted_list, quoted_time};
 use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
 use crate::template::Template;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::key::{Key, ValueKind, WordOrPath};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted, quoted_list, quoted_time};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
+};
+
 use super::access::AuthUrl;
 use super::{NONE, RouteOptions, Setting};
 

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::super::key::{Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted, quoted_time};
-use super::super::units::{parse_time, show_size, show_time};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, parse_time, quoted, quoted_time, show_size, show_time,
+};
+
 use super::{NONE, RouteOptions, Setting, show, show_setting};
 use crate::template::Template;
 

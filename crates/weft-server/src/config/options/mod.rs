@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{HeaderName, Method, Network, Settings};
+use weft_config::{Key, quoted};
 
 pub(crate) use accel::AccelFolder;
 pub(crate) use access::{AuthUrl, Origin, Satisfy};
@@ -27,8 +28,6 @@ pub(crate) use limits::Rate;
 pub(crate) use sub_filter::Substitution;
 
 use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig};
-use super::key::Key;
-use super::quoting::quoted;
 use crate::route::Share;
 use crate::template::Template;
 
@@ -297,12 +296,12 @@ mod tests {
     use super::fields::{set_headers, set_remove_response_headers};
     use super::limits::set_rate;
     use super::*;
-    use crate::config::Located;
+    use weft_config::Located;
 
     #[test]
     fn inherits_each_option_that_is_not_set() {
         let at = |text: &str| Located {
-            location: crate::config::ConfigLocation::Unknown,
+            location: weft_config::ConfigLocation::Unknown,
             value: text.to_owned(),
         };
         let options = |headers: &[&str], removed: &[&str], allow: &str, deny: &str| {

@@ -1,10 +1,8 @@
 //! Request IDs.
 
 use weft::HeaderName;
+use weft_config::{BoolOrText, ConfigResult, Key, Located, ValueKind, quoted};
 
-use super::super::key::{BoolOrText, Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::quoted;
 use super::fields::{check_request_name, check_response_name, parse_name};
 use super::{RouteOptions, Setting};
 

@@ -1,10 +1,8 @@
 //! Substitution of texts in bodies.
 
 use weft::middleware::Substitute;
+use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted_list, quoted_table};
 
-use super::super::key::{Key, Pair, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::{quoted_list, table};
 use super::{RouteOptions, show};
 use crate::template::Template;
 
@@ -25,9 +23,9 @@ pub(super) const SUB_FILTER: Key<RouteOptions> = Key {
     show: |options| match &options.sub_filter {
         None => String::new(),
         Some(list) if list.is_empty() => "{}".to_owned(),
-        Some(list) => {
-            table(list.iter().map(|it| (it.text.clone(), it.replacement.source().to_owned())))
-        }
+        Some(list) => quoted_table(
+            list.iter().map(|it| (it.text.clone(), it.replacement.source().to_owned())),
+        ),
     },
 };
 

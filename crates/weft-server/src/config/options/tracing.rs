@@ -1,8 +1,7 @@
 //! Distributed traces.
 
-use super::super::key::{BoolOrText, Key, ValueKind};
-use super::super::location::{ConfigResult, Located};
-use super::super::quoting::quoted;
+use weft_config::{BoolOrText, ConfigResult, Key, Located, ValueKind, quoted};
+
 use super::{RouteOptions, Setting};
 use crate::route::Share;
 

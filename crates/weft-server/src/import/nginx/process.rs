@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use weft_config::{show_size, show_time};
+
 use super::global::Global;
 use super::listen::joined;
 use super::logs;
@@ -11,7 +13,6 @@ use super::scope::Scope;
 use super::sites::Server;
 use super::tree::{Directive, named};
 use super::values::{bytes, duration, time};
-use crate::config::{show_size, show_time};
 use crate::import::document::{Document, Table, Value};
 
 pub(super) struct Process<'a> {

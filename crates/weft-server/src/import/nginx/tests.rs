@@ -3,7 +3,9 @@
 mod streams; // `stream` blocks
 
 use super::*;
-use crate::config::{Config, Sources};
+use crate::config::Config;
+use weft_config::Sources;
+
 use crate::plan::Plan;
 
 /// Imports a text, and checks the result.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{show_size, show_time};
+use weft_config::{show_size, show_time};
 
 /// Parses a size such as `10m` and returns it as Weft writes it.
 pub(super) fn size(text: &str) -> Option<String> {

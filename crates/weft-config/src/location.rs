@@ -6,9 +6,16 @@ use std::sync::Arc;
 
 /// Source location of a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ConfigLocation {
+pub enum ConfigLocation {
     /// Line and column in a file, both counted from 1.
-    File { name: Arc<str>, line: usize, column: usize },
+    File {
+        /// Path of the file.
+        name: Arc<str>,
+        /// Number of the line.
+        line: usize,
+        /// Number of the character in the line.
+        column: usize,
+    },
     /// Name of an option, with its dashes.
     Option(String),
     /// A positional argument of the command line, or no location.
@@ -16,12 +23,13 @@ pub(crate) enum ConfigLocation {
 }
 
 impl ConfigLocation {
-    pub(crate) fn is_in_file(&self) -> bool {
+    /// Returns true if the value is from a file.
+    pub fn is_in_file(&self) -> bool {
         matches!(self, ConfigLocation::File { .. })
     }
 
     /// Returns the file and the number of the line.
-    pub(crate) fn line(&self) -> Option<(&str, usize)> {
+    pub fn line(&self) -> Option<(&str, usize)> {
         match self {
             ConfigLocation::File { name, line, .. } => Some((name, *line)),
             ConfigLocation::Option(_) | ConfigLocation::Unknown => None,
@@ -30,7 +38,7 @@ impl ConfigLocation {
 
     /// Refers to this location in a message about `later`: `, first in line 3`, with the name of
     /// its file if that is another one.
-    pub(crate) fn relative_to(&self, later: &ConfigLocation) -> String {
+    pub fn relative_to(&self, later: &ConfigLocation) -> String {
         match (self, later) {
             (ConfigLocation::File { name, line, .. }, ConfigLocation::File { name: other, .. })
                 if name == other =>
@@ -45,17 +53,21 @@ impl ConfigLocation {
 
 /// A value with its location.
 #[derive(Clone)]
-pub(crate) struct Located<T> {
-    pub(crate) location: ConfigLocation,
-    pub(crate) value: T,
+pub struct Located<T> {
+    /// Location of the value.
+    pub location: ConfigLocation,
+    /// The value.
+    pub value: T,
 }
 
 impl<T> Located<T> {
-    pub(crate) fn problem(&self, message: impl Into<String>) -> Problem {
+    /// Returns a problem at the location of the value.
+    pub fn problem(&self, message: impl Into<String>) -> Problem {
         Problem { location: self.location.clone(), message: message.into() }
     }
 
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
+    /// Changes the value, and keeps the location.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
         Located { location: self.location, value: change(self.value) }
     }
 }
@@ -78,22 +90,24 @@ impl<T: fmt::Debug> fmt::Debug for Located<T> {
 
 /// An error message in one line, with its location: the cause, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) location: ConfigLocation,
-    pub(crate) message: String,
+pub struct Problem {
+    /// Location of the value that causes the problem.
+    pub location: ConfigLocation,
+    /// The cause, and how to fix it, in one line.
+    pub message: String,
 }
 
 /// A checked value, or the problem with it.
-pub(crate) type ConfigResult<T = ()> = Result<T, Problem>;
+pub type ConfigResult<T = ()> = Result<T, Problem>;
 
 impl Problem {
     /// A problem that is not caused by a configuration value.
-    pub(crate) fn without_location(message: impl Into<String>) -> Problem {
+    pub fn without_location(message: impl Into<String>) -> Problem {
         Problem { location: ConfigLocation::Unknown, message: message.into() }
     }
 
     /// Formats a problem that is no error.
-    pub(crate) fn as_warning(&self) -> String {
+    pub fn as_warning(&self) -> String {
         let Problem { location, message } = self.clone();
         Problem { location, message: format!("warning: {message}") }.to_string()
     }
@@ -111,25 +125,27 @@ impl fmt::Display for Problem {
 }
 
 /// The text of a file, with an index of its lines for locations.
-pub(crate) struct ConfigText {
+pub struct ConfigText {
     name: Arc<str>,
     text: String,
     line_starts: Vec<usize>,
 }
 
 impl ConfigText {
-    pub(crate) fn new(name: &str, text: String) -> ConfigText {
+    /// Takes the text of the file `name`.
+    pub fn new(name: &str, text: String) -> ConfigText {
         let line_begins = text.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(line_begins).collect();
         ConfigText { name: name.into(), text, line_starts }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the whole text.
+    pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// Returns the location of the first byte of `span`.
-    pub(crate) fn location(&self, span: Range<usize>) -> ConfigLocation {
+    pub fn location(&self, span: Range<usize>) -> ConfigLocation {
         let line = self.line_starts.partition_point(|&start| start <= span.start);
         let start = self.line_starts[line - 1];
         let before = self.text.get(start..span.start).unwrap_or_default();

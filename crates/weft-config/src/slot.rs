@@ -1,22 +1,23 @@
-//! The means to store the value of a key, and the functions that read the value from files and from the command line.
+//! A slot for the value of a key, and the functions that read the value from files and from the
+//! command line.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access_log::{AccessLogConfig, read_logs};
-use super::key::{BoolOrPairs, BoolOrText, CertificatePair, Certificates, Pair, WordOrPath};
-use super::location::{ConfigLocation, ConfigResult, Located, Problem};
-use super::log_target::LogTarget;
-use super::units::{expected_count, parse_size, parse_time, size_in};
-use super::value::Value;
+use crate::key::{BoolOrPairs, BoolOrText, CustomType, Pair, WordOrPath};
+use crate::location::{ConfigLocation, ConfigResult, Located, Problem};
+use crate::units::{expected_count, parse_size, parse_time, size_in};
+use crate::value::Value;
 
 /// A function that stores a value.
 type Store<'a, V> = &'a mut dyn FnMut(V) -> ConfigResult;
 
-/// A [`ValueKind`](super::key::ValueKind) with the section that stores the value.
-pub(super) enum Setter<'a> {
+/// A type of value with the function that stores a value in a section. The variants are those of
+/// [`ValueKind`](crate::ValueKind).
+#[allow(missing_docs, reason = "`ValueKind` documents the variants")]
+pub enum ValueSlot<'a> {
     Bool(Store<'a, bool>),
     Count(&'a RangeInclusive<u64>, Store<'a, u64>),
     Size(&'a RangeInclusive<u64>, Store<'a, u64>),
@@ -31,15 +32,55 @@ pub(super) enum Setter<'a> {
     Fields(Store<'a, Vec<Located<String>>>),
     Pairs(Store<'a, Vec<Pair>>),
     BoolOrPairs(Store<'a, BoolOrPairs>),
-    LogTarget(Store<'a, Located<LogTarget>>),
-    AccessLogs(Store<'a, Vec<AccessLogConfig>>),
-    CertificatePairs(Store<'a, Certificates>),
+    Custom(&'static CustomType, &'a mut dyn FnMut(Given<'_>) -> ConfigResult),
 }
 
-impl Setter<'_> {
+/// The unread values of a key of a [`CustomType`].
+#[derive(Clone, Copy)]
+pub enum Given<'a> {
+    /// The values that files have: exactly one, unless the type is a list.
+    Values(&'a [Value<'a>]),
+    /// The arguments of an option of the command line.
+    Arguments {
+        /// Name of the option, with its dashes.
+        option: &'a str,
+        /// One item for each occurrence.
+        arguments: &'a [OsString],
+    },
+}
+
+impl Given<'_> {
+    /// Reads a text, and passes it to `parse`, or a path if `parse` returns `None`. Of several arguments
+    /// the last takes effect.
+    ///
+    /// # Errors
+    /// The message of `parse`, or that the value is not a text.
+    pub fn text_or_path<V>(
+        &self,
+        parse: impl Fn(&str) -> Result<Option<V>, String>,
+        of_path: impl Fn(PathBuf) -> V,
+    ) -> ConfigResult<Located<V>> {
+        match self {
+            Given::Values(values) => {
+                let value = &values[0];
+                let known = parse(&value.text()?.value).map_err(|it| value.problem(it))?;
+                Ok(value.at(known.map_or_else(|| value.path().map(|it| of_path(it.value)), Ok)?))
+            }
+            Given::Arguments { option, arguments } => {
+                let text = arguments.last().cloned().unwrap_or_default();
+                let known = text.to_str().map_or(Ok(None), parse);
+                let known =
+                    known.map_err(|message| Problem { location: location(option), message })?;
+                Ok(at(option, known.unwrap_or_else(|| of_path(text.into()))))
+            }
+        }
+    }
+}
+
+impl ValueSlot<'_> {
     /// Sets the values that one or more files have for this key. Lists are joined; another key has
     /// one value. `name` is the first occurrence.
-    pub(super) fn set_values(self, name: &Located<String>, values: &[Value<'_>]) -> ConfigResult {
+    pub(crate) fn set_values(self, name: &Located<String>, values: &[Value<'_>]) -> ConfigResult {
         fn join<V>(
             values: &[Value<'_>],
             list: impl Fn(&Value<'_>) -> ConfigResult<Vec<V>>,
@@ -48,14 +89,12 @@ impl Setter<'_> {
             Ok(lists.into_iter().flatten().collect())
         }
         match (self, values) {
-            (setter, [value]) => setter.set_value(value),
-            (Setter::Texts(set), _) => set(join(values, |value| value.texts())?),
-            (Setter::Rules(set), _) => set(join(values, |value| value.rules())?),
-            (Setter::Fields(set), _) => set(join(values, |value| value.fields())?),
-            (Setter::Pairs(set), _) => set(join(values, |value| value.pairs())?),
-            (Setter::CertificatePairs(set), _) => {
-                set(Certificates::Pairs(join(values, |value| value.certificate_pairs())?))
-            }
+            (slot, [value]) => slot.set_value(value),
+            (ValueSlot::Texts(set), _) => set(join(values, |value| value.texts())?),
+            (ValueSlot::Rules(set), _) => set(join(values, |value| value.rules())?),
+            (ValueSlot::Fields(set), _) => set(join(values, |value| value.fields())?),
+            (ValueSlot::Pairs(set), _) => set(join(values, |value| value.pairs())?),
+            (ValueSlot::Custom(custom, set), _) if custom.is_list => set(Given::Values(values)),
             (_, [_, second, ..]) => {
                 let first = name.location.relative_to(&second.location());
                 Err(second.problem(format!("`{}` is given twice{first}", name.value)))
@@ -65,83 +104,73 @@ impl Setter<'_> {
     }
 
     /// Sets the value from a file.
-    pub(super) fn set_value(self, value: &Value<'_>) -> ConfigResult {
+    pub(crate) fn set_value(self, value: &Value<'_>) -> ConfigResult {
         match self {
-            Setter::Bool(set) => set(value.bool()?),
-            Setter::Count(range, set) => set(value.number("a number", range)?),
-            Setter::Size(range, set) => set(value.size(range)?),
-            Setter::Time(set) => set(value.time()?),
-            Setter::Text(set) => set(value.text()?),
-            Setter::Texts(set) => set(value.texts()?),
-            Setter::Path(set) => set(value.path()?),
-            Setter::WordOrPath(words, set) => {
+            ValueSlot::Bool(set) => set(value.bool()?),
+            ValueSlot::Count(range, set) => set(value.number("a number", range)?),
+            ValueSlot::Size(range, set) => set(value.size(range)?),
+            ValueSlot::Time(set) => set(value.time()?),
+            ValueSlot::Text(set) => set(value.text()?),
+            ValueSlot::Texts(set) => set(value.texts()?),
+            ValueSlot::Path(set) => set(value.path()?),
+            ValueSlot::WordOrPath(words, set) => {
                 let word = find_word(words, value.text()?.value.as_ref());
                 let word = word.map(|word| value.at(WordOrPath::Word(word)));
                 let path = || value.path().map(|path| path.map(WordOrPath::Path));
                 set(word.map_or_else(path, Ok)?)
             }
-            Setter::Choice(known, set) => {
+            ValueSlot::Choice(known, set) => {
                 let text = value.text()?;
                 set(choose(known, &text.value).map_err(|invalid| text.problem(invalid))?)
             }
-            Setter::BoolOrText(set) => {
+            ValueSlot::BoolOrText(set) => {
                 let text = || value.text().map(|text| text.map(BoolOrText::Text));
                 let bool = value.bool().map(|bool| value.at(BoolOrText::Bool(bool)));
                 set(bool.or_else(|_| text())?)
             }
-            Setter::Rules(set) => set(value.rules()?),
-            Setter::Fields(set) => set(value.fields()?),
-            Setter::Pairs(set) => set(value.pairs()?),
-            Setter::BoolOrPairs(set) => set(value.bool_or_pairs()?),
-            Setter::LogTarget(set) => {
-                let known = LogTarget::parse(&value.text()?.value);
-                let known = known.map_err(|message| value.problem(message))?;
-                let file = || value.path().map(|path| LogTarget::File(path.value));
-                set(value.at(known.map_or_else(file, Ok)?))
-            }
-            Setter::AccessLogs(set) => set(read_logs(value)?),
-            Setter::CertificatePairs(set) => match value.text() {
-                Ok(text) if text.value == "auto" => set(Certificates::Automatic),
-                _ => set(Certificates::Pairs(value.certificate_pairs()?)),
-            },
+            ValueSlot::Rules(set) => set(value.rules()?),
+            ValueSlot::Fields(set) => set(value.fields()?),
+            ValueSlot::Pairs(set) => set(value.pairs()?),
+            ValueSlot::BoolOrPairs(set) => set(value.bool_or_pairs()?),
+            ValueSlot::Custom(_, set) => set(Given::Values(std::slice::from_ref(value))),
         }
     }
 
     /// Sets the value from the command line. `arguments` has one item for each occurrence of the
     /// option. If the value is not a list, the last occurrence takes effect.
-    pub(super) fn set_arguments(self, option: &str, arguments: &[OsString]) -> ConfigResult {
+    pub(crate) fn set_arguments(self, option: &str, arguments: &[OsString]) -> ConfigResult {
         let problem = |message| Problem { location: location(option), message };
         let last = || arguments.last().cloned().unwrap_or_default();
         let last_text = || to_text(&last()).map_err(problem);
         match self {
-            Setter::Bool(set) => set(last() != "no"),
-            Setter::Count(range, set) => {
+            ValueSlot::Bool(set) => set(last() != "no"),
+            ValueSlot::Count(range, set) => {
                 let text = last_text()?;
                 let number = text.parse().ok().filter(|number| range.contains(number));
                 set(number.ok_or_else(|| problem(expected_count(range, &text)))?)
             }
-            Setter::Size(range, set) => {
+            ValueSlot::Size(range, set) => {
                 let size = parse_size(&last_text()?).and_then(|size| size_in(range, size));
                 set(size.map_err(problem)?)
             }
-            Setter::Time(set) => set(parse_time(&last_text()?).map_err(problem)?),
-            Setter::Text(set) => set(at(option, last_text()?)),
-            Setter::Texts(set) | Setter::Rules(set) | Setter::Fields(set) => {
+            ValueSlot::Time(set) => set(parse_time(&last_text()?).map_err(problem)?),
+            ValueSlot::Text(set) => set(at(option, last_text()?)),
+            ValueSlot::Texts(set) | ValueSlot::Rules(set) | ValueSlot::Fields(set) => {
                 let texts = arguments.iter().map(|word| to_text(word).map(|text| at(option, text)));
                 set(texts.collect::<Result<_, _>>().map_err(problem)?)
             }
-            Setter::Path(set) => set(at(option, last().into())),
-            Setter::WordOrPath(words, set) => {
+            ValueSlot::Path(set) => set(at(option, last().into())),
+            ValueSlot::WordOrPath(words, set) => {
                 let path = || WordOrPath::Path(last().into());
                 set(at(option, find_word(words, &last()).map_or_else(path, WordOrPath::Word)))
             }
-            Setter::Choice(known, set) => set(choose(known, &last_text()?).map_err(problem)?),
-            Setter::BoolOrPairs(set) => set(BoolOrPairs::Bool(last() != "no")),
-            Setter::Pairs(set) => {
+            ValueSlot::Choice(known, set) => set(choose(known, &last_text()?).map_err(problem)?),
+            ValueSlot::BoolOrPairs(set) => set(BoolOrPairs::Bool(last() != "no")),
+            ValueSlot::Pairs(set) => {
                 let pairs = arguments.iter().map(|word| parse_pair(option, word));
                 set(pairs.collect::<Result<_, _>>().map_err(problem)?)
             }
-            Setter::BoolOrText(set) => {
+            ValueSlot::BoolOrText(set) => {
                 let value = match &*last_text()? {
                     "true" => BoolOrText::Bool(true),
                     "false" => BoolOrText::Bool(false),
@@ -149,16 +178,7 @@ impl Setter<'_> {
                 };
                 set(at(option, value))
             }
-            Setter::LogTarget(set) => {
-                let text = last();
-                let known = text.to_str().map_or(Ok(None), LogTarget::parse);
-                let target = known.map_err(problem)?.unwrap_or(LogTarget::File(text.into()));
-                set(at(option, target))
-            }
-            Setter::AccessLogs(_) => unreachable!("access logs of routes have no option"),
-            Setter::CertificatePairs(set) => {
-                set(Certificates::Pairs(certificate_pairs(option, arguments)))
-            }
+            ValueSlot::Custom(_, set) => set(Given::Arguments { option, arguments }),
         }
     }
 }
@@ -170,15 +190,6 @@ fn parse_pair(option: &str, word: &OsStr) -> Result<Pair, String> {
         text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
     let [name, value] = [name, value].map(|text| at(option, text.to_owned()));
     Ok(Pair { name, value, base: PathBuf::new() })
-}
-
-/// Returns pairs of a certificate and a key, which alternate in the arguments of an option.
-fn certificate_pairs(option: &str, arguments: &[OsString]) -> Vec<Located<CertificatePair>> {
-    let pairs = arguments.chunks_exact(2).map(|pair| {
-        let [certificate, key] = [0, 1].map(|index: usize| PathBuf::from(pair[index].clone()));
-        at(option, CertificatePair { certificate, key })
-    });
-    pairs.collect()
 }
 
 fn location(option: &str) -> ConfigLocation {

@@ -7,36 +7,48 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::environment;
-use super::key::{BoolOrPairs, CertificatePair, Pair};
-use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
-use super::units::{expected_count, parse_size, parse_time, size_in};
+use crate::environment;
+use crate::key::{BoolOrPairs, Pair};
+use crate::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
+use crate::units::{expected_count, parse_size, parse_time, size_in};
 
 /// A value, the text of its file, and the directory against which its relative paths are resolved.
 #[derive(Clone, Copy)]
-pub(crate) struct Value<'a> {
+pub struct Value<'a> {
     pub(crate) value: &'a Spanned<DeValue<'a>>,
     pub(crate) text: &'a ConfigText,
     pub(crate) base: &'a Path,
 }
 
 /// Name of a value in its table.
-pub(crate) type Name = Located<String>;
+pub type Name = Located<String>;
+
+/// Names of a table with their values.
+pub type Entries<'a> = Vec<(Name, Value<'a>)>;
 
 impl<'a> Value<'a> {
-    pub(crate) fn location(&self) -> ConfigLocation {
+    /// Returns the directory against which relative paths are resolved.
+    pub fn base(&self) -> &'a Path {
+        self.base
+    }
+
+    /// Returns the location of the value.
+    pub fn location(&self) -> ConfigLocation {
         self.text.location(self.value.span())
     }
 
-    pub(crate) fn problem(&self, message: impl Into<String>) -> Problem {
+    /// Returns a problem at the location of the value.
+    pub fn problem(&self, message: impl Into<String>) -> Problem {
         Problem { location: self.location(), message: message.into() }
     }
 
-    pub(super) fn at<T>(&self, value: T) -> Located<T> {
+    /// Gives `value` the location of this value.
+    pub fn at<T>(&self, value: T) -> Located<T> {
         Located { location: self.location(), value }
     }
 
-    fn expected(&self, what: &str) -> Problem {
+    /// Returns the problem that this is not the expected value.
+    pub fn expected(&self, what: &str) -> Problem {
         let found = match self.value.get_ref() {
             DeValue::String(text) => format!("{text:?}"),
             DeValue::Integer(number) => format!("the number {number}"),
@@ -50,14 +62,18 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the string, if the value is one.
-    pub(crate) fn as_text(&self) -> Option<&'a str> {
+    pub fn as_text(&self) -> Option<&'a str> {
         match self.value.get_ref() {
             DeValue::String(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(crate) fn text(&self) -> ConfigResult<Located<String>> {
+    /// Returns the value as a text.
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn text(&self) -> ConfigResult<Located<String>> {
         let text = self.as_text().ok_or_else(|| self.expected("a text in quotes"))?;
         Ok(self.at(text.to_owned()))
     }
@@ -68,7 +84,11 @@ impl<'a> Value<'a> {
         self.as_text().filter(|_| written.contains(environment::BEGIN))
     }
 
-    pub(crate) fn bool(&self) -> ConfigResult<bool> {
+    /// Returns the value as a boolean.
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn bool(&self) -> ConfigResult<bool> {
         match (self.value.get_ref(), self.variable()) {
             (DeValue::Boolean(bool), _) => Ok(*bool),
             (_, Some("true")) => Ok(true),
@@ -84,7 +104,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(crate) fn number(&self, what: &str, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
+    /// Returns the value as a number in `range`. `what` is its name in messages, such as `a number`.
+    ///
+    /// # Errors
+    /// With another type of value, or a number outside of `range`.
+    pub fn number(&self, what: &str, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
         let (number, written) = match (self.value.get_ref(), self.variable()) {
             (DeValue::Integer(written), _) => (self.integer(), written.to_string()),
             (_, Some(text)) => (text.parse().ok(), text.to_owned()),
@@ -95,7 +119,11 @@ impl<'a> Value<'a> {
         number.ok_or_else(invalid)
     }
 
-    pub(crate) fn size(&self, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
+    /// Returns the value as a number of bytes in `range`: a number, or a text such as `16MiB`.
+    ///
+    /// # Errors
+    /// With another type of value, or a size outside of `range`.
+    pub fn size(&self, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
         let size = match (self.integer(), self.as_text()) {
             (Some(bytes), _) => Ok(bytes),
             (None, Some(text)) => parse_size(text),
@@ -104,19 +132,29 @@ impl<'a> Value<'a> {
         size.and_then(|size| size_in(range, size)).map_err(|message| self.problem(message))
     }
 
-    pub(crate) fn time(&self) -> ConfigResult<Duration> {
+    /// Returns the value as a duration: a text such as `20s`, or `never`.
+    ///
+    /// # Errors
+    /// With another type of value, or without a unit.
+    pub fn time(&self) -> ConfigResult<Duration> {
         let example = "a time such as \"20s\", with its unit and in quotes";
         let text = self.as_text().ok_or_else(|| self.expected(example))?;
         parse_time(text).map_err(|message| self.problem(message))
     }
 
     /// Returns the value as a path. A relative path is resolved against the directory of the file.
-    pub(crate) fn path(&self) -> ConfigResult<Located<PathBuf>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn path(&self) -> ConfigResult<Located<PathBuf>> {
         Ok(self.text()?.map(|path| self.base.join(path)))
     }
 
     /// Returns the value as a list of strings. A single string is a list of one.
-    pub(crate) fn texts(&self) -> ConfigResult<Vec<Located<String>>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn texts(&self) -> ConfigResult<Vec<Located<String>>> {
         match self.value.get_ref() {
             DeValue::String(_) => Ok(vec![self.text()?]),
             DeValue::Array(_) => self.items()?.map(|item| item.text()).collect(),
@@ -124,7 +162,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(crate) fn items(&self) -> ConfigResult<impl Iterator<Item = Value<'a>> + use<'a>> {
+    /// Returns the items of a list.
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn items(&self) -> ConfigResult<impl Iterator<Item = Value<'a>> + use<'a>> {
         let Value { text, base, .. } = *self;
         match self.value.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |value| Value { value, text, base })),
@@ -133,7 +175,10 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the entries of a table in the order of the file.
-    pub(crate) fn entries(&self) -> ConfigResult<Vec<(Name, Value<'a>)>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn entries(&self) -> ConfigResult<Entries<'a>> {
         match self.value.get_ref() {
             DeValue::Table(table) => Ok(entries(table, self.text, self.base)),
             _ => Err(self.expected("a table")),
@@ -141,7 +186,10 @@ impl<'a> Value<'a> {
     }
 
     /// Returns rules: a list of strings, or a table of values by pattern.
-    pub(crate) fn rules(&self) -> ConfigResult<Vec<Located<String>>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn rules(&self) -> ConfigResult<Vec<Located<String>>> {
         if !matches!(self.value.get_ref(), DeValue::Table(_)) {
             return self.texts();
         }
@@ -153,7 +201,10 @@ impl<'a> Value<'a> {
 
     /// Returns header fields: a list of strings, or a table of values by name. Each value may be a
     /// table of values by pattern.
-    pub(crate) fn fields(&self) -> ConfigResult<Vec<Located<String>>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn fields(&self) -> ConfigResult<Vec<Located<String>>> {
         if !matches!(self.value.get_ref(), DeValue::Table(_)) {
             return self.texts();
         }
@@ -174,7 +225,10 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the entries of a table of texts.
-    pub(crate) fn pairs(&self) -> ConfigResult<Vec<Pair>> {
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn pairs(&self) -> ConfigResult<Vec<Pair>> {
         let expected = |_| self.expected("a table such as { \"a\" = \"b\" }");
         let entries = self.entries().map_err(expected)?.into_iter();
         let pair = |(name, value): (Name, Value<'_>)| {
@@ -183,46 +237,24 @@ impl<'a> Value<'a> {
         entries.map(pair).collect()
     }
 
-    pub(crate) fn bool_or_pairs(&self) -> ConfigResult<BoolOrPairs> {
+    /// Returns the value as a boolean, or as the entries of a table of texts.
+    ///
+    /// # Errors
+    /// With another type of value.
+    pub fn bool_or_pairs(&self) -> ConfigResult<BoolOrPairs> {
         match self.value.get_ref() {
             DeValue::Table(_) => self.pairs().map(BoolOrPairs::Pairs),
             _ => self.bool().map(BoolOrPairs::Bool),
         }
     }
-
-    pub(crate) fn certificate_pairs(&self) -> ConfigResult<Vec<Located<CertificatePair>>> {
-        let expected =
-            "\"auto\", or a list of certificates such as [{ cert = \"a.pem\", key = \"b.pem\" }]";
-        let items = self.items().map_err(|_| self.expected(expected))?;
-        items.map(|item| item.certificate_pair().map(|pair| item.at(pair))).collect()
-    }
-
-    fn certificate_pair(&self) -> ConfigResult<CertificatePair> {
-        let expected = "{ cert = \"FILE\", key = \"FILE\" }";
-        let (mut cert, mut key) = (None, None);
-        for (name, value) in self.entries().map_err(|_| self.expected(expected))? {
-            match &*name.value {
-                "cert" => cert = Some(value.path()?.value),
-                "key" => key = Some(value.path()?.value),
-                other => {
-                    return Err(name.problem(format!("unknown key `{other}`; expected {expected}")));
-                }
-            }
-        }
-        match (cert, key) {
-            (Some(certificate), Some(key)) => Ok(CertificatePair { certificate, key }),
-            (None, _) => Err(self.problem(format!("`cert` is missing; expected {expected}"))),
-            (_, None) => Err(self.problem(format!("`key` is missing; expected {expected}"))),
-        }
-    }
 }
 
 /// Returns the entries of a table in the order of the file.
-pub(super) fn entries<'a>(
+pub(crate) fn entries<'a>(
     table: &'a DeTable<'a>,
     text: &'a ConfigText,
     base: &'a Path,
-) -> Vec<(Name, Value<'a>)> {
+) -> Entries<'a> {
     let mut entries: Vec<(&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     let named = |name: &Spanned<DeString<'_>>| Located {

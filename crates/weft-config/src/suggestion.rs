@@ -2,7 +2,7 @@
 
 /// Returns the known word with the smallest edit distance to `word`. The maximum distance is a
 /// third of the length of `word`, but at least 1.
-pub(crate) fn suggest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn suggest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     let with_distance = known.map(|known| (distance(word, known), known));
     let (distance, known) = with_distance.min_by_key(|(distance, _)| *distance)?;

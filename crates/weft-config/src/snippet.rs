@@ -1,19 +1,17 @@
-//! `[snippets.NAME]`: keys that hosts and routes take over by `use = ["NAME"]`.
+//! `[snippets.NAME]`: keys that other tables take over by `use = ["NAME"]`.
 
 use std::cell::Cell;
 use std::collections::HashSet;
 
-use super::location::{ConfigResult, Problem};
-use super::options::{OPTIONS, RouteOptions};
-use super::value::{Name, Value};
-use crate::base::suggestion::suggest;
-
-/// Keys of a table with their values.
-pub(super) type Entries<'a> = Vec<(Name, Value<'a>)>;
+use crate::key::SectionKey;
+use crate::location::{ConfigResult, Problem};
+use crate::section::find;
+use crate::suggestion::suggest;
+use crate::value::{Entries, Name, Value};
 
 /// The snippets of all files.
 #[derive(Default)]
-pub(super) struct Snippets<'a> {
+pub struct Snippets<'a> {
     list: Vec<Snippet<'a>>,
 }
 
@@ -25,7 +23,7 @@ struct Snippet<'a> {
 
 impl<'a> Snippets<'a> {
     /// Reads the tables of all sections `[snippets]`.
-    pub(super) fn read(entries: Entries<'a>, problems: &mut Vec<Problem>) -> Snippets<'a> {
+    pub fn read(entries: Entries<'a>, problems: &mut Vec<Problem>) -> Snippets<'a> {
         let mut list = Vec::<Snippet<'_>>::new();
         for (name, value) in entries {
             if let Some(first) = list.iter().find(|known| known.name.value == name.value) {
@@ -48,43 +46,44 @@ impl<'a> Snippets<'a> {
         Snippets { list }
     }
 
-    /// Returns the snippets that no host and no route uses.
-    pub(super) fn unused(&self) -> impl Iterator<Item = &Name> {
+    /// Returns the snippets that no table uses.
+    pub fn unused(&self) -> impl Iterator<Item = &Name> {
         self.list.iter().filter(|snippet| !snippet.is_used.get()).map(|snippet| &snippet.name)
     }
 
-    /// Reads the options of a host or a route from its table and from the snippets that it uses.
-    /// Returns the other keys of both. `is_own` has the keys that are not options in this table.
+    /// Reads a section from its table and from the snippets that the table uses. Returns also the
+    /// entries of both that have other names.
     ///
-    /// Keys of the table take precedence over those of snippets, and later snippets over earlier
-    /// ones. Options are inherited from a snippet by the rules of [`RouteOptions::or`].
-    pub(super) fn read_options(
+    /// Keys of the table take precedence over keys of snippets, and later snippets over earlier
+    /// snippets: `or` completes a section by the values of the next.
+    pub fn read_section<S: Default, K: SectionKey<S>>(
         &self,
+        keys: &[K],
         table: Entries<'a>,
-        is_own: impl Fn(&str) -> bool,
+        or: impl Fn(S, &S) -> S,
         problems: &mut Vec<Problem>,
-    ) -> (RouteOptions, Entries<'a>) {
+    ) -> (S, Entries<'a>) {
         let (uses, table): (Entries<'_>, Entries<'_>) =
             table.into_iter().partition(|(name, _)| name.value == "use");
         let mut used = Vec::new();
         for (_, names) in uses {
             self.find(&names, &mut used, problems).unwrap_or_else(|problem| problems.push(problem));
         }
-        let (mut options, mut others) = (RouteOptions::default(), Entries::new());
+        let (mut section, mut others) = (S::default(), Entries::new());
         let mut names = HashSet::new();
         let snippets = used.iter().rev().map(|snippet| snippet.entries.clone());
         for entries in std::iter::once(table).chain(snippets) {
-            let mut layer = RouteOptions::default();
+            let mut layer = S::default();
             for (name, value) in entries {
-                match OPTIONS.iter().find(|key| key.name == name.value && !is_own(key.name)) {
+                match find(keys, &name.value) {
                     Some(key) => problems.extend(key.set_value(&mut layer, &value).err()),
                     None if names.insert(name.value.clone()) => others.push((name, value)),
                     None => {}
                 }
             }
-            options = options.or(&layer);
+            section = or(section, &layer);
         }
-        (options, others)
+        (section, others)
     }
 
     fn find<'s>(

@@ -1,9 +1,9 @@
 //! Syntax errors of a file, in the words of an operator.
 
-use super::location::{ConfigText, Problem};
+use crate::location::{ConfigText, Problem};
 
 /// Converts the errors of the TOML parser.
-pub(super) fn problems(text: &ConfigText, errors: &[toml::de::Error]) -> Vec<Problem> {
+pub(crate) fn problems(text: &ConfigText, errors: &[toml::de::Error]) -> Vec<Problem> {
     if let Some(at) = nginx_directive(text.as_str()).filter(|_| !errors.is_empty()) {
         let message = "this is the syntax of nginx; a configuration of weft is TOML, and \
                        docs/migrating-from-nginx.md translates the directives";

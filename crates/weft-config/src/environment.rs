@@ -8,13 +8,13 @@ use std::env::VarError;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::location::{ConfigText, Problem};
+use crate::location::{ConfigText, Problem};
 
 /// Beginning of a placeholder for an environment variable.
-pub(super) const BEGIN: &str = "{env.";
+pub(crate) const BEGIN: &str = "{env.";
 
 /// Replaces the variables in all strings and keys of a table.
-pub(super) fn expand_table(
+pub(crate) fn expand_table(
     table: &mut DeTable<'_>,
     text: &ConfigText,
     problems: &mut Vec<Problem>,

@@ -17,7 +17,7 @@ const INDENT: &str = "  ";
 ///
 /// # Errors
 /// The first error of the syntax.
-pub(crate) fn format(text: &str) -> Result<String, TomlError> {
+pub fn format(text: &str) -> Result<String, TomlError> {
     let mut document: DocumentMut = text.replace("\r\n", "\n").parse()?;
     format_entries(document.as_table_mut());
     let trailing = own_lines(&format!("{}\n", raw(Some(document.trailing()))), true);

@@ -18,7 +18,10 @@ const TIMES: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Parses a size such as `16MiB` or `500 kB`, or a number of bytes.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// With another text: the expected and the found value, and if possible the remedy.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let invalid = || {
         let hint = binary_size(text).map_or_else(String::new, |size| format!("; write {size}"));
         format!("expected a size such as 16MiB or 500kB, found {text:?}{hint}")
@@ -39,7 +42,10 @@ fn binary_size(text: &str) -> Option<String> {
 }
 
 /// Parses a duration such as `20s`, `500ms`, `5m`, `1h` or `7d`. `never` is [`Duration::MAX`].
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// With another text: the expected and the found value, and if possible the remedy.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     if text == "never" {
         return Ok(Duration::MAX);
     }
@@ -66,7 +72,7 @@ fn split(text: &str) -> Option<(u64, &str)> {
 }
 
 /// Formats a size in the largest binary unit that gives a whole number.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     let binary = SIZES.iter().filter(|(name, _)| name.ends_with("iB"));
     match binary.into_iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor)) {
         Some((name, factor)) => format!("{}{name}", bytes / factor),
@@ -76,7 +82,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 
 /// Formats a duration in the largest unit that gives a whole number. Minutes, hours and days are
 /// used from two on: `60s`, `60m`, `24h`.
-pub(crate) fn show_time(time: Duration) -> String {
+pub fn show_time(time: Duration) -> String {
     if time == Duration::MAX {
         return "never".to_owned();
     }
@@ -93,7 +99,7 @@ pub(crate) fn show_time(time: Duration) -> String {
 }
 
 /// Returns the problem of a number outside of `range`.
-pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
+pub(crate) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
     let (min, max) = (range.start(), range.end());
     match *max >= u64::from(u32::MAX) {
         true => format!("expected a number of at least {min}, found {found:?}"),
@@ -102,7 +108,7 @@ pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String
 }
 
 /// Returns the size if it is in `range`.
-pub(super) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
+pub(crate) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
     let (min, max) = (range.start(), range.end());
     match range.contains(&size) {
         true => Ok(size),

@@ -9,9 +9,10 @@ use glob::{MatchOptions, Pattern};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::environment;
-use super::location::{ConfigLocation, ConfigText, Located, Problem};
-use super::value::{Value, entries};
+use crate::environment;
+use crate::location::{ConfigLocation, ConfigText, Located, Problem};
+use crate::section::group;
+use crate::value::{Entries, Name, Value, entries};
 
 /// Maximum size of a file, so that a device or a log that is named by mistake is an error.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -25,21 +26,21 @@ const MAX_DEPTH: usize = 16;
 /// The texts of a configuration, and the errors of reading them. Each file occurs once, after the
 /// file that includes it.
 #[derive(Default)]
-pub(crate) struct Sources {
-    pub(super) files: Vec<Source>,
-    pub(super) problems: Vec<Problem>,
+pub struct Sources {
+    pub(crate) files: Vec<Source>,
+    pub(crate) problems: Vec<Problem>,
     read: HashSet<PathBuf>,
 }
 
 /// The text of a file, and the directory against which its relative paths are resolved.
-pub(super) struct Source {
-    pub(super) text: ConfigText,
-    pub(super) base: PathBuf,
+pub(crate) struct Source {
+    pub(crate) text: ConfigText,
+    pub(crate) base: PathBuf,
 }
 
 impl Sources {
     /// Reads a file, or all files `*.toml` of a directory, and the files that they include.
-    pub(crate) fn read(path: &Path) -> Sources {
+    pub fn read(path: &Path) -> Sources {
         let mut sources = Sources::default();
         sources.read_path(path, &ConfigLocation::Unknown, 0);
         sources
@@ -47,7 +48,7 @@ impl Sources {
 
     /// Takes `text` as a file with this name in the directory `base`, and reads the files that it
     /// includes.
-    pub(crate) fn of_text(name: &str, text: String, base: &Path) -> Sources {
+    pub fn of_text(name: &str, text: String, base: &Path) -> Sources {
         let mut sources = Sources::default();
         sources.add(ConfigText::new(name, text), base, 0);
         sources
@@ -116,11 +117,51 @@ impl Sources {
     }
 }
 
+/// The parsed files of a configuration.
+pub struct Document<'s> {
+    tables: Vec<(Spanned<DeTable<'s>>, &'s Source)>,
+    syntax_problems: Vec<Problem>,
+}
+
+impl<'s> Document<'s> {
+    /// Parses the files, as far as they are valid, and replaces environment variables.
+    pub fn parse(sources: &'s Sources) -> Document<'s> {
+        let mut syntax_problems = sources.problems.clone();
+        let tables = sources.files.iter();
+        let tables = tables.map(|source| (source.table(&mut syntax_problems), source)).collect();
+        Document { tables, syntax_problems }
+    }
+
+    /// Returns the sections, and the keys before the first section, in the order of their first
+    /// occurrence. Each has the values of all files.
+    pub fn sections(&self) -> Vec<(Name, Vec<Value<'_>>)> {
+        let tables = self.tables.iter();
+        let all = tables
+            .flat_map(|(table, source)| entries(table.get_ref(), &source.text, &source.base))
+            .collect::<Entries<'_>>();
+        group(all)
+    }
+
+    /// Returns the problems of the syntax, and those of `problems` that are not their consequence:
+    /// an error of the syntax leaves a value that may be another error. Equal problems occur once.
+    pub fn with_syntax_problems(&self, mut problems: Vec<Problem>) -> Vec<Problem> {
+        let invalid_lines: HashSet<_> =
+            self.syntax_problems.iter().map(|problem| problem.location.line()).collect();
+        let mut reported = HashSet::new();
+        problems.retain(|problem: &Problem| {
+            let line = problem.location.line();
+            (line.is_none() || !invalid_lines.contains(&line))
+                && reported.insert(problem.to_string())
+        });
+        self.syntax_problems.iter().cloned().chain(problems).collect()
+    }
+}
+
 impl Source {
     /// Parses the text, as far as it is valid, and replaces environment variables.
-    pub(super) fn table(&self, problems: &mut Vec<Problem>) -> Spanned<DeTable<'_>> {
+    pub(crate) fn table(&self, problems: &mut Vec<Problem>) -> Spanned<DeTable<'_>> {
         let (mut table, errors) = DeTable::parse_recoverable(self.text.as_str());
-        problems.extend(super::syntax::problems(&self.text, &errors));
+        problems.extend(crate::syntax::problems(&self.text, &errors));
         environment::expand_table(table.get_mut(), &self.text, problems);
         table
     }
@@ -144,14 +185,17 @@ fn read_text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
 }
 
-/// Returns the errors of the syntax of a file.
-pub(crate) fn syntax_problems(name: &str, text: &str) -> Vec<Problem> {
+/// Returns the errors of the syntax of a file with this name and text.
+pub fn syntax_problems(name: &str, text: &str) -> Vec<Problem> {
     let (_, errors) = DeTable::parse_recoverable(text);
-    super::syntax::problems(&ConfigText::new(name, text.to_owned()), &errors)
+    crate::syntax::problems(&ConfigText::new(name, text.to_owned()), &errors)
 }
 
-/// Returns the files of a configuration that is a directory.
-pub(crate) fn toml_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+/// Returns the files `*.toml` of a configuration that is a directory, sorted by path.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn toml_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let pattern = Pattern::escape(&directory.to_string_lossy());
     matches(&Path::new(&pattern).join("*.toml"), directory)
 }
