@@ -61,6 +61,11 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
+    /// Returns a value that is in no file and in no option.
+    pub fn without_location(value: T) -> Located<T> {
+        Located { location: ConfigLocation::Unknown, value }
+    }
+
     /// Returns a problem at the location of the value.
     pub fn problem(&self, message: impl Into<String>) -> Problem {
         Problem { location: self.location.clone(), message: message.into() }

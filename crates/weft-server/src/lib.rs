@@ -7,9 +7,9 @@ mod base; // small parts that import nothing else of the program
 mod template; // texts with placeholders
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod route; // keys, patterns and paths of routes
+mod sections; // the sections with fixed keys
 mod config; // text → Config
 mod config_change; // changes by clients of the status endpoint
-mod acme; // certificates that are ordered and renewed
 mod plan; // Config → Plan
 mod import; // configurations of other servers → text
 mod cli; // the command line
@@ -93,7 +93,7 @@ fn serve(args: &Args) -> Result<(), Failure> {
 fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     let sources = args.sources();
     let (plan, invalid) = Plan::of_valid_parts(args.config(&sources));
-    let mut problems = match privileges::check(&plan.run_as) {
+    let mut problems = match privileges::check(&plan.top.run_as) {
         Ok(()) => plan.open(None).err().unwrap_or_default(),
         Err(problems) => problems,
     };
@@ -111,12 +111,12 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if !problems.is_empty() {
         return Err(Failure::Other(problems));
     }
-    if let Some(acme) = plan.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
-        if !acme.names.is_empty() || acme.on_demand.is_none() {
+    if let Some(acme) = &plan.acme {
+        if !acme.domains.is_empty() || !acme.on_demand.is_enabled() {
             print_error(&certificates::describe(acme));
         }
-        if let Some(on_demand) = &acme.on_demand {
-            print_error(&certificates::describe_on_demand(on_demand));
+        if acme.on_demand.is_enabled() {
+            print_error(&certificates::describe_on_demand(&acme.on_demand));
         }
     }
     if print {
@@ -128,7 +128,7 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
 fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {
     let plan = plan(args, &args.sources())?;
     let problem = |message: String| Failure::Other(vec![Problem::without_location(message)]);
-    let acme = plan.tls.and_then(|tls| tls.acme).ok_or_else(|| {
+    let acme = plan.acme.ok_or_else(|| {
         problem("no certificates are ordered: set `certificates = \"auto\"` in [tls]".to_owned())
     })?;
     let result = match action {

@@ -8,14 +8,14 @@ use weft::date::rfc3339;
 use weft_acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
 use weft_config::show_time;
 
-use crate::acme::{AcmePlan, OnDemandPlan};
+use crate::sections::acme::{AcmeConfig, OnDemandConfig};
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the last
 /// success, and the last error.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
+pub(crate) fn list(plan: &AcmeConfig) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("cannot read the certificates: {error}");
     let settings = plan.settings()?;
     let names = names(plan, &settings).map_err(failed)?;
@@ -41,9 +41,9 @@ pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
 }
 
 /// Returns the configured names, and those that clients have asked for.
-fn names(plan: &AcmePlan, settings: &AcmeSettings) -> std::io::Result<Vec<Name>> {
-    let mut names = plan.names.clone();
-    if plan.on_demand.is_some() {
+fn names(plan: &AcmeConfig, settings: &AcmeSettings) -> std::io::Result<Vec<Name>> {
+    let mut names = settings.names.clone();
+    if plan.on_demand.is_enabled() {
         names.extend(settings.stored_names()?);
         names.sort();
         names.dedup();
@@ -55,7 +55,11 @@ fn names(plan: &AcmePlan, settings: &AcmeSettings) -> std::io::Result<Vec<Name>>
 ///
 /// # Errors
 /// If there is no certificate, or no authority revokes it.
-pub(crate) fn revoke(plan: &AcmePlan, name: &str, reason: Option<&str>) -> Result<String, String> {
+pub(crate) fn revoke(
+    plan: &AcmeConfig,
+    name: &str,
+    reason: Option<&str>,
+) -> Result<String, String> {
     let name: Name = name.parse().map_err(|error: weft::Error| format!("{name:?}: {error}"))?;
     let settings = plan.settings()?;
     let directory = run(settings.revoke(&name, reason))?;
@@ -66,7 +70,7 @@ pub(crate) fn revoke(plan: &AcmePlan, name: &str, reason: Option<&str>) -> Resul
 ///
 /// # Errors
 /// If there is no account, or an authority does not change a key.
-pub(crate) fn roll_over(plan: &AcmePlan) -> Result<String, String> {
+pub(crate) fn roll_over(plan: &AcmeConfig) -> Result<String, String> {
     let changed = run(plan.settings()?.roll_over())?;
     let line = |directory: String| format!("the account with {directory} has a new key\n");
     Ok(changed.into_iter().map(line).collect())
@@ -80,8 +84,8 @@ fn run<T>(requests: impl Future<Output = Result<T, String>>) -> Result<T, String
 }
 
 /// Describes the orders on demand, for `weft check`.
-pub(crate) fn describe_on_demand(plan: &OnDemandPlan) -> String {
-    let OnDemandPlan { patterns, ask, rate, max_names, timeout, .. } = plan;
+pub(crate) fn describe_on_demand(plan: &OnDemandConfig) -> String {
+    let OnDemandConfig { patterns, ask, rate, max_names, timeout, .. } = plan;
     let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
     let mut permitted = Vec::new();
     permitted.extend(Some(patterns.join(", ")).filter(|patterns| !patterns.is_empty()));
@@ -95,13 +99,14 @@ pub(crate) fn describe_on_demand(plan: &OnDemandPlan) -> String {
 }
 
 /// Describes the orders, for `weft check`.
-pub(crate) fn describe(plan: &AcmePlan) -> String {
+pub(crate) fn describe(plan: &AcmeConfig) -> String {
     let join = |words: Vec<String>, last: &str| words.join(last);
-    let names: Vec<String> = plan.names.iter().map(ToString::to_string).collect();
-    let kinds = plan.challenges.iter().map(|kind| match (kind.port(), &plan.dns) {
+    let names: Vec<String> = plan.domains.iter().map(|name| name.value.to_string()).collect();
+    let kinds = plan.challenges.iter().map(|kind| &kind.value);
+    let kinds = kinds.map(|kind| match (kind.port(), plan.dns.method()) {
         (Some(port), _) => format!("{} (the authority must reach port {port})", kind.name()),
-        (None, Some(dns)) if *kind == ChallengeKind::Dns01 => {
-            format!("{} ({})", kind.name(), dns.method)
+        (None, Some(method)) if *kind == ChallengeKind::Dns01 => {
+            format!("{} ({method})", kind.name())
         }
         (None, _) => format!("{} (with a TXT record that stays)", kind.name()),
     });
@@ -110,7 +115,7 @@ pub(crate) fn describe(plan: &AcmePlan) -> String {
         false => format!(
             "certificates for {} are ordered from {} by {}",
             join(names, ", "),
-            join(plan.directories.clone(), " or "),
+            join(plan.directories.iter().map(|url| url.value.clone()).collect(), " or "),
             join(kinds.collect(), " or "),
         ),
     }

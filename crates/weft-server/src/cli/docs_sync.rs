@@ -6,18 +6,16 @@ use std::path::{Path, PathBuf};
 
 use weft::Settings;
 use weft_config::{
-    Key, SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
+    SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
 };
 
 use crate::apps::proxy::ProxySettings;
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::fastcgi_keys;
-use crate::config::{
-    ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, LIMITS, LOG, OPTIONS, PROXY, REWRITE, SPLIT,
-    STATUS, STREAM, TLS, TOP, TRACING, flags,
-};
+use crate::config::{ACCESS_LOG, CGI, Config, PROXY, REWRITE, SPLIT, STREAM, flags, sections};
 use crate::plan::Plan;
+use crate::sections::limits::LIMITS;
 
 fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -54,6 +52,7 @@ fn sample<S>(key: &impl SectionKey<S>, defaults: &S) -> (String, Vec<OsString>) 
         ValueType::Text if spec.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
         ValueType::Text if spec.name == "staging" => (quoted("https://a/"), words(&["https://a/"])),
         ValueType::Text if spec.name == "email" => (quoted("a@b"), words(&["a@b"])),
+        ValueType::Text if spec.name == "umask" => (quoted("027"), words(&["027"])),
         ValueType::Text if spec.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueType::BoolOrText => (quoted("x"), words(&["x"])),
         ValueType::Text | ValueType::Path | ValueType::WordOrPath(_) => {
@@ -81,30 +80,27 @@ fn sample<S>(key: &impl SectionKey<S>, defaults: &S) -> (String, Vec<OsString>) 
 
 #[test]
 fn keys_options_and_help_correspond() {
-    fn check<T>(section: &str, keys: &'static [Key<T>], defaults: &T, seen: &mut BTreeSet<String>) {
-        for key in keys.iter().filter(|key| !key.flag.is_empty()) {
-            let (in_file, words) = sample(key, defaults);
-            let header = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
-            let text = format!("{header}{} = {in_file}\n", key.name);
+    let (unset, defaults) = (Config::default(), Config::shown_defaults());
+    let mut seen = BTreeSet::new();
+    for section in sections() {
+        for key in section.keys.iter().filter(|key| !key.spec().flag.is_empty()) {
+            let (name, flag) = (key.name(), key.spec().flag);
+            let (in_file, words) = sample(key, &defaults);
+            let header = match section.name {
+                "" => String::new(),
+                section => format!("[{section}]\n"),
+            };
+            let text = format!("{header}{name} = {in_file}\n");
             let from_file = Config::parse(&Sources::of_text("f", text, Path::new("")));
             let mut from_options = Config::default();
-            let set = from_options.set_option(key.flag, &words);
-            assert!(matches!(set, Some(Ok(()))), "--{}: {set:?}", key.flag);
+            let set = from_options.set_option(flag, &words);
+            assert!(matches!(set, Some(Ok(()))), "--{flag}: {set:?}");
             let shown = format!("{from_file:?}");
-            assert_eq!(shown, format!("{from_options:?}"), "{section} {}", key.name);
-            assert_ne!(shown, format!("{:?}", Config::default()), "{section} {}", key.name);
-            assert!(seen.insert(key.flag.to_owned()), "--{} belongs to two keys", key.flag);
+            assert_eq!(shown, format!("{from_options:?}"), "{header}{name}");
+            assert_ne!(shown, format!("{unset:?}"), "{header}{name}");
+            assert!(seen.insert(flag.to_owned()), "--{flag} belongs to two keys");
         }
     }
-    let mut seen = BTreeSet::new();
-    check("", &TOP, &Default::default(), &mut seen);
-    check("log", &LOG, &Default::default(), &mut seen);
-    check("tls", &TLS, &Default::default(), &mut seen);
-    check("acme", &ACME, &Default::default(), &mut seen);
-    check("status", &STATUS, &Default::default(), &mut seen);
-    check("limits", &LIMITS, &Default::default(), &mut seen);
-    check("files", &FILES, &FilesConfig::defaults(), &mut seen);
-    check("defaults", &OPTIONS, &Default::default(), &mut seen);
     assert_eq!(seen, flags().map(|flag| flag.name.to_owned()).collect());
     assert!(OTHER_OPTIONS.iter().all(|other| !seen.contains(*other)));
     // The help has all of these options and no others.
@@ -146,30 +142,30 @@ fn documentation_has_every_key() {
     let of_paths = reference_table_without_options(&REWRITE, &Default::default());
     let of_shares = reference_table_without_options(&SPLIT, &Default::default());
     let of_streams = reference_table_without_options(&STREAM, &Default::default());
-    let of_tracing = reference_table_without_options(&TRACING, &Default::default());
     let own = [
         reference_table_without_options(&PROXY, &Default::default()),
         reference_table_without_options(&CGI, &Default::default()),
     ];
-    let others = [of_logs, of_paths, of_shares, of_fastcgi, of_streams, of_tracing];
+    let others = [of_logs, of_paths, of_shares, of_fastcgi, of_streams];
     for table in own.into_iter().chain(others) {
         if !text.contains(&table) {
             missing.push_str(&table);
         }
     }
-    for (title, table) in [
-        ("## The top", reference_table(&TOP, &Default::default())),
-        ("## `[log]`", reference_table(&LOG, &Default::default())),
-        ("## `[tls]`", reference_table(&TLS, &Default::default())),
-        ("## `[acme]`", reference_table(&ACME, &Default::default())),
-        ("## `[status]`", reference_table(&STATUS, &Default::default())),
-        ("## `[files]`", reference_table(&FILES, &FilesConfig::defaults())),
-        ("## `[defaults]`, hosts and routes", reference_table(&OPTIONS, &Default::default())),
-        ("## `[limits]`", reference_table(&LIMITS, &Default::default())),
-    ] {
-        let (_, section) = text.split_once(&format!("\n{title}\n")).expect(title);
-        let section = section.split("\n## ").next().unwrap();
-        if !section.contains(&table) {
+    let defaults = Config::shown_defaults();
+    for section in sections() {
+        let title = match section.name {
+            "" => "## The top".to_owned(),
+            "defaults" => "## `[defaults]`, hosts and routes".to_owned(),
+            name => format!("## `[{name}]`"),
+        };
+        let table = match section.help_group {
+            "" => reference_table_without_options(&section.keys, &defaults),
+            _ => reference_table(&section.keys, &defaults),
+        };
+        let (_, of_section) = text.split_once(&format!("\n{title}\n")).expect(&title);
+        let of_section = of_section.split("\n## ").next().unwrap();
+        if !of_section.contains(&table) {
             missing.push_str(&format!("{title}\n{table}"));
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use weft_config::help::{push_key, push_option};
 use weft_config::{SectionKey, suggest};
 
-use crate::config::{ACME, FILES, FilesConfig, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP};
+use crate::config::{Config, Section, sections};
 
 const OVERVIEW: &str = "\
 Serves files, and forwards requests to applications, over HTTP and HTTPS.
@@ -40,27 +40,19 @@ const FIRST: [(&str, &str); 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelpTopic {
     Overview,
-    /// One of [`GROUPS`].
+    /// One of [`groups`].
     Group(&'static str),
     All,
 }
 
-/// Groups of options, each with its title.
-const GROUPS: [(&str, &str); 9] = [
-    ("check", "Checks:"),
-    ("server", "Addresses and process:"),
-    ("logs", "Logs:"),
-    ("tls", "TLS:"),
-    ("acme", "Automatic certificates:"),
-    ("status", "Status:"),
-    ("files", "Files:"),
-    ("routes", "All routes:"),
-    ("limits", "Limits (sizes such as 16MiB, times such as 20s, 5m or never):"),
-];
+/// Names of the groups of options: checks, and sections.
+fn groups() -> impl Iterator<Item = &'static str> + Clone {
+    let of_sections = sections().iter().map(|section| section.help_group);
+    ["check"].into_iter().chain(of_sections).filter(|group| !group.is_empty())
+}
 
 impl HelpTopic {
     pub(crate) fn parse(word: OsString) -> Result<HelpTopic, lexopt::Error> {
-        let groups = || GROUPS.iter().map(|(group, _)| *group);
         if word == "all" {
             return Ok(HelpTopic::All);
         }
@@ -82,49 +74,41 @@ pub(crate) fn help(topic: HelpTopic) -> String {
         FIRST.iter().for_each(|(head, text)| push_option(&mut help, head, text));
     }
     if topic == HelpTopic::Overview {
-        let groups = GROUPS.iter().map(|(group, _)| *group).collect::<Vec<_>>().join(", ");
+        let groups = groups().collect::<Vec<_>>().join(", ");
         help.push_str(&format!("\nGroups of options: {groups}\n"));
     }
-    for (group, title) in GROUPS {
-        if topic == HelpTopic::All || topic == HelpTopic::Group(group) {
-            let separator = if help.is_empty() { "" } else { "\n" };
-            push_group(&mut help, group, &format!("{separator}{title}\n"));
+    let has_group = |group: &str| {
+        topic == HelpTopic::All || matches!(topic, HelpTopic::Group(it) if it == group)
+    };
+    if has_group("check") {
+        push_title(&mut help, "Checks:");
+        push_option(&mut help, "--print", "print the configuration with all defaults");
+        push_option(&mut help, "--strict", "take warnings for errors: status 1 in place of 3");
+    }
+    let defaults = Config::shown_defaults();
+    for section in sections().iter().filter(|section| !section.help_group.is_empty()) {
+        if has_group(section.help_group) {
+            push_section(&mut help, section, &defaults);
         }
     }
     help
 }
 
-fn push_group(help: &mut String, group: &str, title: &str) {
-    match group {
-        "check" => {
-            help.push_str(title);
-            push_option(help, "--print", "print the configuration with all defaults");
-            push_option(help, "--strict", "take warnings for errors: status 1 in place of 3");
-        }
-        "server" => section(help, title, &TOP, &Default::default()),
-        "logs" => {
-            section(help, title, &LOG, &Default::default());
-            push_option(help, "--no-log", "the same as --log none");
-        }
-        "tls" => section(help, title, &TLS, &Default::default()),
-        "acme" => section(help, title, &ACME, &Default::default()),
-        "status" => section(help, title, &STATUS, &Default::default()),
-        "files" => {
-            section(help, title, &FILES, &FilesConfig::defaults());
-            push_option(help, "--follow-links", "the same as --links anywhere");
-        }
-        "routes" => section(help, title, &OPTIONS, &Default::default()),
-        _ => section(help, title, &LIMITS, &Default::default()),
-    }
+fn push_title(help: &mut String, title: &str) {
+    let separator = if help.is_empty() { "" } else { "\n" };
+    help.push_str(&format!("{separator}{title}\n"));
 }
 
-fn section<S>(help: &mut String, title: &str, keys: &[impl SectionKey<S>], defaults: &S) {
-    help.push_str(title);
-    for key in keys {
+fn push_section(help: &mut String, section: &Section, defaults: &Config) {
+    push_title(help, section.title);
+    for key in &section.keys {
         push_key(help, key, defaults);
         // The private key of a certificate has a separate option.
         if key.spec().flag == "tls-cert" {
             push_option(help, "--tls-key FILE", "the private key of the certificate, in PEM");
         }
+    }
+    for (head, text) in section.other_options {
+        push_option(help, head, text);
     }
 }

@@ -6,10 +6,10 @@ use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
 };
 
-use super::limits::limit;
 use super::proxy::BUFFER_BYTES;
 use crate::apps::cgi::CgiSettings;
 use crate::apps::script::Variable;
+use crate::sections::limits::limit;
 
 const MAX_COUNT: u64 = 65_535;
 

@@ -1,13 +1,10 @@
 //! Keys and words that have no effect where they stand.
 
-use weft_config::{ConfigLocation, Located, Problem};
+use weft_config::{ConfigLocation, Problem};
 
 use super::options::RouteOptions;
 use super::route::{Action, RouteConfig};
-use super::tls::ClientAuthMode;
-use super::tracing::TracingConfig;
 use super::{Config, HostConfig};
-use crate::config::PermittedChanges;
 
 /// Returns a warning for each key of a route that has no effect without another.
 pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
@@ -26,41 +23,15 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
         location: ConfigLocation::Unknown,
         message: format!("[defaults]: {message}"),
     }));
-    if config.tls.client_auth == ClientAuthMode::Optional && config.tls.client_ca.is_none() {
-        let message = "`client_auth` has no effect without `client_ca` in [tls]".to_owned();
-        warnings.push(Problem { location: ConfigLocation::Unknown, message });
-    }
-    let tracing = &config.tracing;
+    warnings.extend(config.tls.warning());
     let has_spans = |options: &RouteOptions| options.has_tracing();
     let mut hosts = config.hosts.iter();
     let is_traced = has_spans(&config.defaults)
         || hosts.any(|host| {
             has_spans(&host.options) || host.routes.iter().any(|route| has_spans(&route.options))
         });
-    let useless = match (&tracing.endpoint, is_traced) {
-        (None, _) if *tracing != TracingConfig::default() => {
-            Some("exports nothing without `endpoint`")
-        }
-        (Some(_), false) => Some("exports nothing: no route has the option `tracing`"),
-        _ => None,
-    };
-    warnings.extend(useless.map(|message| Problem {
-        location: ConfigLocation::Unknown,
-        message: format!("[tracing] {message}"),
-    }));
-    let status = &config.status;
-    let is_unix = |address: &Located<String>| address.value.starts_with("unix:");
-    for (name, permitted) in
-        [("config_changes", status.config_changes), ("upstream_changes", status.upstream_changes)]
-    {
-        if let (PermittedChanges::Unix, Some(first)) = (permitted, status.listen.first())
-            && !status.listen.iter().any(is_unix)
-        {
-            let message =
-                format!("`{name} = \"unix\"` has no effect without a Unix socket in `listen`");
-            warnings.push(first.problem(message));
-        }
-    }
+    warnings.extend(config.tracing.warning(is_traced));
+    warnings.extend(config.status.warnings());
     warnings
 }
 

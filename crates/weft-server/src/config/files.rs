@@ -3,6 +3,8 @@
 use weft::{DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
+use crate::base::engine_fields::engine_sets;
+
 /// Values of `[files]` or of a route with `files`. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FilesConfig {
@@ -182,20 +184,6 @@ impl FilesConfig {
             headers: self.headers.or(defaults.headers),
         }
     }
-}
-
-/// Fields that the engine sets itself.
-const ENGINE_FIELDS: [HeaderName; 5] = [
-    weft::header::CONNECTION,
-    weft::header::CONTENT_LENGTH,
-    weft::header::DATE,
-    weft::header::SERVER,
-    weft::header::TRANSFER_ENCODING,
-];
-
-/// Returns true if the engine sets the field itself.
-pub(super) fn engine_sets(name: &HeaderName) -> bool {
-    ENGINE_FIELDS.contains(name)
 }
 
 /// `NAME: VALUE` or `PATTERN=NAME: VALUE`.

@@ -4,13 +4,6 @@ mod balance; // choice of an upstream
 mod check; // active health checks of upstreams
 mod effect; // keys without effect
 mod files; // the keys of [files]
-mod tls; // the keys of [tls]
-mod top; // the keys before the first section
-mod log; // the keys of [log]
-mod log_target; // destinations of logs
-mod log_format; // formats of access logs
-mod access_log; // the access logs of a route
-mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod dns; // resolution of the names of upstreams
 mod respond; // the keys of redirects and fixed responses
@@ -19,14 +12,11 @@ mod rewrite; // rewrite and try_files
 mod split; // shares of requests for other routes
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI or SCGI route
-mod status; // the keys of [status]
-mod acme; // the keys of [acme]
-mod tracing; // the keys of [tracing]
-mod on_demand; // the keys of certificates on demand, in [acme]
 mod streams; // the keys of a stream
 mod stream_settings; // settings of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
+mod section; // the list of the sections with fixed keys
 pub(crate) mod schema; // a JSON schema of the file
 mod route; // routes: operators, targets and tables
 
@@ -34,41 +24,37 @@ use std::ffi::OsString;
 
 use weft::Settings;
 use weft_config::{
-    ConfigResult, Document, Entries, Key, Located, Name, Problem, SectionKey, Snippets, Sources,
-    Value, find, find_flag, read_section, section_entries, suggest, unknown_key,
+    ConfigResult, Document, Entries, Located, Name, Problem, SectionKey, Snippets, Sources, Value,
+    find, find_flag, read_section, section_entries, suggest, unknown_key,
 };
 
-#[cfg(test)]
-pub(crate) use access_log::ACCESS_LOG;
-pub(crate) use access_log::AccessLogConfig;
-pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
 pub(crate) use files::{FILES, FilesConfig};
-pub(crate) use limits::LIMITS;
-pub(crate) use log::{Facility, LOG, LogConfig};
-pub(crate) use log_format::RequestValue;
-pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
-pub(crate) use on_demand::OnDemandConfig;
+#[cfg(test)]
+pub(crate) use options::ACCESS_LOG;
 pub(crate) use options::{
-    AccelFolder, AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin,
-    PageSource, Rate, RouteOptions, Satisfy,
+    AccelFolder, AccessLogConfig, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS,
+    Origin, PageSource, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
 pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
+pub(crate) use section::{Section, sections};
 pub(crate) use split::{SPLIT, SplitConfig};
-pub(crate) use status::{MAX_CONFIG_BYTES, PermittedChanges, STATUS, StatusConfig, status_limits};
 pub(crate) use statuses::Statuses;
 pub(crate) use stream_settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 pub(crate) use streams::{STREAM, StreamConfig};
-pub(crate) use tls::{CertificatePair, Certificates, ClientAuthMode, TLS, TlsConfig, TlsProfile};
-pub(crate) use top::{TOP, TopConfig};
-pub(crate) use tracing::{TRACING, TracingConfig};
 
 use crate::route::RouteKey;
+use crate::sections::acme::AcmeConfig;
+use crate::sections::log::LogConfig;
+use crate::sections::status::StatusConfig;
+use crate::sections::tls::TlsConfig;
+use crate::sections::top::TopConfig;
+use crate::sections::tracing::TracingConfig;
 
 /// The whole configuration. Keys that are not set have their defaults.
 #[derive(Debug, Default)]
@@ -99,11 +85,8 @@ pub(crate) struct HostConfig {
     pub(crate) routes: Vec<RouteConfig>,
 }
 
-/// Names of the sections.
-const SECTIONS: [&str; 11] = [
-    "log", "tls", "acme", "status", "tracing", "limits", "files", "defaults", "snippets", "hosts",
-    "streams",
-];
+/// Names of the sections without fixed keys.
+const TABLES: [&str; 3] = ["snippets", "hosts", "streams"];
 
 impl Config {
     /// Parses the files of a configuration as if they were one.
@@ -113,27 +96,20 @@ impl Config {
         let mut problems = Vec::new();
         let (mut hosts, mut snippets) = (Entries::new(), Entries::new());
         for (name, values) in document.sections() {
-            let Config { log, tls, acme, status, tracing, limits, files, defaults, .. } =
-                &mut config;
             let problems = &mut problems;
-            let special = |key: &Name| misplaced_or_renamed(key, &name.value);
             match &*name.value {
-                "log" => read_section(&LOG, log, &values, &special, problems),
-                "tls" => read_section(&TLS, tls, &values, &special, problems),
-                "acme" => read_section(&ACME, acme, &values, &special, problems),
-                "status" => read_section(&STATUS, status, &values, &special, problems),
-                "tracing" => read_section(&TRACING, tracing, &values, &special, problems),
-                "limits" => read_section(&LIMITS, limits, &values, &special, problems),
-                "files" => read_section(&FILES, files, &values, &special, problems),
-                "defaults" => read_section(&OPTIONS, defaults, &values, &special, problems),
                 "hosts" => hosts = section_entries(&values, problems),
                 "snippets" => snippets = section_entries(&values, problems),
                 "streams" => config.streams = read_streams(&values, problems),
-                _ => match find(&TOP, &name.value) {
-                    Some(key) => {
-                        problems.extend(key.set_values(&mut config.top, &name, &values).err());
+                section => match (Section::find(section), find(Section::top(), section)) {
+                    (Some(Section { keys, .. }), _) => {
+                        let special = |key: &Name| misplaced_or_renamed(key, section);
+                        read_section(keys, &mut config, &values, &special, problems);
                     }
-                    None => problems.push(unknown_top_key(&name)),
+                    (None, Some(key)) => {
+                        problems.extend(key.set_values(&mut config, &name, &values).err());
+                    }
+                    (None, None) => problems.push(unknown_top_key(&name)),
                 },
             }
         }
@@ -153,23 +129,13 @@ impl Config {
         flag: &str,
         arguments: &[OsString],
     ) -> Option<ConfigResult> {
-        fn set<S>(
-            keys: &[Key<S>],
-            into: &mut S,
-            flag: &str,
-            arguments: &[OsString],
-        ) -> Option<ConfigResult> {
-            let key = find_flag(keys, flag)?;
-            Some(key.set_arguments(into, &format!("--{flag}"), arguments))
-        }
-        set(&TOP, &mut self.top, flag, arguments)
-            .or_else(|| set(&LOG, &mut self.log, flag, arguments))
-            .or_else(|| set(&TLS, &mut self.tls, flag, arguments))
-            .or_else(|| set(&ACME, &mut self.acme, flag, arguments))
-            .or_else(|| set(&STATUS, &mut self.status, flag, arguments))
-            .or_else(|| set(&LIMITS, &mut self.limits, flag, arguments))
-            .or_else(|| set(&FILES, &mut self.files, flag, arguments))
-            .or_else(|| set(&OPTIONS, &mut self.defaults, flag, arguments))
+        let key = sections().iter().find_map(|section| find_flag(&section.keys, flag))?;
+        Some(key.set_arguments(self, &format!("--{flag}"), arguments))
+    }
+
+    /// Returns the values of keys that are not set, as the help and the reference have them.
+    pub(crate) fn shown_defaults() -> Config {
+        Config { files: FilesConfig::defaults(), ..Config::default() }
     }
 
     /// Adds a route, which replaces a route of the file with the same hosts and prefix.
@@ -197,13 +163,9 @@ pub(crate) struct Flag {
 
 /// All options that correspond to configuration keys.
 pub(crate) fn flags() -> impl Iterator<Item = Flag> {
-    fn section<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
-        let flags = keys.iter().filter(|key| !key.flag.is_empty());
-        flags.map(|key| Flag { name: key.flag, is_switch: key.spec().is_switch() })
-    }
-    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS)).chain(section(&ACME));
-    let first = first.chain(section(&STATUS));
-    first.chain(section(&LIMITS)).chain(section(&FILES)).chain(section(&OPTIONS))
+    let specs = sections().iter().flat_map(|section| &section.keys).map(|key| key.spec());
+    let flags = specs.filter(|spec| !spec.flag.is_empty());
+    flags.map(|spec| Flag { name: spec.flag, is_switch: spec.is_switch() })
 }
 
 /// Explains a key that belongs to the top of the file, or that had another name.
@@ -220,7 +182,7 @@ fn misplaced_or_renamed(name: &Name, section: &str) -> Option<Problem> {
 }
 
 fn is_top_key(name: &Name) -> bool {
-    TOP.iter().any(|key| key.name == name.value)
+    find(Section::top(), &name.value).is_some()
 }
 
 /// Builds the error for a key of the top of the file that stands in a section.
@@ -233,24 +195,16 @@ fn misplaced(name: &Name, section: &str) -> Problem {
 }
 
 fn unknown_top_key(name: &Name) -> Problem {
-    let in_section = |(section, mut names): (&str, Vec<&str>)| {
-        names.retain(|known| *known == name.value);
-        names.pop().map(|_| section.to_owned())
-    };
-    let sections = [
-        ("limits", LIMITS.iter().map(|key| key.name).collect()),
-        ("files", FILES.iter().map(|key| key.name).collect()),
-        ("tls", TLS.iter().map(|key| key.name).collect()),
-        ("acme", ACME.iter().map(|key| key.name).collect()),
-        ("log", LOG.iter().map(|key| key.name).collect()),
-        ("tracing", TRACING.iter().map(|key| key.name).collect()),
-        ("defaults", OPTIONS.iter().map(|key| key.name).collect()),
-    ];
-    match sections.into_iter().find_map(in_section) {
-        Some(section) => {
+    let has_key = |section: &&Section| find(&section.keys, &name.value).is_some();
+    match sections().iter().find(has_key) {
+        Some(Section { name: section, .. }) => {
             name.problem(format!("unknown key `{}`; it belongs in [{section}]", name.value))
         }
-        None => unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
+        None => {
+            let keys = Section::top().iter().map(SectionKey::name);
+            let sections = sections()[1..].iter().map(|section| section.name);
+            unknown_key(name, keys.chain(sections).chain(TABLES))
+        }
     }
 }
 

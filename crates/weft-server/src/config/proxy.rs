@@ -17,12 +17,12 @@ use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::dns::{max_ttl, min_ttl, resolver};
-use super::limits::{limit, networks};
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
 use crate::apps::proxy::{
     ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
     may_permit_in_request_trailers,
 };
+use crate::sections::limits::{limit, networks};
 
 const MAX_COUNT: u64 = 65_535;
 

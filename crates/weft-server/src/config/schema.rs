@@ -8,8 +8,8 @@ use weft_config::schema::{
 };
 
 use crate::config::{
-    ACME, CGI, FILES, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS,
-    STATUS_CODE, STREAM, TLS, TOP, TRACING,
+    CGI, FILES, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS_CODE, STREAM,
+    sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 
@@ -17,18 +17,12 @@ use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 const ROUTE_NAMES: &str = "^([A-Z][A-Z, ]* )?(/|= |~ |@)|\\{env\\.";
 
 pub(crate) fn schema() -> String {
-    let mut top = properties(&TOP);
-    for (section, properties) in [
-        ("log", properties(&LOG)),
-        ("tls", properties(&TLS)),
-        ("acme", properties(&ACME)),
-        ("status", properties(&STATUS)),
-        ("tracing", properties(&TRACING)),
-        ("limits", properties(&LIMITS)),
-        ("files", properties(&FILES)),
-        ("defaults", properties(&OPTIONS)),
-    ] {
-        top.insert(section.to_owned(), table(properties));
+    let mut top = Properties::new();
+    for section in sections() {
+        match section.name {
+            "" => top.extend(properties(&section.keys)),
+            name => drop(top.insert(name.to_owned(), table(properties(&section.keys)))),
+        }
     }
     let routes = json!({ ROUTE_NAMES: reference("route") });
     let mut host = properties(&OPTIONS);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use weft::Network;
 
-use super::log_target::LogTarget;
 use crate::apps::proxy::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
+use crate::sections::log::target::LogTarget;
 
 /// Upstreams of a stream, and the limits of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]

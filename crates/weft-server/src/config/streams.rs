@@ -11,11 +11,11 @@ use weft_config::{
 
 use super::balance::{POLICY_NAMES, policy, policy_name};
 use super::dns::{max_ttl, min_ttl, resolver};
-use super::limits::{limit, networks};
 
-use super::log_target::{LOG_TARGET, LogTarget};
 use super::stream_settings::{LineFormat, ProxyVersion, StreamSettings};
 use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
+use crate::sections::limits::{limit, networks};
+use crate::sections::log::target::{LOG_TARGET, LogTarget};
 
 /// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
 #[derive(Debug)]

@@ -66,12 +66,13 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     let (predecessor, inherited) = inherited_sockets().map_err(problem)?;
     descriptors::raise_limit();
     descriptors::grow_table();
-    privileges::set_umask(plan.umask);
+    privileges::set_umask(plan.top.umask);
     let sockets = sockets::open(&plan, inherited).map_err(|error| problem(error.to_string()))?;
-    let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.run_as));
+    let pid_file =
+        plan.top.pid_file.as_ref().map(|path| PidFile::open(&path.value, &plan.top.run_as));
     let pid_file = pid_file.transpose().map_err(problem)?;
     // All later steps run as that user, so that a reload has the same permissions.
-    privileges::become_user(&plan.run_as).map_err(problem)?;
+    privileges::become_user(&plan.top.run_as).map_err(problem)?;
     let opened = plan.open(None)?;
     let (change_sender, changes) = config_change::channel();
     signals.receive_changes(changes);
@@ -114,7 +115,7 @@ impl<'a> ServerProcess<'a> {
         let (sockets, bound): (Vec<_>, Vec<_>) =
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let specs: Vec<ListenSpec> = sockets.iter().map(|socket| socket.spec.clone()).collect();
-        opened.buffer_space.set_limits(plan.buffer_space);
+        opened.buffer_space.set_limits(plan.top.buffer_space());
         let open_logs = Arc::new(OpenLogs::open(&plan, None)?);
         let logs = Arc::new(Logs::new(open_logs.clone()));
         let active = ActivePlan { plan, opened, sockets, logs: open_logs };
@@ -131,7 +132,7 @@ impl<'a> ServerProcess<'a> {
             }
         });
         server = server.settings(plan.limits.clone());
-        if let Some(workers) = plan.workers {
+        if let Some(workers) = plan.top.workers {
             server = server.workers(workers);
         }
         let mut status_listeners = Vec::new();
@@ -156,7 +157,7 @@ impl<'a> ServerProcess<'a> {
         };
         // A configuration may have streams only.
         let handle = server.start_workers().map_err(|error| error.to_string())?;
-        defer_accept::set(&handle, plan.defer_accept)?;
+        defer_accept::set(&handle, plan.top.defer_accept)?;
         active.borrow().opened.order_certificates();
         let status =
             registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
@@ -186,7 +187,7 @@ impl<'a> ServerProcess<'a> {
         let (workers, plan) = (self.handle.worker_count(), &self.active().plan);
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed =
-            plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty() && tls.acme.is_none());
+            plan.acme.is_none() && plan.tls.as_ref().is_some_and(|tls| tls.pairs().is_empty());
         let note = if is_self_signed { "; its certificate is self-signed" } else { "" };
         let status = self.status.as_ref().map(|status| {
             let addresses = status.handle.addresses().iter().map(ToString::to_string);
@@ -288,7 +289,7 @@ impl<'a> ServerProcess<'a> {
             logs.release();
             watch_for_stop(signals, logs.clone(), None);
         } else {
-            let shutdown = (handle.shutdown_handle(), streams.deadline(), plan.drain_timeout);
+            let shutdown = (handle.shutdown_handle(), streams.deadline(), plan.top.drain_timeout);
             watch_for_stop(signals, logs.clone(), Some(shutdown));
         }
         match mode {
@@ -298,14 +299,14 @@ impl<'a> ServerProcess<'a> {
                 if let Some(status) = status {
                     status.drain_after_handover();
                 }
-                streams.deadline().set(plan.handover_timeout);
-                handle.drain_after_handover(plan.handover_timeout, IDLE_GRACE);
+                streams.deadline().set(plan.top.handover_timeout);
+                handle.drain_after_handover(plan.top.handover_timeout, IDLE_GRACE);
                 streams.finish();
             }
             ExitMode::Stop | ExitMode::Quit => {
                 systemd::stopping();
                 let is_unlimited = matches!(mode, ExitMode::Quit);
-                let limit = if is_unlimited { Duration::MAX } else { plan.drain_timeout };
+                let limit = if is_unlimited { Duration::MAX } else { plan.top.drain_timeout };
                 streams.deadline().set(limit);
                 handle.shutdown(limit);
                 streams.finish();
@@ -349,7 +350,7 @@ fn watch_for_stop(
 /// Returns the number of threads for streams: as many as workers.
 fn thread_count(plan: &Plan) -> usize {
     let per_cpu = || std::thread::available_parallelism().map_or(1, usize::from);
-    plan.workers.unwrap_or_else(per_cpu)
+    plan.top.workers.unwrap_or_else(per_cpu)
 }
 
 /// Describes the content: the directory if it is the only route, otherwise the number of routes.

@@ -11,7 +11,7 @@ use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
 use weft_config::Problem;
 
-use crate::plan::RunAs;
+use crate::sections::top::RunAs;
 
 /// Changes to another user permanently, with the groups of that user only.
 ///

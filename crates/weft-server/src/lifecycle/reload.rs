@@ -13,7 +13,9 @@ use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHisto
 use crate::lifecycle::ServerProcess;
 use crate::logs::OpenLogs;
 use crate::open::active_plan::ActivePlan;
-use crate::plan::{Plan, RunAs};
+use crate::plan::Plan;
+use crate::sections::status::StatusConfig;
+use crate::sections::top::{RunAs, TopConfig};
 use crate::sockets::defer_accept;
 use crate::sockets::systemd;
 use crate::sockets::{self, BoundSocket, ListenSpec, Protocol, ServedSocket, SocketChanges};
@@ -140,7 +142,7 @@ impl ServerProcess<'_> {
         if let (Some(shared), Some(newer)) = (&next.opened.tls, tls) {
             shared.tls.renew(newer);
         }
-        next.opened.buffer_space.set_limits(next.plan.buffer_space);
+        next.opened.buffer_space.set_limits(next.plan.top.buffer_space());
         self.logs.replace(next.logs.clone());
         self.active.send_replace(Arc::new(next));
         self.active().opened.order_certificates();
@@ -151,7 +153,7 @@ impl ServerProcess<'_> {
                 log::error!("{error}");
             }
         }
-        let defer_accept = self.active().plan.defer_accept;
+        let defer_accept = self.active().plan.top.defer_accept;
         if let Err(error) = defer_accept::set(&self.handle, defer_accept) {
             log::error!("{error}");
         }
@@ -239,37 +241,43 @@ impl PlanChange {
 fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'static str> {
     let Plan {
         // These apply at once.
-        listen: _,
-        defer_accept: _,
         tls: _,
+        acme: _,
         hosts: _,
         streams: _,
-        status_hosts: _,
-        drain_timeout: _,
-        handover_timeout: _,
-        buffer_space: _,
-        trusted_proxies: _,
-        client_ip_header: _,
         log: _,
         tracing: _,
-        config_changes: _,
-        upstream_changes: _,
         warnings: _,
         // These do not, or not always.
-        workers,
-        run_as: RunAs { user, group },
-        umask,
-        pid_file,
-        status,
+        top:
+            TopConfig {
+                // These apply at once.
+                listen: _,
+                defer_accept: _,
+                drain_timeout: _,
+                handover_timeout: _,
+                max_buffer_bytes: _,
+                max_buffer_bytes_per_client: _,
+                max_temp_bytes: _,
+                max_unread_bytes_per_client: _,
+                trusted_proxies: _,
+                client_ip_header: _,
+                // These do not.
+                workers,
+                run_as: RunAs { user, group },
+                umask,
+                pid_file,
+            },
+        status: StatusConfig { listen: status, hosts: _, config_changes: _, upstream_changes: _ },
         limits,
     } = plan;
     let changed = [
-        ("workers", *workers != former.workers),
-        ("status", !has_status && status.list != former.status.list),
-        ("user", *user != former.run_as.user),
-        ("group", *group != former.run_as.group),
-        ("umask", *umask != former.umask),
-        ("pid_file", *pid_file != former.pid_file),
+        ("workers", *workers != former.top.workers),
+        ("status", !has_status && status.list != former.status.listen.list),
+        ("user", *user != former.top.run_as.user),
+        ("group", *group != former.top.run_as.group),
+        ("umask", *umask != former.top.umask),
+        ("pid_file", *pid_file != former.top.pid_file),
         ("backlog", limits.backlog != former.limits.backlog),
         ("reuse_port", limits.reuse_port != former.limits.reuse_port),
     ];

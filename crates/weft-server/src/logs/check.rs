@@ -7,7 +7,8 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use weft_config::{Located, Problem};
 
-use crate::config::{LogConfig, LogTarget};
+use crate::sections::log::LogConfig;
+use crate::sections::log::target::LogTarget;
 
 /// Returns an error for each log file that could not be opened at a start as the current user.
 pub(crate) fn check(config: &LogConfig) -> Vec<Problem> {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::config::Facility;
+use crate::sections::log::Facility;
 
 /// The values that all messages of a log have.
 pub(super) struct MessageHeader {

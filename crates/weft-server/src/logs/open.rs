@@ -20,8 +20,10 @@ use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::stream::StreamLog;
 use super::target::Target;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
-use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
+use crate::config::AccessLogConfig;
 use crate::plan::Plan;
+use crate::sections::log::target::LogTarget;
+use crate::sections::log::{Facility, LogConfig};
 use crate::tracing::Tracer;
 
 /// The open logs of a plan.

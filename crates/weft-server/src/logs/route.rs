@@ -3,9 +3,11 @@
 use weft::{HeaderName, LogFormat};
 
 use crate::base::request_notes::is_group;
-use crate::config::{AccessLogConfig, LogConfig, RequestValue};
+use crate::config::AccessLogConfig;
 use crate::plan::{AppPlan, RoutePlan};
 use crate::route::PathKey;
+use crate::sections::log::LogConfig;
+use crate::sections::log::format::RequestValue;
 
 /// The logs of a route, before they are opened.
 #[derive(Debug, PartialEq, Eq)]

@@ -35,7 +35,8 @@ use self::rate::RateByKey;
 use self::request_id::ForwardRequestId;
 use self::substitution::Substitution;
 use self::tracing::Tracing;
-use crate::config::{Origin, Rate, RouteOptions};
+use crate::base::rate::Rate;
+use crate::config::{Origin, RouteOptions};
 use crate::route::Share;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the

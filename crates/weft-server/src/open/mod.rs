@@ -1,7 +1,7 @@
 //! Opens the directories and certificates of a [`Plan`]. No socket is bound yet.
 
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
-pub(crate) mod tls; // TlsPlan → Tls
+pub(crate) mod tls; // TlsConfig → Tls
 mod warnings; // probable mistakes in a plan
 
 use std::collections::HashMap;
@@ -61,13 +61,15 @@ impl Plan {
     pub(crate) fn open(&self, former: Option<&Opened>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
-        if !self.trusted_proxies.is_empty() {
+        if !self.top.trusted_proxies.is_empty() {
             builder.find_clients(self.real_address());
         }
         let (mut apps, mut middleware) = (HashMap::new(), HashMap::new());
         let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
-        let context =
-            AccessContext { trusted_proxies: &self.trusted_proxies, buffer_space: &buffer_space };
+        let context = AccessContext {
+            trusted_proxies: &self.top.trusted_proxies,
+            buffer_space: &buffer_space,
+        };
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_files = |app: &&Located<AppPlan>| app.value.files().is_some();
         let directories = routes().map(|route| &route.app).filter(is_files).count();
@@ -80,7 +82,7 @@ impl Plan {
                     None => open_app(&route.app, directories, &buffer_space).map(Arc::new),
                 };
                 let (names, key) = (host.names.clone(), route.key.to_string());
-                let trusted_proxies = self.trusted_proxies.clone();
+                let trusted_proxies = self.top.trusted_proxies.clone();
                 // A change of its logs does not replace the middleware of a route.
                 let options = RouteOptions { access_log: None, ..route.options.clone() };
                 let options = (names, key, options, trusted_proxies);
@@ -158,17 +160,17 @@ impl Plan {
     }
 
     fn open_tls(&self, former: Option<&Opened>, problems: &mut Vec<Problem>) -> Option<OpenedTls> {
-        let plan = self.tls.as_ref()?;
+        let tls = self.tls.as_ref()?;
         let former = former.and_then(|former| former.tls.as_ref());
-        let certificate = plan.certificates.first();
+        let certificate = tls.pairs().first();
         let location = certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-        OpenedTls::open(plan, former)
+        OpenedTls::open(tls, self.acme.as_ref(), former)
             .map_err(|message| problems.push(Problem { location, message }))
             .ok()
     }
 
     fn real_address(&self) -> RealAddress {
-        let (name, proxies) = (&self.client_ip_header, self.trusted_proxies.clone());
+        let (name, proxies) = (&self.top.client_ip_header, self.top.trusted_proxies.clone());
         let real_address = match name.as_str() {
             "forwarded" => RealAddress::forwarded(proxies),
             _ => RealAddress::header(name.clone(), proxies),

@@ -1,4 +1,4 @@
-//! [`TlsPlan`] → [`Tls`], with a self-signed certificate in place of those that are missing.
+//! [`TlsConfig`] → [`Tls`], with a self-signed certificate in place of those that are missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,8 @@ use weft::Address;
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 use weft_acme::{Acme, AcmeSettings};
 
-use crate::acme::AcmePlan;
-use crate::config::{ClientAuthMode, TlsProfile};
-use crate::plan::TlsPlan;
+use crate::sections::acme::AcmeConfig;
+use crate::sections::tls::{ClientAuthMode, TlsConfig, TlsProfile};
 
 /// The TLS configuration that the sockets share.
 #[derive(Clone)]
@@ -30,13 +29,16 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
     /// clients may have stored an exception for it.
-    pub(crate) fn open(plan: &TlsPlan, former: Option<&OpenedTls>) -> Result<OpenedTls, String> {
-        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, profile, acme } = plan;
-        let pairs = certificates.iter().map(|pair| &pair.value);
+    pub(crate) fn open(
+        tls: &TlsConfig,
+        acme: Option<&AcmeConfig>,
+        former: Option<&OpenedTls>,
+    ) -> Result<OpenedTls, String> {
+        let pairs = tls.pairs().iter().map(|pair| &pair.value);
         let mut identities: Vec<Identity> =
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
         let former_acme = former.and_then(|former| former.acme.clone());
-        let acme_settings = acme.as_ref().map(AcmePlan::settings).transpose()?;
+        let acme_settings = acme.map(AcmeConfig::settings).transpose()?;
         let automatic = match &acme_settings {
             Some(settings) => Some(former_acme.unwrap_or_else(|| Arc::new(Acme::new(settings)))),
             None => former_acme,
@@ -44,22 +46,26 @@ impl OpenedTls {
         if let (Some(settings), Some(automatic)) = (&acme_settings, &automatic) {
             automatic.load(settings);
         }
-        let has_placeholder = acme.as_ref().is_none_or(|plan| plan.has_placeholder);
+        let has_placeholder = acme.is_none_or(|acme| acme.has_placeholder);
         let self_signed = match identities.is_empty() && has_placeholder {
             true => {
                 let existing = former.and_then(|former| former.self_signed.clone());
-                Some(existing.map_or_else(|| self_signed(&listen.list), Ok)?)
+                Some(existing.map_or_else(|| self_signed(tls.listen.texts()), Ok)?)
             }
             false => None,
         };
         identities.extend(self_signed.clone());
-        let client_auth = match (client_ca, client_auth) {
-            (Some(path), ClientAuthMode::Required) => ClientAuth::Required(Roots::file(path)),
-            (Some(path), ClientAuthMode::Optional) => ClientAuth::Optional(Roots::file(path)),
+        let client_auth = match (&tls.client_ca, tls.client_auth) {
+            (Some(path), ClientAuthMode::Required) => {
+                ClientAuth::Required(Roots::file(&path.value))
+            }
+            (Some(path), ClientAuthMode::Optional) => {
+                ClientAuth::Optional(Roots::file(&path.value))
+            }
             (None, _) => ClientAuth::None,
         };
-        let ticket_keys = tickets.clone();
-        let min_version = match profile {
+        let ticket_keys = tls.tickets.clone().map(|path| path.value);
+        let min_version = match tls.profile {
             TlsProfile::Modern => Version::Tls13,
             TlsProfile::Intermediate => Version::Tls12,
         };
@@ -91,7 +97,7 @@ impl OpenedTls {
 
 /// Generates a self-signed certificate for `localhost`, the loopback addresses and the hosts of the
 /// listening addresses.
-fn self_signed(listen: &[String]) -> Result<Identity, String> {
+fn self_signed<'a>(listen: impl Iterator<Item = &'a String>) -> Result<Identity, String> {
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     for address in listen {
         if let Ok(Address::Host(host)) = address.parse() {

@@ -12,10 +12,11 @@ use weft::date::rfc3339;
 use weft::tls::certificate::{Validity, validity};
 use weft_config::{Problem, show_time};
 
-use crate::config::{FilesConfig, LogTarget, PageSource};
+use crate::config::{FilesConfig, PageSource};
 use crate::middleware::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
+use crate::sections::log::target::LogTarget;
 use crate::template::nginx_variable;
 
 /// Number of redirects after which browsers report a loop.
@@ -26,7 +27,7 @@ impl Plan {
     pub(crate) fn warnings(&self) -> Vec<Problem> {
         let mut warnings = self.warnings.clone();
         if let Some(tls) = &self.tls {
-            warnings.extend(tls.certificates.iter().filter_map(|pair| {
+            warnings.extend(tls.pairs().iter().filter_map(|pair| {
                 let path = &pair.value.certificate;
                 invalidity(path).map(|reason| {
                     pair.problem(format!("the certificate {} {reason}", path.display()))
@@ -56,7 +57,7 @@ impl Plan {
     }
 
     fn ineffective_demand_timeout(&self) -> Option<Problem> {
-        let on_demand = self.tls.as_ref()?.acme.as_ref()?.on_demand.as_ref()?;
+        let on_demand = Some(&self.acme.as_ref()?.on_demand).filter(|it| it.is_enabled())?;
         let (timeout, head_timeout) = (on_demand.timeout, self.limits.head_timeout);
         (timeout > head_timeout).then(|| {
             Problem::without_location(format!(
@@ -102,7 +103,7 @@ impl Plan {
         };
         let is_served = match scheme {
             "https" => self.tls.is_some(),
-            _ => !self.listen.list.is_empty() && self.tls.is_none(),
+            _ => !self.top.listen.list.is_empty() && self.tls.is_none(),
         };
         let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));

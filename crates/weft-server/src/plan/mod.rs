@@ -1,95 +1,58 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
-mod acme; // names for which certificates are ordered
-mod host_names; // names of hosts
+mod host_names; // names of the hosts of a section
 mod redirect; // targets of redirects
 mod rewrite; // changes of paths, and groups in templates
 mod split; // shares of requests for other routes
 mod streams; // TCP connections that are forwarded without HTTP
 mod route; // routes and their applications
-mod tls; // TLS
 pub(crate) mod descriptors; // number of file descriptors
 pub(crate) mod print; // Plan → text
 #[cfg(test)]
 mod random_configs; // tests that printed configurations have the same meaning
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use weft::{HeaderName, Method, Network, Settings};
-use weft_config::{ConfigLocation, ConfigResult, Located, Problem};
+use weft::{Method, Network, Settings};
+use weft_config::{ConfigLocation, Problem};
 
-use self::acme::{can_order, plan_acme};
-use self::host_names::{host_list, host_names};
+use self::host_names::host_names;
 use self::rewrite::check_host_groups;
 use self::route::{Inherited, plan_routes, route_of_others};
 use self::streams::{plan_streams, stream_addresses};
-use self::tls::plan_tls;
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
 pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
 pub(crate) use self::streams::{StreamPlan, udp_address};
-pub(crate) use self::tls::TlsPlan;
 
-use crate::apps::spool::BufferSpaceLimits;
-use crate::config::PermittedChanges;
-use crate::config::{
-    Certificates, Config, ErrorPage, FilesConfig, HostConfig, LogConfig, RouteOptions, TopConfig,
-    TracingConfig, without_effect,
-};
+use crate::config::{Config, ErrorPage, FilesConfig, HostConfig, RouteOptions, without_effect};
 use crate::route::{PathKey, Pattern};
+use crate::sections::acme::{AcmeConfig, can_order};
+use crate::sections::addresses::check_listening;
+use crate::sections::log::LogConfig;
+use crate::sections::status::StatusConfig;
+use crate::sections::tls::{Certificates, TlsConfig};
+use crate::sections::top::TopConfig;
+use crate::sections::tracing::TracingConfig;
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) listen: Addresses,
-    /// `None`: one per CPU.
-    pub(crate) workers: Option<usize>,
-    /// The kernel passes connections on with their first bytes.
-    pub(crate) defer_accept: bool,
-    /// Time for requests in flight to complete at a stop.
-    pub(crate) drain_timeout: Duration,
-    /// Time for requests in flight to complete after another process has taken over the sockets.
-    pub(crate) handover_timeout: Duration,
-    /// Limits of the space for buffered bodies.
-    pub(crate) buffer_space: BufferSpaceLimits,
-    /// Proxies whose `client_ip_header` is trusted.
-    pub(crate) trusted_proxies: Vec<Network>,
-    pub(crate) client_ip_header: HeaderName,
-    pub(crate) run_as: RunAs,
-    pub(crate) umask: Option<u32>,
-    pub(crate) pid_file: Option<PathBuf>,
+    pub(crate) top: TopConfig,
     pub(crate) log: LogConfig,
+    /// `None` if nothing is served over TLS.
+    pub(crate) tls: Option<TlsConfig>,
+    /// Certificates that are ordered, if any.
+    pub(crate) acme: Option<AcmeConfig>,
+    /// Without addresses there is no status endpoint.
+    pub(crate) status: StatusConfig,
     /// Export of spans; `None` without a collector.
     pub(crate) tracing: Option<TracingConfig>,
-    pub(crate) tls: Option<TlsPlan>,
-    /// Addresses of the status endpoint. Empty: no endpoint.
-    pub(crate) status: Addresses,
-    /// Hosts of the status endpoint, in the form of [`HostPlan::names`].
-    pub(crate) status_hosts: Vec<String>,
-    pub(crate) config_changes: PermittedChanges,
-    pub(crate) upstream_changes: PermittedChanges,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamPlan>,
     /// Values that are valid, but probably not intended; see also `Plan::warnings`.
     pub(crate) warnings: Vec<Problem>,
-}
-
-/// Addresses to listen on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Addresses {
-    pub(crate) list: Vec<String>,
-    /// The configuration has no addresses, and `list` has the default.
-    pub(crate) are_defaults: bool,
-}
-
-/// User and group of the process after its sockets are bound. `None`: unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RunAs {
-    pub(crate) user: Option<String>,
-    pub(crate) group: Option<String>,
 }
 
 /// Routes of one or more hosts.
@@ -136,11 +99,11 @@ impl Plan {
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
-        let Config { top, log, tls, acme, status, tracing, limits, files, .. } = config;
+        let Config { top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
         let Config { mut defaults, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams = stream_addresses(&streams);
-        let listening = [&top.listen, &tls.listen, &status.listen, &of_streams];
+        let listening = [&top.listen.list, &tls.listen.list, &status.listen.list, &of_streams];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
         let all_names = || {
@@ -149,6 +112,9 @@ impl Plan {
         };
         let is_automatic = matches!(tls.certificates, Certificates::Automatic)
             || tls.lacks_certificates() && can_order(all_names(), &acme.challenge_kinds());
+        if is_automatic {
+            tls.certificates = Certificates::Automatic;
+        }
         if is_automatic || acme.orders_certificates() {
             defaults.https_redirect.get_or_insert(true);
         }
@@ -159,41 +125,27 @@ impl Plan {
             limits: &limits,
         };
         let plans = plan_hosts(hosts, &common, &mut problems);
-        let acme = plan_acme(acme, is_automatic, &plans, &mut warnings, &mut problems);
-        let is_automatic = acme.is_some();
+        let host_names = plans.iter().flat_map(|host| &host.names).map(String::as_str);
+        let host_names = is_automatic.then(|| host_names.collect());
+        let acme = acme.plan(host_names, &mut warnings, &mut problems);
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
         let has_tls_streams = streams.iter().any(|stream| stream.settings.tls);
-        let tls = plan_tls(tls, acme, has_tls_streams, is_complete);
+        let tls = tls.plan(acme.is_some(), has_tls_streams, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
-        let status_hosts = host_list(status.hosts, &mut problems);
-        let buffer_space = buffer_space(&top);
-        let umask = top.umask.map(parse_umask).transpose();
-        let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
+        let acme = acme.filter(|_| tls.is_some());
         let reports = (&mut problems, &mut warnings);
         let streams = plan_streams(streams, tls.is_some(), is_complete, reports);
         if !has_routes && streams.is_empty() && problems.is_empty() {
             problems.push(Problem::without_location(NOTHING_TO_SERVE));
         }
-        let default_listen = default_listen(is_automatic, tls.as_ref(), has_routes);
+        let listen = top.listen.or_default(default_listen(&acme, tls.as_ref(), has_routes));
         let plan = Plan {
-            listen: Addresses::new(top.listen, default_listen),
-            workers: top.workers,
-            defer_accept: top.defer_accept,
+            top: TopConfig { listen, ..top },
             log,
-            drain_timeout: top.drain_timeout,
-            handover_timeout: top.handover_timeout,
-            buffer_space,
-            trusted_proxies: top.trusted_proxies,
-            client_ip_header: top.client_ip_header,
-            run_as: RunAs { user: top.user, group: top.group },
-            umask,
-            pid_file: top.pid_file.map(|path| path.value),
-            tracing: tracing.endpoint.is_some().then_some(tracing),
             tls,
-            status: Addresses::new(status.listen, None),
-            status_hosts,
-            config_changes: status.config_changes,
-            upstream_changes: status.upstream_changes,
+            acme,
+            status: StatusConfig { listen: status.listen.or_default(None), ..status },
+            tracing: tracing.endpoint.is_some().then_some(tracing),
             limits,
             hosts: plans,
             streams,
@@ -255,57 +207,13 @@ fn fallback_host(defaults: &RouteOptions) -> Option<HostPlan> {
 
 /// Returns the address without TLS that is used if none is given.
 fn default_listen(
-    is_automatic: bool,
-    tls: Option<&TlsPlan>,
+    acme: &Option<AcmeConfig>,
+    tls: Option<&TlsConfig>,
     has_routes: bool,
 ) -> Option<&'static str> {
-    if is_automatic {
+    if acme.is_some() {
         return Some("[::]:80");
     }
     let is_plain = tls.is_none_or(|tls| tls.listen.list.is_empty());
     (is_plain && has_routes).then_some("127.0.0.1:8080")
-}
-
-fn buffer_space(top: &TopConfig) -> BufferSpaceLimits {
-    BufferSpaceLimits {
-        memory_bytes: top.max_buffer_bytes,
-        memory_bytes_per_client: top.max_buffer_bytes_per_client,
-        disk_bytes: top.max_temp_bytes,
-        unread_bytes_per_client: top.max_unread_bytes_per_client,
-    }
-}
-
-impl Addresses {
-    fn new(given: Vec<Located<String>>, default: Option<&str>) -> Addresses {
-        let are_defaults = given.is_empty();
-        let mut list: Vec<String> = given.into_iter().map(|address| address.value).collect();
-        if are_defaults {
-            list.extend(default.map(str::to_owned));
-        }
-        Addresses { list, are_defaults }
-    }
-}
-
-/// Reports addresses that occur twice. Port 0 is another port each time.
-fn check_listening<'a>(
-    addresses: impl Iterator<Item = &'a Located<String>>,
-    problems: &mut Vec<Problem>,
-) {
-    let mut known = HashMap::new();
-    for address in addresses.filter(|address| !address.value.ends_with(":0")) {
-        let all = address.value.strip_prefix(':').map(|port| format!("[::]:{port}"));
-        let normal = all.unwrap_or_else(|| address.value.clone());
-        if let Some(first) = known.insert(normal, &address.location) {
-            let first = first.relative_to(&address.location);
-            let message = format!("the address `{}` is given twice{first}", address.value);
-            problems.push(address.problem(message));
-        }
-    }
-}
-
-fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
-    let parsed = u32::from_str_radix(&mask.value, 8).ok().filter(|mask| *mask <= 0o777);
-    let invalid =
-        || format!("expected a mask of three octal digits such as 027, found {:?}", mask.value);
-    parsed.ok_or_else(|| mask.problem(invalid()))
 }

@@ -4,67 +4,31 @@ use std::fmt::Write;
 use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
-use weft_config::{
-    ConfigLocation, Located, SectionKey, print_entries, print_lines, quoted, quoted_list,
-};
+use weft_config::{Located, SectionKey, print_entries, print_lines, quoted, quoted_list};
 
-use crate::acme::{AcmePlan, DnsMethod, DnsPlan, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
-    ACME, AcmeConfig, CGI, Certificates, DnsConfig, FILES, FilesConfig, LIMITS, LOG, OPTIONS,
-    OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions, SPLIT,
-    STATUS, STREAM, SplitConfig, StatusConfig, TLS, TOP, TRACING, TlsConfig, TopConfig,
+    CGI, Config, FILES, FilesConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig,
+    RewriteConfig, RouteOptions, SPLIT, STREAM, SplitConfig, sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
-use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan, TlsPlan};
+use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan};
 use crate::route::Rewrite;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
 pub(crate) fn print(plan: &Plan) -> String {
     let mut out = String::new();
-    let top = TopConfig {
-        listen: all_at(&plan.listen.list),
-        workers: plan.workers,
-        defer_accept: plan.defer_accept,
-        drain_timeout: plan.drain_timeout,
-        handover_timeout: plan.handover_timeout,
-        max_buffer_bytes: plan.buffer_space.memory_bytes,
-        max_buffer_bytes_per_client: plan.buffer_space.memory_bytes_per_client,
-        max_temp_bytes: plan.buffer_space.disk_bytes,
-        max_unread_bytes_per_client: plan.buffer_space.unread_bytes_per_client,
-        trusted_proxies: plan.trusted_proxies.clone(),
-        client_ip_header: plan.client_ip_header.clone(),
-        user: plan.run_as.user.clone(),
-        group: plan.run_as.group.clone(),
-        umask: plan.umask.map(|mask| at(format!("{mask:03o}"))),
-        pid_file: plan.pid_file.clone().map(at),
-    };
-    out.push_str(&print_lines(&TOP, &top));
-    out.push_str("\n[log]\n");
-    out.push_str(&print_lines(&LOG, &plan.log));
-    if let Some(tls) = &plan.tls {
-        out.push_str("\n[tls]\n");
-        out.push_str(&print_lines(&TLS, &tls_config(tls)));
-        if let Some(acme) = &tls.acme {
-            out.push_str("\n[acme]\n");
-            out.push_str(&print_lines(&ACME, &acme_config(acme)));
+    let (config, defaults) = (config(plan), Config::default());
+    for section in sections() {
+        let lines = print_lines(&section.keys, &config);
+        if section.is_always_printed || lines != print_lines(&section.keys, &defaults) {
+            if !section.name.is_empty() {
+                line(&mut out, format_args!("\n[{}]", section.name));
+            }
+            out.push_str(&lines);
         }
     }
-    if !plan.status.list.is_empty() || !plan.status_hosts.is_empty() {
-        let hosts = all_at(&plan.status_hosts);
-        out.push_str("\n[status]\n");
-        let listen = all_at(&plan.status.list);
-        let (config_changes, upstream_changes) = (plan.config_changes, plan.upstream_changes);
-        let config = StatusConfig { listen, hosts, config_changes, upstream_changes };
-        out.push_str(&print_lines(&STATUS, &config));
-    }
-    if let Some(tracing) = &plan.tracing {
-        out.push_str("\n[tracing]\n");
-        out.push_str(&print_lines(&TRACING, tracing));
-    }
-    out.push_str("\n[limits]\n");
-    out.push_str(&print_lines(&LIMITS, &plan.limits));
     for host in &plan.hosts {
         line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
         for route in &host.routes {
@@ -82,69 +46,22 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("writing to a String cannot fail");
 }
 
-fn all_at(addresses: &[String]) -> Vec<Located<String>> {
-    addresses.iter().map(|address| at(address.clone())).collect()
-}
-
 fn at<T>(value: T) -> Located<T> {
-    Located { location: ConfigLocation::Unknown, value }
+    Located::without_location(value)
 }
 
-fn tls_config(plan: &TlsPlan) -> TlsConfig {
-    TlsConfig {
-        listen: all_at(&plan.listen.list),
-        certificates: match plan.acme.as_ref().is_some_and(|acme| acme.includes_hosts) {
-            true => Certificates::Automatic,
-            false => Certificates::Pairs(plan.certificates.clone()),
-        },
-        self_signed: plan.certificates.is_empty() && plan.acme.is_none(),
-        tickets: plan.tickets.clone().map(at),
-        client_ca: plan.client_ca.clone().map(at),
-        client_auth: plan.client_auth,
-        profile: plan.profile,
+/// Returns the values of the sections. The routes have the values of `[files]` and `[defaults]`.
+fn config(plan: &Plan) -> Config {
+    Config {
+        top: plan.top.clone(),
+        log: plan.log.clone(),
+        tls: plan.tls.clone().unwrap_or_default(),
+        acme: plan.acme.clone().unwrap_or_default(),
+        status: plan.status.clone(),
+        tracing: plan.tracing.clone().unwrap_or_default(),
+        limits: plan.limits.clone(),
+        ..Config::default()
     }
-}
-
-fn acme_config(plan: &AcmePlan) -> AcmeConfig {
-    let on_demand = plan.on_demand.clone();
-    let on_demand = on_demand.map(|plan| {
-        let OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout } = plan;
-        OnDemandConfig { patterns, ask, ask_ca: ask_ca.map(at), rate, max_names, timeout }
-    });
-    AcmeConfig {
-        domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
-        directories: plan.directories.iter().map(|url| at(url.clone())).collect(),
-        staging: plan.staging.clone().map(at),
-        eab_key_id: plan.external_account.as_ref().map(|account| at(account.id.clone())),
-        eab_key: plan.external_account.as_ref().map(|account| at(account.key.clone())),
-        email: plan.email.clone().map(at),
-        ca: plan.ca.clone().map(at),
-        state: plan.state.clone().map(at),
-        allows_ephemeral_state: plan.allows_ephemeral_state,
-        has_placeholder: plan.has_placeholder,
-        challenges: plan.challenges.iter().copied().map(at).collect(),
-        dns: plan.dns.as_ref().map_or_else(DnsConfig::default, dns_config),
-        profile: plan.profile.clone().map(at),
-        on_demand: on_demand.unwrap_or_default(),
-        retry_delay: plan.retry_delay,
-        order_timeout: plan.order_timeout,
-    }
-}
-
-fn dns_config(plan: &DnsPlan) -> DnsConfig {
-    let mut config = DnsConfig { delay: plan.delay, ..DnsConfig::default() };
-    match &plan.method {
-        DnsMethod::Program(path) => config.program = Some(at(path.clone())),
-        DnsMethod::Update { server, key } => {
-            config.server = Some(at(server.clone()));
-            config.key = Some(at(key.clone()));
-        }
-        DnsMethod::AcmeDns { url, accounts } => {
-            config.acme_dns = Some(at(url.clone()));
-            config.acme_dns_accounts = Some(at(accounts.clone()));
-        }
-    }
-    config
 }
 
 /// Formats a route as a table.

@@ -96,7 +96,7 @@ fn printed_files_have_the_same_meaning() {
 /// Returns the plan as if its default addresses were in the file, as they are when it is printed.
 fn with_explicit_defaults(mut plan: Plan) -> Plan {
     let tls = plan.tls.as_mut().map(|tls| &mut tls.listen);
-    for addresses in [&mut plan.listen, &mut plan.status].into_iter().chain(tls) {
+    for addresses in [&mut plan.top.listen, &mut plan.status.listen].into_iter().chain(tls) {
         addresses.are_defaults &= addresses.list.is_empty();
     }
     plan

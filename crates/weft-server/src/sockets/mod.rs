@@ -13,8 +13,8 @@ use std::str::FromStr;
 use weft::tls::Tls;
 use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
-use crate::config::status_limits;
 use crate::plan::{Plan, udp_address};
+use crate::sections::status::status_limits;
 
 /// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
 /// sockets.
@@ -205,9 +205,9 @@ fn required_specs<'a>(
 ) -> Vec<ListenSpec> {
     let is_socket_activated =
         existing.any(|spec| spec.is_from_service_manager() && spec.protocol != Protocol::Status);
-    let plain = (&plan.listen, Protocol::Http);
+    let plain = (&plan.top.listen, Protocol::Http);
     let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
-    let status = (&plan.status, Protocol::Status);
+    let status = (&plan.status.listen, Protocol::Status);
     let spec = |text: &String, protocol| ListenSpec {
         source: SocketSource::Config(text.clone()),
         protocol,
@@ -215,7 +215,7 @@ fn required_specs<'a>(
     let mut specs = Vec::new();
     for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
         if !(addresses.are_defaults && is_socket_activated) {
-            specs.extend(addresses.list.iter().map(|text| spec(text, protocol)));
+            specs.extend(addresses.texts().map(|text| spec(text, protocol)));
         }
     }
     let streams = plan.streams.iter().flat_map(|stream| &stream.listen);

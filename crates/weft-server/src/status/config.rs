@@ -6,8 +6,8 @@ use weft::{Method, Request, Response, StatusCode, header};
 use weft_config::{ConfigLocation, Problem};
 
 use super::permission;
-use crate::config::{MAX_CONFIG_BYTES, PermittedChanges};
 use crate::config_change::{ChangeError, ChangeRequest, ChangeSender, ConfigChange};
+use crate::sections::status::{MAX_CONFIG_BYTES, PermittedChanges};
 
 const DISABLED: &str =
     "changes of the configuration are disabled; see `config_changes` in [status]";

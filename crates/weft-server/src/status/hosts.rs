@@ -18,16 +18,20 @@ pub(super) fn is_served(request: &Request, plan: &Plan) -> bool {
     let Some(host) = request.host().filter(|_| request.peer().address().is_some()) else {
         return true;
     };
-    is_served_host(host, &plan.status.list, &plan.status_hosts)
+    is_served_host(host, plan.status.listen.texts(), &plan.status.hosts)
 }
 
-fn is_served_host(host: &str, addresses: &[String], hosts: &[String]) -> bool {
+fn is_served_host<'a>(
+    host: &str,
+    mut addresses: impl Iterator<Item = &'a String>,
+    hosts: &[String],
+) -> bool {
     let host = host.to_ascii_lowercase();
     // RFC 6761 §6.3: names below `localhost` are resolved to the loopback address only.
     host == "localhost"
         || host.ends_with(".localhost")
         || is_address(&host)
-        || addresses.iter().any(|address| has_host(address, &host))
+        || addresses.any(|address| has_host(address, &host))
         || hosts.iter().any(|pattern| matches(pattern, &host))
 }
 
@@ -87,7 +91,11 @@ mod tests {
             ("anything", &["*"], true),
         ] {
             let hosts: Vec<String> = hosts.iter().map(|host: &&str| (*host).to_owned()).collect();
-            assert_eq!(is_served_host(host, &addresses, &hosts), is_served, "{host} {hosts:?}");
+            assert_eq!(
+                is_served_host(host, addresses.iter(), &hosts),
+                is_served,
+                "{host} {hosts:?}"
+            );
         }
     }
 }

@@ -27,9 +27,9 @@ pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
 use crate::application::ServedApplication;
-use crate::config::status_limits;
 use crate::config_change::ChangeSender;
 use crate::open::active_plan::PlanReceiver;
+use crate::sections::status::status_limits;
 
 /// Time limit for open requests when the endpoint stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@
 use weft::Request;
 
 use super::hosts::is_loopback_host;
-use crate::config::PermittedChanges;
+use crate::sections::status::PermittedChanges;
 
 /// Fields of requests that come from a browser, or by way of a proxy.
 const FOREIGN_FIELDS: [&str; 6] =

@@ -114,7 +114,7 @@ impl Application for Site {
             return Response::text(text).with_status(StatusCode::MISDIRECTED_REQUEST);
         }
         if config::is_change(&request) {
-            let permitted = self.plans.borrow().plan.config_changes;
+            let permitted = self.plans.borrow().plan.status.config_changes;
             return config::respond(request, permitted, &self.changes).await;
         }
         if upstreams::is_change(&request) {

@@ -44,7 +44,7 @@ pub(super) async fn respond(
         let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
         return response.with_header(header::ALLOW, Method::PATCH.as_str());
     }
-    let permitted = plans.borrow().plan.upstream_changes;
+    let permitted = plans.borrow().plan.status.upstream_changes;
     if let Err(reason) = permission::check(&request, permitted, DISABLED) {
         return refusal(StatusCode::FORBIDDEN, reason);
     }

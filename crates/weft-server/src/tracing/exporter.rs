@@ -11,7 +11,7 @@ use weft::{HeaderName, HeaderValue, Method};
 use super::{Counts, Message, Span, otlp};
 use crate::apps::proxy::{OwnRequest, RemoteServer};
 use crate::base::throttled_log::ThrottledWarning;
-use crate::config::TracingConfig;
+use crate::sections::tracing::TracingConfig;
 
 /// Maximum number of spans in one request.
 const MAX_BATCH: usize = 512;

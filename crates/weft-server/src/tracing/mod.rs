@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use self::exporter::Exporter;
 pub(crate) use self::span::Span;
-use crate::config::TracingConfig;
+use crate::sections::tracing::TracingConfig;
 
 /// Exports spans. The thread sends the rest of them after the last reference is dropped.
 pub(crate) struct Tracer {

@@ -1,6 +1,5 @@
 //! Options that decide which requests a route serves.
 
-use std::fmt;
 use std::path::Path;
 
 use weft::Network;
@@ -8,10 +7,10 @@ use weft_config::{
     ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
 };
 
-use super::super::limits::networks;
 use super::fields::{check_request_name, parse_name};
 use super::{NONE, RouteOptions, Setting, show, show_setting};
-use crate::apps::proxy::UpstreamUrl;
+use crate::sections::auth_url::AuthUrl;
+use crate::sections::limits::networks;
 
 /// An origin that CORS allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,47 +24,6 @@ pub(crate) enum Origin {
 pub(crate) enum Satisfy {
     All,
     Any,
-}
-
-/// URL of a request that the server sends itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AuthUrl {
-    pub(in crate::config) text: String,
-    /// The URL without its path.
-    pub(crate) upstream: UpstreamUrl,
-    /// Path and query.
-    pub(crate) target: String,
-}
-
-impl AuthUrl {
-    pub(crate) fn parse(text: &str) -> Result<AuthUrl, String> {
-        let path_at = match text.split_once("://") {
-            Some((scheme, rest)) => {
-                let begin = scheme.len() + "://".len();
-                rest.find(['/', '?']).map_or(text.len(), |at| begin + at)
-            }
-            None => text
-                .find(":/")
-                .and_then(|colon| text[colon + 1..].find(":/").map(|at| colon + 1 + at))
-                .unwrap_or(text.len()),
-        };
-        let (upstream, target) = text.split_at(path_at);
-        let target = target.strip_prefix(':').unwrap_or(target);
-        let target = match target.starts_with('/') {
-            true => target.to_owned(),
-            false => format!("/{target}"),
-        };
-        if target.bytes().any(|b| b <= b' ' || b >= 0x7f || b == b'#') {
-            return Err(format!("{text}: the path has a character that no URL can have"));
-        }
-        Ok(AuthUrl { text: text.to_owned(), upstream: upstream.parse()?, target })
-    }
-}
-
-impl fmt::Display for AuthUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 pub(super) const ALLOW: Key<RouteOptions> = Key {

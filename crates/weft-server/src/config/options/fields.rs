@@ -3,9 +3,9 @@
 use weft::{HeaderName, HeaderValue};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
 
-use super::super::files::engine_sets;
 use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
+use crate::base::engine_fields::engine_sets;
 use crate::template::Template;
 
 /// Changes to the fields of a message: some are removed, then some are set or added.

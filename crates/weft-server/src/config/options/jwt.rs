@@ -7,8 +7,8 @@ use weft_config::{
     ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
 };
 
-use super::access::AuthUrl;
 use super::{NONE, RouteOptions, Setting};
+use crate::sections::auth_url::AuthUrl;
 
 /// Keys by which tokens are verified.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 
 mod accel; // files that applications name
 mod access; // which requests a route serves
+mod access_log; // access logs of a route
 mod canonical; // redirects to the canonical host and to HTTPS
 mod cors; // cross-origin requests
 mod error_pages; // pages for errors
@@ -20,15 +21,19 @@ use weft::{HeaderName, Method, Network, Settings};
 use weft_config::{Key, quoted};
 
 pub(crate) use accel::AccelFolder;
-pub(crate) use access::{AuthUrl, Origin, Satisfy};
+pub(crate) use access::{Origin, Satisfy};
+#[cfg(test)]
+pub(crate) use access_log::ACCESS_LOG;
+use access_log::ACCESS_LOG_OPTION;
+pub(crate) use access_log::AccessLogConfig;
 pub(crate) use error_pages::{ErrorPage, PageSource};
 pub(crate) use fields::{Field, FieldChanges, FieldOperation};
 pub(crate) use jwt::JwtKeys;
-pub(crate) use limits::Rate;
 pub(crate) use sub_filter::Substitution;
 
-use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig};
+use crate::base::rate::Rate;
 use crate::route::Share;
+use crate::sections::auth_url::AuthUrl;
 use crate::template::Template;
 
 /// Options of a route, of a host, or of all hosts. `None`: not set.

@@ -9,7 +9,7 @@ use super::AccessContext;
 use crate::apps::Proxy;
 use crate::apps::proxy::{Host, ProxySettings};
 use crate::apps::request_fields::RequestFields;
-use crate::config::AuthUrl;
+use crate::sections::auth_url::AuthUrl;
 
 /// Asks an authentication server about requests, with a request of its own for each.
 pub(super) struct ForwardAuth {

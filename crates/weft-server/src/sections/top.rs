@@ -3,41 +3,63 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Address, HeaderName, Network};
+use weft::{HeaderName, Network};
 use weft_config::{
-    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_texts,
-    quoted_time, show_size,
+    Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time, show_size,
 };
 
+use super::addresses::Addresses;
 use super::limits::{limit, networks};
 use crate::apps::spool::BufferSpaceLimits;
 
 /// Values of the keys before the first section.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopConfig {
-    pub(crate) listen: Vec<Located<String>>,
+    pub(crate) listen: Addresses,
     /// `None`: one per CPU.
     pub(crate) workers: Option<usize>,
+    /// The kernel passes connections on with their first bytes.
     pub(crate) defer_accept: bool,
+    /// Time for requests in flight to complete at a stop.
     pub(crate) drain_timeout: Duration,
+    /// Time for requests in flight to complete after another process has taken over the sockets.
     pub(crate) handover_timeout: Duration,
     pub(crate) max_buffer_bytes: u64,
     pub(crate) max_buffer_bytes_per_client: u64,
     pub(crate) max_temp_bytes: u64,
     pub(crate) max_unread_bytes_per_client: u64,
+    /// Proxies whose `client_ip_header` is trusted.
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) client_ip_header: HeaderName,
+    pub(crate) run_as: RunAs,
+    pub(crate) umask: Option<u32>,
+    pub(crate) pid_file: Option<Located<PathBuf>>,
+}
+
+/// User and group of the process after its sockets are bound. `None`: unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunAs {
     pub(crate) user: Option<String>,
     pub(crate) group: Option<String>,
-    pub(crate) umask: Option<Located<String>>,
-    pub(crate) pid_file: Option<Located<PathBuf>>,
+}
+
+impl TopConfig {
+    /// Returns the limits of the space for buffered bodies.
+    pub(crate) fn buffer_space(&self) -> BufferSpaceLimits {
+        BufferSpaceLimits {
+            memory_bytes: self.max_buffer_bytes,
+            memory_bytes_per_client: self.max_buffer_bytes_per_client,
+            disk_bytes: self.max_temp_bytes,
+            unread_bytes_per_client: self.max_unread_bytes_per_client,
+        }
+    }
 }
 
 impl Default for TopConfig {
     fn default() -> TopConfig {
         let space = BufferSpaceLimits::default();
         TopConfig {
-            listen: Vec::new(),
+            listen: Addresses::default(),
             workers: None,
             defer_accept: true,
             drain_timeout: Duration::from_secs(10),
@@ -48,8 +70,7 @@ impl Default for TopConfig {
             max_unread_bytes_per_client: space.unread_bytes_per_client,
             trusted_proxies: Vec::new(),
             client_ip_header: HeaderName::from_static("x-forwarded-for"),
-            user: None,
-            group: None,
+            run_as: RunAs::default(),
             umask: None,
             pid_file: None,
         }
@@ -72,8 +93,10 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         argument: "ADDR",
         help: "address to listen on: host:port, :port, [v6]:port or unix:PATH (127.0.0.1:8080, or \
                none with TLS)",
-        kind: ValueKind::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
-        show: |top| quoted_texts(&top.listen),
+        kind: ValueKind::Texts(|top, given| {
+            Addresses::parse(given).map(|listen| top.listen = listen)
+        }),
+        show: |top| top.listen.show(),
     },
     Key {
         name: "workers",
@@ -148,10 +171,10 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         argument: "NAME",
         help: "user to run as after the sockets are bound, with the groups of that user",
         kind: ValueKind::Text(|top, name| {
-            top.user = Some(name.value);
+            top.run_as.user = Some(name.value);
             Ok(())
         }),
-        show: |top| top.user.as_ref().map_or_else(String::new, |name| quoted(name)),
+        show: |top| top.run_as.user.as_ref().map_or_else(String::new, |name| quoted(name)),
     },
     Key {
         name: "group",
@@ -159,10 +182,10 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         argument: "NAME",
         help: "group to run as (the primary group of the user)",
         kind: ValueKind::Text(|top, name| {
-            top.group = Some(name.value);
+            top.run_as.group = Some(name.value);
             Ok(())
         }),
-        show: |top| top.group.as_ref().map_or_else(String::new, |name| quoted(name)),
+        show: |top| top.run_as.group.as_ref().map_or_else(String::new, |name| quoted(name)),
     },
     Key {
         name: "umask",
@@ -170,10 +193,13 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         argument: "MASK",
         help: "umask for files that the server creates, in octal, such as 027",
         kind: ValueKind::Text(|top, mask| {
-            top.umask = Some(mask);
+            let parsed = u32::from_str_radix(&mask.value, 8).ok().filter(|mask| *mask <= 0o777);
+            let expected = "expected a mask of three octal digits such as 027";
+            let invalid = || mask.problem(format!("{expected}, found {:?}", mask.value));
+            top.umask = Some(parsed.ok_or_else(invalid)?);
             Ok(())
         }),
-        show: |top| top.umask.as_ref().map_or_else(String::new, |mask| quoted(&mask.value)),
+        show: |top| top.umask.map_or_else(String::new, |mask| quoted(&format!("{mask:03o}"))),
     },
     Key {
         name: "pid_file",
@@ -184,11 +210,3 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         show: |top| quoted_path(top.pid_file.as_ref()),
     },
 ];
-
-pub(super) fn addresses(given: Vec<Located<String>>) -> ConfigResult<Vec<Located<String>>> {
-    for address in &given {
-        let parsed = address.value.parse::<Address>();
-        parsed.map_err(|error| address.problem(error.reason().to_owned()))?;
-    }
-    Ok(given)
-}

@@ -1,33 +1,41 @@
-//! The keys of `[acme]`.
+//! The section `[acme]`: certificates that are ordered from an authority (`weft_acme`), by the client of the
+//! proxy.
 
-use std::net::Ipv6Addr;
+mod client; // requests to authorities
+mod dns; // changes of the DNS, and their keys
+mod on_demand; // certificates on demand, and their keys
+mod orders; // which certificates are ordered, and the settings of their orders
+mod permission; // the resource that is asked about names
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_acme::{AcmeSettings, ChallengeKind, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Name};
 use weft_config::{
-    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_texts,
-    show_time,
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, show_time,
 };
 
-use super::on_demand::{
-    ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_ASK_CA, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT,
-    OnDemandConfig,
-};
-use crate::apps::proxy::UpstreamUrl;
+use self::dns::DnsConfig;
+pub(crate) use self::on_demand::OnDemandConfig;
+pub(crate) use self::orders::can_order;
 
 /// Values of `[acme]`.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcmeConfig {
-    pub(crate) domains: Vec<Located<String>>,
+    /// In a plan sorted, and with the names of the hosts for which certificates are ordered.
+    pub(crate) domains: Vec<Located<Name>>,
+    /// URLs of the directories of authorities. Empty: the default.
     pub(crate) directories: Vec<Located<String>>,
     pub(crate) staging: Option<Located<String>>,
     pub(crate) eab_key_id: Option<Located<String>>,
     pub(crate) eab_key: Option<Located<PathBuf>>,
     pub(crate) email: Option<Located<String>>,
+    /// Certificate authorities of the directories' own certificates; `None`: those of the system.
     pub(crate) ca: Option<Located<PathBuf>>,
+    /// `None`: the default of the platform.
     pub(crate) state: Option<Located<PathBuf>>,
     pub(crate) allows_ephemeral_state: bool,
+    /// A self-signed certificate serves names without a certificate.
     pub(crate) has_placeholder: bool,
     /// Empty: the default.
     pub(crate) challenges: Vec<Located<ChallengeKind>>,
@@ -36,36 +44,6 @@ pub(crate) struct AcmeConfig {
     pub(crate) on_demand: OnDemandConfig,
     pub(crate) retry_delay: Duration,
     pub(crate) order_timeout: Duration,
-}
-
-/// Keys about changes of the DNS. At most one of the ways is set.
-#[derive(Debug)]
-pub(crate) struct DnsConfig {
-    pub(crate) program: Option<Located<PathBuf>>,
-    pub(crate) server: Option<Located<String>>,
-    pub(crate) key: Option<Located<PathBuf>>,
-    pub(crate) acme_dns: Option<Located<String>>,
-    pub(crate) acme_dns_accounts: Option<Located<PathBuf>>,
-    pub(crate) delay: Duration,
-}
-
-impl Default for DnsConfig {
-    fn default() -> DnsConfig {
-        DnsConfig {
-            program: None,
-            server: None,
-            key: None,
-            acme_dns: None,
-            acme_dns_accounts: None,
-            delay: Duration::from_secs(5),
-        }
-    }
-}
-
-impl DnsConfig {
-    pub(crate) fn is_set(&self) -> bool {
-        self.program.is_some() || self.server.is_some() || self.acme_dns.is_some()
-    }
 }
 
 impl Default for AcmeConfig {
@@ -95,12 +73,11 @@ impl Default for AcmeConfig {
 impl AcmeConfig {
     /// Returns true if certificates are ordered, apart from those of the hosts.
     pub(crate) fn orders_certificates(&self) -> bool {
-        let OnDemandConfig { patterns, ask, .. } = &self.on_demand;
-        !self.domains.is_empty() || !patterns.is_empty() || ask.is_some()
+        !self.domains.is_empty() || self.on_demand.is_enabled()
     }
 
     /// URLs of the directories, or that of the default authority.
-    pub(crate) fn directory_urls(&self) -> Vec<String> {
+    fn directory_urls(&self) -> Vec<String> {
         match self.directories.is_empty() {
             true => vec![LETS_ENCRYPT.to_owned()],
             false => self.directories.iter().map(|url| url.value.clone()).collect(),
@@ -108,7 +85,7 @@ impl AcmeConfig {
     }
 
     /// URL of the authority for rehearsals; that of the default authority only for that.
-    pub(crate) fn staging_url(&self) -> Option<String> {
+    fn staging_url(&self) -> Option<String> {
         match (&self.staging, self.directories.is_empty()) {
             (Some(url), _) => Some(url.value.clone()),
             (None, true) => Some(LETS_ENCRYPT_STAGING.to_owned()),
@@ -134,14 +111,15 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         help: "name for which a certificate is ordered, besides those of the hosts if \
                `certificates` is \"auto\"; listens on ports 80 and 443 by default",
         kind: ValueKind::Texts(|acme, names| {
-            for name in &names {
+            let parse = |name: Located<String>| {
                 let parsed = name.value.parse::<Name>();
-                parsed.map_err(|reason| name.problem(format!("{:?}: {reason}", name.value)))?;
-            }
-            acme.domains = names;
+                let invalid = |reason| name.problem(format!("{:?}: {reason}", name.value));
+                Ok(Located { value: parsed.map_err(invalid)?, location: name.location })
+            };
+            acme.domains = names.into_iter().map(parse).collect::<ConfigResult<_>>()?;
             Ok(())
         }),
-        show: |acme| quoted_texts(&acme.domains),
+        show: |acme| quoted_list(acme.domains.iter().map(|name| name.value.as_str())),
     },
     Key {
         name: "directories",
@@ -218,67 +196,12 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         }),
         show: |acme| quoted_list(acme.challenge_kinds().into_iter().map(ChallengeKind::name)),
     },
-    Key {
-        name: "dns_program",
-        flag: "acme-dns-program",
-        argument: "FILE",
-        help: "program that adds and removes the TXT record of a validation by dns-01; its \
-               arguments are the name and the value",
-        kind: ValueKind::Path(|acme, path| acme.dns.program = Some(path)),
-        show: |acme| quoted_path(acme.dns.program.as_ref()),
-    },
-    Key {
-        name: "dns_server",
-        flag: "acme-dns-server",
-        argument: "ADDRESS",
-        help: "server of the zones, which accepts dynamic updates (RFC 2136) for dns-01 over TCP; \
-               the default port is 53",
-        kind: ValueKind::Text(|acme, server| {
-            check_server(&server)?;
-            acme.dns.server = Some(server);
-            Ok(())
-        }),
-        show: |acme| {
-            acme.dns.server.as_ref().map_or_else(String::new, |server| quoted(&server.value))
-        },
-    },
-    Key {
-        name: "dns_key",
-        flag: "acme-dns-key",
-        argument: "FILE",
-        help: "key that signs the updates (TSIG with hmac-sha256), as written by tsig-keygen",
-        kind: ValueKind::Path(|acme, path| acme.dns.key = Some(path)),
-        show: |acme| quoted_path(acme.dns.key.as_ref()),
-    },
-    Key {
-        name: "acme_dns",
-        flag: "acme-dns",
-        argument: "URL",
-        help: "acme-dns server, to which _acme-challenge.NAME is delegated by CNAME, for dns-01",
-        kind: ValueKind::Text(|acme, url| {
-            url.value.parse::<UpstreamUrl>().map_err(|reason| url.problem(reason))?;
-            acme.dns.acme_dns = Some(url);
-            Ok(())
-        }),
-        show: |acme| acme.dns.acme_dns.as_ref().map_or_else(String::new, |url| quoted(&url.value)),
-    },
-    Key {
-        name: "acme_dns_accounts",
-        flag: "acme-dns-accounts",
-        argument: "FILE",
-        help: "JSON object of the accounts of the acme-dns server by domain name",
-        kind: ValueKind::Path(|acme, path| acme.dns.acme_dns_accounts = Some(path)),
-        show: |acme| quoted_path(acme.dns.acme_dns_accounts.as_ref()),
-    },
-    Key {
-        name: "dns_delay",
-        flag: "acme-dns-delay",
-        argument: "TIME",
-        help: "delay between the change of the DNS and the validation, for all of its servers to \
-               have the change",
-        kind: ValueKind::Time(|acme, time| acme.dns.delay = time),
-        show: |acme| quoted(&show_time(acme.dns.delay)),
-    },
+    dns::PROGRAM,
+    dns::SERVER,
+    dns::KEY,
+    dns::ACME_DNS,
+    dns::ACME_DNS_ACCOUNTS,
+    dns::DELAY,
     Key {
         name: "profile",
         flag: "acme-profile",
@@ -325,12 +248,12 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         kind: ValueKind::Bool(|acme, switch| acme.has_placeholder = switch),
         show: |acme| acme.has_placeholder.to_string(),
     },
-    ON_DEMAND,
-    ON_DEMAND_ASK,
-    ON_DEMAND_ASK_CA,
-    ON_DEMAND_RATE,
-    ON_DEMAND_NAMES,
-    ON_DEMAND_TIMEOUT,
+    on_demand::ON_DEMAND,
+    on_demand::ON_DEMAND_ASK,
+    on_demand::ON_DEMAND_ASK_CA,
+    on_demand::ON_DEMAND_RATE,
+    on_demand::ON_DEMAND_NAMES,
+    on_demand::ON_DEMAND_TIMEOUT,
     Key {
         name: "retry_delay",
         flag: "acme-retry-delay",
@@ -360,32 +283,6 @@ fn check_directory(url: &Located<String>) -> ConfigResult {
     }
 }
 
-/// Splits a host from its port, which is 53 by default.
-pub(crate) fn dns_server_address(text: &str) -> String {
-    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-    });
-    match (has_port, text.parse::<Ipv6Addr>()) {
-        (_, Ok(address)) => format!("[{address}]:53"),
-        (true, _) => text.to_owned(),
-        (false, _) => format!("{text}:53"),
-    }
-}
-
-fn check_server(server: &Located<String>) -> ConfigResult {
-    let is_server =
-        dns_server_address(&server.value).parse::<http::uri::Authority>().is_ok_and(|it| {
-            !it.host().is_empty() && it.port_u16().is_some() && !it.as_str().contains('@')
-        });
-    match is_server {
-        true => Ok(()),
-        false => Err(server.problem(format!(
-            "expected an address such as ns.example.org or 192.0.2.1:53, found {:?}",
-            server.value
-        ))),
-    }
-}
-
 fn challenge(kind: &Located<String>) -> ConfigResult<Located<ChallengeKind>> {
     let known = ChallengeKind::ALL.into_iter().find(|known| known.name() == kind.value);
     let value = known.ok_or_else(|| {
@@ -395,31 +292,4 @@ fn challenge(kind: &Located<String>) -> ConfigResult<Located<ChallengeKind>> {
         ))
     })?;
     Ok(Located { value, location: kind.location.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dns_servers_have_port_53_by_default() {
-        for (text, expected) in [
-            ("ns.example.org", Some("ns.example.org:53")),
-            ("ns.example.org:5353", Some("ns.example.org:5353")),
-            ("192.0.2.1", Some("192.0.2.1:53")),
-            ("2001:db8::1", Some("[2001:db8::1]:53")),
-            ("[2001:db8::1]", Some("[2001:db8::1]:53")),
-            ("[2001:db8::1]:54", Some("[2001:db8::1]:54")),
-            ("", None),
-            ("a b", None),
-            ("a:x", None),
-            ("a:70000", None),
-            ("key@a", None),
-        ] {
-            let server =
-                Located { value: text.to_owned(), location: weft_config::ConfigLocation::Unknown };
-            let found = check_server(&server).ok().map(|()| dns_server_address(text));
-            assert_eq!(found.as_deref(), expected, "{text}");
-        }
-    }
 }

@@ -1,13 +1,15 @@
-//! The keys of `[tracing]`: the export of spans.
+//! The section `[tracing]`: the export of spans.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue};
-use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_table, show_time};
+use weft_config::{
+    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_table, show_time,
+};
 
+use super::auth_url::AuthUrl;
 use super::limits::limit;
-use super::options::AuthUrl;
 
 /// Values of `[tracing]`. Without an endpoint no spans are exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,20 @@ impl Default for TracingConfig {
             timeout: Duration::from_secs(10),
             max_queued_spans: 2048,
         }
+    }
+}
+
+impl TracingConfig {
+    /// Returns a warning if nothing is exported. `is_traced`: the requests of a route are spans.
+    pub(crate) fn warning(&self, is_traced: bool) -> Option<Problem> {
+        let message = match (&self.endpoint, is_traced) {
+            (None, _) if *self != TracingConfig::default() => {
+                "[tracing] exports nothing without `endpoint`"
+            }
+            (Some(_), false) => "[tracing] exports nothing: no route has the option `tracing`",
+            _ => return None,
+        };
+        Some(Problem::without_location(message))
     }
 }
 

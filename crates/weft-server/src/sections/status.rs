@@ -1,11 +1,12 @@
-//! The keys of `[status]`.
+//! The section `[status]`: the status endpoint.
 
 use std::time::Duration;
 
 use weft::Settings;
-use weft_config::{Key, Located, ValueKind, quoted, quoted_texts};
+use weft_config::{ConfigResult, Key, Located, Problem, ValueKind, quoted, quoted_list};
 
-use super::top::addresses;
+use super::addresses::Addresses;
+use crate::base::host_name::host_name;
 
 /// Connections on which changes are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +21,11 @@ pub(crate) enum PermittedChanges {
 
 /// Values of `[status]`. Without addresses there is no status endpoint, and no metrics are
 /// collected.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatusConfig {
-    pub(crate) listen: Vec<Located<String>>,
-    pub(crate) hosts: Vec<Located<String>>,
+    pub(crate) listen: Addresses,
+    /// Names of hosts in lower case; `*.example.org` matches all subdomains, `*` all hosts.
+    pub(crate) hosts: Vec<String>,
     pub(crate) config_changes: PermittedChanges,
     pub(crate) upstream_changes: PermittedChanges,
 }
@@ -35,9 +37,9 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
         argument: "ADDR",
         help: "address of the status endpoint: a page, and metrics for Prometheus",
         kind: ValueKind::Texts(|status, given| {
-            addresses(given).map(|listen| status.listen = listen)
+            Addresses::parse(given).map(|listen| status.listen = listen)
         }),
-        show: |status| quoted_texts(&status.listen),
+        show: |status| status.listen.show(),
     },
     Key {
         name: "hosts",
@@ -46,10 +48,13 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
         help: "host name under which clients request the status endpoint, or *.NAME, or * for any, \
                in addition to localhost, IP addresses and the names in its addresses",
         kind: ValueKind::Texts(|status, given| {
-            status.hosts = given;
+            let name = |name: &Located<String>| {
+                host_name(&name.value).map_err(|message| name.problem(message))
+            };
+            status.hosts = given.iter().map(name).collect::<ConfigResult<_>>()?;
             Ok(())
         }),
-        show: |status| quoted_texts(&status.hosts),
+        show: |status| quoted_list(status.hosts.iter()),
     },
     Key {
         name: "config_changes",
@@ -88,6 +93,26 @@ fn permitted(choice: &str) -> PermittedChanges {
 fn show(permitted: PermittedChanges) -> String {
     let position = PERMITTED.iter().position(|known| *known == permitted);
     position.map_or_else(String::new, |position| quoted(CHOICES[position]))
+}
+
+impl StatusConfig {
+    /// Returns warnings about values that have no effect.
+    pub(crate) fn warnings(&self) -> Vec<Problem> {
+        if self.listen.texts().any(|address| address.starts_with("unix:")) {
+            return Vec::new();
+        }
+        let Some(first) = self.listen.list.first() else { return Vec::new() };
+        let keys =
+            [("config_changes", self.config_changes), ("upstream_changes", self.upstream_changes)];
+        let useless =
+            keys.into_iter().filter(|(_, permitted)| *permitted == PermittedChanges::Unix);
+        let warning = |(name, _)| {
+            first.problem(format!(
+                "`{name} = \"unix\"` has no effect without a Unix socket in `listen`"
+            ))
+        };
+        useless.map(warning).collect()
+    }
 }
 
 /// Maximum size of a configuration, in bytes: a thousand hosts. Files may be larger.

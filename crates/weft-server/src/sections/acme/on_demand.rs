@@ -1,24 +1,33 @@
-//! The keys of certificates on demand, in `[acme]`.
+//! Certificates on demand: their keys in `[acme]`, and the settings of their orders.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weft_acme::{NamePattern, OnDemandSettings};
+use weft_acme::{NamePattern, OnDemandSettings, OrderPermission, OrderRate};
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time,
 };
 
-use super::acme::AcmeConfig;
-use super::options::{AuthUrl, Rate};
+use super::AcmeConfig;
+use super::permission::AskedPermission;
+use crate::base::rate::Rate;
+use crate::sections::auth_url::AuthUrl;
 
 /// Values of the keys.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OnDemandConfig {
+    /// Names that are permitted.
     pub(crate) patterns: Vec<NamePattern>,
+    /// Resource that is asked about all other names.
     pub(crate) ask: Option<AuthUrl>,
+    /// Certificate authorities of that resource; `None`: those of the system.
     pub(crate) ask_ca: Option<Located<PathBuf>>,
+    /// Maximum rate of orders.
     pub(crate) rate: Rate,
+    /// Maximum number of names with files in the store.
     pub(crate) max_names: usize,
+    /// Time for which a handshake waits.
     pub(crate) timeout: Duration,
 }
 
@@ -31,6 +40,35 @@ impl Default for OnDemandConfig {
             OnDemandSettings::default();
         let rate = Rate { requests: rate.orders, period: rate.period };
         OnDemandConfig { patterns, ask: None, ask_ca: None, rate, max_names, timeout }
+    }
+}
+
+impl OnDemandConfig {
+    /// Returns true if there are orders on demand.
+    pub(crate) fn is_enabled(&self) -> bool {
+        !self.patterns.is_empty() || self.ask.is_some()
+    }
+
+    /// Returns true if the names that a wildcard stands for may be ordered one by one.
+    pub(super) fn covers(&self, wildcard: &str) -> bool {
+        self.ask.is_some() || self.patterns.iter().any(|pattern| pattern.matches(wildcard))
+    }
+
+    /// Returns the settings of the orders; `None` without orders on demand.
+    pub(super) fn settings(&self) -> Result<Option<OnDemandSettings>, String> {
+        let permission = self.ask.clone().map(|url| {
+            let ca = self.ask_ca.as_ref().map(|path| &*path.value);
+            let asked = AskedPermission::new(url, ca, self.timeout)?;
+            Ok::<Arc<dyn OrderPermission>, String>(Arc::new(asked))
+        });
+        let settings = OnDemandSettings {
+            patterns: self.patterns.clone(),
+            permission: permission.transpose()?,
+            rate: OrderRate { orders: self.rate.requests, period: self.rate.period },
+            max_names: self.max_names,
+            timeout: self.timeout,
+        };
+        Ok(self.is_enabled().then_some(settings))
     }
 }
 

@@ -8,7 +8,7 @@ use weft::Method;
 use weft_acme::{Name, OrderPermission, PermissionFuture};
 
 use crate::apps::proxy::{OwnRequest, RemoteServer};
-use crate::config::AuthUrl;
+use crate::sections::auth_url::AuthUrl;
 
 /// Maximum size of a response, whose status counts.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;

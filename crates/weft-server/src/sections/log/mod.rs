@@ -1,13 +1,16 @@
-//! The keys of `[log]`.
+//! The section `[log]`: access log and error log.
+
+pub(crate) mod format; // formats of access logs
+pub(crate) mod target; // destinations of logs
 
 use log::LevelFilter;
 use weft_config::{ConfigLocation, Key, Located, ValueKind, quoted, show_size};
 
-use super::log_format::AccessFormat;
-use super::log_target::{LOG_TARGET, LogTarget};
+use self::format::AccessFormat;
+use self::target::{LOG_TARGET, LogTarget};
 
 /// Values of `[log]`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogConfig {
     pub(crate) access: Located<LogTarget>,
     pub(crate) format: AccessFormat,

@@ -52,7 +52,7 @@ macro_rules! limit {
     };
 }
 
-pub(super) use limit;
+pub(crate) use limit;
 
 /// Maximum head size of the parser in bytes.
 const MAX_HEAD: u64 = 65_000;
@@ -154,7 +154,7 @@ fn set_proxy_protocol(settings: &mut Settings, proxies: Vec<Located<String>>) ->
     Ok(())
 }
 
-pub(super) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
+pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
     let network = |text: Located<String>| {
         text.value
             .parse()

@@ -10,11 +10,11 @@ use weft_config::{
     quoted, quoted_list, quoted_time, schema, unknown_key,
 };
 
-use super::log::LogConfig;
-use super::log_format::AccessFormat;
-use super::log_target::{LOG_TARGET, LogTarget};
-use super::options::RouteOptions;
+use super::RouteOptions;
 use crate::route::Share;
+use crate::sections::log::LogConfig;
+use crate::sections::log::format::AccessFormat;
+use crate::sections::log::target::{LOG_TARGET, LogTarget};
 
 /// An access log of a route. The default is that of `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

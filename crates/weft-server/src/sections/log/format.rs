@@ -7,13 +7,13 @@ use std::hash::{Hash, Hasher};
 use weft::{HeaderName, LogFormat};
 use weft_config::suggest;
 
-use super::files::engine_sets;
+use crate::base::engine_fields::engine_sets;
 use crate::base::request_notes;
 
 /// A log format, with its text in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccessFormat {
-    pub(super) text: String,
+    pub(crate) text: String,
     pub(crate) format: LogFormat,
 }
 
@@ -65,7 +65,7 @@ const NAMES: [&str; 23] = [
 ];
 
 impl AccessFormat {
-    pub(super) fn combined() -> AccessFormat {
+    pub(crate) fn combined() -> AccessFormat {
         AccessFormat { text: "combined".to_owned(), format: LogFormat::combined() }
     }
 
@@ -73,7 +73,7 @@ impl AccessFormat {
     ///
     /// # Errors
     /// The message names an unknown value and suggests another one.
-    pub(super) fn parse(text: &str) -> Result<AccessFormat, String> {
+    pub(crate) fn parse(text: &str) -> Result<AccessFormat, String> {
         let format = match text {
             "combined" => LogFormat::combined(),
             "json" => LogFormat::json(),

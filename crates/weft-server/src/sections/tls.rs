@@ -1,19 +1,19 @@
-//! The keys of `[tls]`.
+//! The section `[tls]`: listeners with TLS, their certificates, and certificates of clients.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 use weft_config::{
-    ConfigLocation, ConfigResult, CustomType, Given, Key, Located, Value, ValueKind, quoted,
-    quoted_path, quoted_texts, schema, shown_list,
+    ConfigLocation, ConfigResult, CustomType, Given, Key, Located, Problem, Value, ValueKind,
+    quoted, quoted_path, schema, shown_list,
 };
 
-use super::top::addresses;
+use super::addresses::Addresses;
 
 /// Values of `[tls]`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsConfig {
-    pub(crate) listen: Vec<Located<String>>,
+    pub(crate) listen: Addresses,
     pub(crate) certificates: Certificates,
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
@@ -25,13 +25,73 @@ pub(crate) struct TlsConfig {
 impl TlsConfig {
     /// Returns true if there are listeners, and nothing is set about their certificates.
     pub(crate) fn lacks_certificates(&self) -> bool {
-        let has_none = matches!(&self.certificates, Certificates::Pairs(pairs) if pairs.is_empty());
-        !self.listen.is_empty() && has_none && !self.self_signed
+        !self.listen.list.is_empty() && self.pairs().is_empty() && !self.self_signed
+    }
+
+    /// Certificates with their keys. Empty: they are ordered, or a self-signed certificate is generated
+    /// at startup.
+    pub(crate) fn pairs(&self) -> &[Located<CertificatePair>] {
+        match &self.certificates {
+            Certificates::Automatic => &[],
+            Certificates::Pairs(pairs) => pairs,
+        }
+    }
+
+    /// Validates the section, and sets its default address. Returns `None` if TLS is not configured. A
+    /// missing value is an error only if the configuration is complete. With streams that use the
+    /// certificates, there is no default address.
+    pub(crate) fn plan(
+        self,
+        orders_certificates: bool,
+        has_tls_streams: bool,
+        is_complete: bool,
+    ) -> ConfigResult<Option<TlsConfig>> {
+        if let (Some(first), true) = (self.pairs().first(), self.self_signed) {
+            return Err(match first.location.is_in_file() {
+                true => first.problem("`self_signed` cannot be combined with `certificates`"),
+                false => first.problem("--tls-self-signed cannot be combined with --tls-cert"),
+            });
+        }
+        if self.pairs().is_empty() && !orders_certificates && !self.self_signed {
+            return match self.first_without_certificate().filter(|_| is_complete) {
+                None => Ok(None),
+                Some(ConfigLocation::Option(option)) => Err(Problem::without_location(format!(
+                    "{option} needs --tls-cert or --tls-self-signed"
+                ))),
+                Some(location) => Err(Problem {
+                    location: location.clone(),
+                    message:
+                        "this needs `certificates` in [tls], which may be \"auto\", or `self_signed`"
+                            .to_owned(),
+                }),
+            };
+        }
+        let default_listen = match (orders_certificates, has_tls_streams) {
+            (true, _) => Some("[::]:443"),
+            (false, false) => Some("127.0.0.1:8443"),
+            (false, true) => None,
+        };
+        let listen = self.listen.or_default(default_listen);
+        Ok(Some(TlsConfig { listen, ..self }))
+    }
+
+    /// Returns the location of the first key that has no effect without a certificate.
+    fn first_without_certificate(&self) -> Option<&ConfigLocation> {
+        let address = self.listen.list.first().map(|address| &address.location);
+        let paths = [&self.tickets, &self.client_ca].into_iter().flatten();
+        address.into_iter().chain(paths.map(|path| &path.location)).next()
+    }
+
+    /// Returns a warning about a value that has no effect.
+    pub(crate) fn warning(&self) -> Option<Problem> {
+        let is_useless = self.client_auth == ClientAuthMode::Optional && self.client_ca.is_none();
+        let message = "`client_auth` has no effect without `client_ca` in [tls]";
+        is_useless.then(|| Problem::without_location(message))
     }
 }
 
 /// Certificates of the listeners of `[tls]`.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
     /// Certificates that are ordered for the names of the hosts; also the default of listeners without
     /// certificates, if a host has a name.
@@ -76,8 +136,10 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         flag: "tls-listen",
         argument: "ADDR",
         help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate and no stream with `tls`)",
-        kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
-        show: |tls| quoted_texts(&tls.listen),
+        kind: ValueKind::Texts(|tls, given| {
+            Addresses::parse(given).map(|listen| tls.listen = listen)
+        }),
+        show: |tls| tls.listen.show(),
     },
     Key {
         name: "certificates",

@@ -32,11 +32,11 @@ pub(crate) enum DaemonAddress {
 }
 
 /// The type of keys that have a destination.
-pub(super) static LOG_TARGET: CustomType = CustomType { is_list: false, schema: schema::text };
+pub(crate) static LOG_TARGET: CustomType = CustomType { is_list: false, schema: schema::text };
 
 impl LogTarget {
     /// Reads a destination from a file or from the command line.
-    pub(super) fn read(given: Given<'_>) -> ConfigResult<Located<LogTarget>> {
+    pub(crate) fn read(given: Given<'_>) -> ConfigResult<Located<LogTarget>> {
         given.text_or_path(LogTarget::parse, LogTarget::File)
     }
 
@@ -57,7 +57,7 @@ impl LogTarget {
     }
 
     /// Formats the destination as in a file.
-    pub(super) fn show(&self) -> String {
+    pub(crate) fn show(&self) -> String {
         match self {
             LogTarget::None => quoted("none"),
             LogTarget::Stdout => quoted("stdout"),

@@ -1,0 +1,46 @@
+//! URLs of resources that the server requests itself.
+
+use std::fmt;
+
+use crate::apps::proxy::UpstreamUrl;
+
+/// URL of a request that the server sends itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AuthUrl {
+    pub(crate) text: String,
+    /// The URL without its path.
+    pub(crate) upstream: UpstreamUrl,
+    /// Path and query.
+    pub(crate) target: String,
+}
+
+impl AuthUrl {
+    pub(crate) fn parse(text: &str) -> Result<AuthUrl, String> {
+        let path_at = match text.split_once("://") {
+            Some((scheme, rest)) => {
+                let begin = scheme.len() + "://".len();
+                rest.find(['/', '?']).map_or(text.len(), |at| begin + at)
+            }
+            None => text
+                .find(":/")
+                .and_then(|colon| text[colon + 1..].find(":/").map(|at| colon + 1 + at))
+                .unwrap_or(text.len()),
+        };
+        let (upstream, target) = text.split_at(path_at);
+        let target = target.strip_prefix(':').unwrap_or(target);
+        let target = match target.starts_with('/') {
+            true => target.to_owned(),
+            false => format!("/{target}"),
+        };
+        if target.bytes().any(|b| b <= b' ' || b >= 0x7f || b == b'#') {
+            return Err(format!("{text}: the path has a character that no URL can have"));
+        }
+        Ok(AuthUrl { text: text.to_owned(), upstream: upstream.parse()?, target })
+    }
+}
+
+impl fmt::Display for AuthUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

@@ -1,0 +1,11 @@
+//! The sections of a file that have fixed keys: each with its keys, their defaults, and their checks.
+
+pub(crate) mod acme; // [acme]: certificates that are ordered
+pub(crate) mod addresses; // addresses to listen on
+pub(crate) mod auth_url; // resources that the server requests itself
+pub(crate) mod limits; // [limits]: the settings of the engine
+pub(crate) mod log; // [log]: access log and error log
+pub(crate) mod status; // [status]: the status endpoint
+pub(crate) mod tls; // [tls]: certificates and clients of TLS
+pub(crate) mod top; // the keys before the first section
+pub(crate) mod tracing; // [tracing]: the export of spans
