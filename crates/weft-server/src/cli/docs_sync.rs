@@ -13,9 +13,10 @@ use crate::apps::proxy::ProxySettings;
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::fastcgi_keys;
-use crate::config::{ACCESS_LOG, CGI, Config, PROXY, REWRITE, SPLIT, STREAM, flags, sections};
+use crate::config::{ACCESS_LOG, CGI, Config, PROXY, REWRITE, SPLIT, flags, sections};
 use crate::plan::Plan;
 use crate::sections::limits::LIMITS;
+use crate::sections::streams::STREAM;
 
 fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)

@@ -5,28 +5,8 @@ use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, sh
 
 use crate::apps::proxy::{Balance, ProxySettings};
 use crate::route::Share;
+use crate::sections::balance_policy::{POLICY_NAMES, policy, policy_name};
 use crate::template::Template;
-
-const POLICIES: [(&str, Balance); 4] = [
-    ("round-robin", Balance::RoundRobin),
-    ("least-connections", Balance::LeastConnections),
-    ("random-two", Balance::RandomTwo),
-    ("hash", Balance::Hash),
-];
-
-/// Names of the policies, in the order of [`POLICIES`].
-pub(super) const POLICY_NAMES: [&str; 4] =
-    ["round-robin", "least-connections", "random-two", "hash"];
-
-pub(super) fn policy(name: &str) -> Balance {
-    let found = POLICIES.iter().find(|(known, _)| *known == name);
-    found.map_or_else(Balance::default, |(_, policy)| *policy)
-}
-
-pub(super) fn policy_name(policy: Balance) -> &'static str {
-    let found = POLICIES.iter().find(|(_, known)| *known == policy);
-    found.map_or(POLICY_NAMES[0], |(name, _)| *name)
-}
 
 pub(super) const BALANCE: Key<ProxySettings> = Key {
     name: "balance",

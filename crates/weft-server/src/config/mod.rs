@@ -5,15 +5,12 @@ mod check; // active health checks of upstreams
 mod effect; // keys without effect
 mod files; // the keys of [files]
 mod cgi; // the keys of a CGI route
-mod dns; // resolution of the names of upstreams
 mod respond; // the keys of redirects and fixed responses
 mod mirror; // copies of requests
 mod rewrite; // rewrite and try_files
 mod split; // shares of requests for other routes
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI or SCGI route
-mod streams; // the keys of a stream
-mod stream_settings; // settings of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
 mod section; // the list of the sections with fixed keys
@@ -45,13 +42,12 @@ pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use section::{Section, sections};
 pub(crate) use split::{SPLIT, SplitConfig};
 pub(crate) use statuses::Statuses;
-pub(crate) use stream_settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
-pub(crate) use streams::{STREAM, StreamConfig};
 
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
 use crate::sections::log::LogConfig;
 use crate::sections::status::StatusConfig;
+use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};
 use crate::sections::tls::TlsConfig;
 use crate::sections::top::TopConfig;
 use crate::sections::tracing::TracingConfig;
@@ -214,7 +210,7 @@ fn read_streams(tables: &[Value<'_>], problems: &mut Vec<Problem>) -> Vec<Stream
         let mut settings = StreamSettings::default();
         let special = |key: &Name| misplaced_or_renamed(key, "streams");
         read_section(&STREAM, &mut settings, &[value], &special, problems);
-        streams.push(StreamConfig { listen, settings });
+        streams.push(StreamConfig::new(listen, settings));
     }
     streams
 }

@@ -16,13 +16,13 @@ use super::balance::{
 use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
-use super::dns::{max_ttl, min_ttl, resolver};
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
 use crate::apps::proxy::{
     ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
     may_permit_in_request_trailers,
 };
 use crate::sections::limits::{limit, networks};
+use crate::sections::resolver::{max_ttl, min_ttl, resolver};
 
 const MAX_COUNT: u64 = 65_535;
 

@@ -8,10 +8,10 @@ use weft_config::schema::{
 };
 
 use crate::config::{
-    CGI, FILES, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS_CODE, STREAM,
-    sections,
+    CGI, FILES, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS_CODE, sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
+use crate::sections::streams::STREAM;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
 const ROUTE_NAMES: &str = "^([A-Z][A-Z, ]* )?(/|= |~ |@)|\\{env\\.";

@@ -23,8 +23,9 @@ use crate::middleware::RouteMiddleware;
 use crate::middleware::access::AccessContext;
 use crate::middleware::error_pages::pages;
 use crate::open::tls::OpenedTls;
-use crate::plan::{AppPlan, Plan, StreamPlan};
+use crate::plan::{AppPlan, Plan};
 use crate::router::{Routing, RoutingBuilder, Target};
+use crate::sections::streams::StreamConfig;
 use crate::stream::Stream;
 use crate::template::Template;
 
@@ -143,7 +144,7 @@ impl Plan {
         problems: &mut Vec<Problem>,
     ) -> HashMap<String, Arc<Stream>> {
         let mut streams = HashMap::new();
-        for StreamPlan { listen, settings } in &self.streams {
+        for StreamConfig { listen, settings } in &self.streams {
             let known = listen.iter().find_map(|address| former?.streams.get(address));
             let stream = match known.filter(|known| *known.settings() == settings.value) {
                 Some(known) => Ok(known.clone()),

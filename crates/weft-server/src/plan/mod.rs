@@ -4,7 +4,6 @@ mod host_names; // names of the hosts of a section
 mod redirect; // targets of redirects
 mod rewrite; // changes of paths, and groups in templates
 mod split; // shares of requests for other routes
-mod streams; // TCP connections that are forwarded without HTTP
 mod route; // routes and their applications
 pub(crate) mod descriptors; // number of file descriptors
 pub(crate) mod print; // Plan → text
@@ -19,11 +18,9 @@ use weft_config::{ConfigLocation, Problem};
 use self::host_names::host_names;
 use self::rewrite::check_host_groups;
 use self::route::{Inherited, plan_routes, route_of_others};
-use self::streams::{plan_streams, stream_addresses};
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
 pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
-pub(crate) use self::streams::{StreamPlan, udp_address};
 
 use crate::config::{Config, ErrorPage, FilesConfig, HostConfig, RouteOptions, without_effect};
 use crate::route::{PathKey, Pattern};
@@ -31,6 +28,7 @@ use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
 use crate::sections::log::LogConfig;
 use crate::sections::status::StatusConfig;
+use crate::sections::streams::StreamConfig;
 use crate::sections::tls::{Certificates, TlsConfig};
 use crate::sections::top::TopConfig;
 use crate::sections::tracing::TracingConfig;
@@ -50,7 +48,7 @@ pub(crate) struct Plan {
     pub(crate) tracing: Option<TracingConfig>,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
-    pub(crate) streams: Vec<StreamPlan>,
+    pub(crate) streams: Vec<StreamConfig>,
     /// Values that are valid, but probably not intended; see also `Plan::warnings`.
     pub(crate) warnings: Vec<Problem>,
 }
@@ -102,7 +100,7 @@ impl Plan {
         let Config { top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
         let Config { mut defaults, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
-        let of_streams = stream_addresses(&streams);
+        let of_streams: Vec<_> = streams.iter().flat_map(StreamConfig::addresses).collect();
         let listening = [&top.listen.list, &tls.listen.list, &status.listen.list, &of_streams];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
@@ -129,12 +127,13 @@ impl Plan {
         let host_names = is_automatic.then(|| host_names.collect());
         let acme = acme.plan(host_names, &mut warnings, &mut problems);
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
-        let has_tls_streams = streams.iter().any(|stream| stream.settings.tls);
+        let has_tls_streams = streams.iter().any(|stream| stream.settings.value.tls);
         let tls = tls.plan(acme.is_some(), has_tls_streams, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let acme = acme.filter(|_| tls.is_some());
-        let reports = (&mut problems, &mut warnings);
-        let streams = plan_streams(streams, tls.is_some(), is_complete, reports);
+        for stream in &streams {
+            stream.check(tls.is_some(), is_complete, &mut problems, &mut warnings);
+        }
         if !has_routes && streams.is_empty() && problems.is_empty() {
             problems.push(Problem::without_location(NOTHING_TO_SERVE));
         }

@@ -10,11 +10,12 @@ use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     CGI, Config, FILES, FilesConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig,
-    RewriteConfig, RouteOptions, SPLIT, STREAM, SplitConfig, sections,
+    RewriteConfig, RouteOptions, SPLIT, SplitConfig, sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan};
 use crate::route::Rewrite;
+use crate::sections::streams::STREAM;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
 pub(crate) fn print(plan: &Plan) -> String {

@@ -3,9 +3,12 @@
 pub(crate) mod acme; // [acme]: certificates that are ordered
 pub(crate) mod addresses; // addresses to listen on
 pub(crate) mod auth_url; // resources that the server requests itself
+pub(crate) mod balance_policy; // names of policies of load balancing
+pub(crate) mod resolver; // keys about the names of upstreams
 pub(crate) mod limits; // [limits]: the settings of the engine
 pub(crate) mod log; // [log]: access log and error log
 pub(crate) mod status; // [status]: the status endpoint
+pub(crate) mod streams; // [streams]: connections without HTTP
 pub(crate) mod tls; // [tls]: certificates and clients of TLS
 pub(crate) mod top; // the keys before the first section
 pub(crate) mod tracing; // [tracing]: the export of spans

@@ -13,8 +13,9 @@ use std::str::FromStr;
 use weft::tls::Tls;
 use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
-use crate::plan::{Plan, udp_address};
+use crate::plan::Plan;
 use crate::sections::status::status_limits;
+use crate::sections::streams::udp_address;
 
 /// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
 /// sockets.

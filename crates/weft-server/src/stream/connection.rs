@@ -20,7 +20,7 @@ use super::hello::{Hello, HelloReader};
 use super::record::{ByteCounts, ConnectionRecord, End};
 use super::targets::Targets;
 use crate::base::copy::{CopyEnd, CountBytes, Side, copy_bidirectional, copy_sockets};
-use crate::config::{ProxyVersion, StreamSettings};
+use crate::sections::streams::{ProxyVersion, StreamSettings};
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
 /// key shares have 2 KiB, and the longest PROXY header 4 KiB.

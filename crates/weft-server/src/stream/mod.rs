@@ -20,8 +20,8 @@ use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, Client
 use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
 use crate::base::copy::Pipes;
 use crate::base::throttled_log::ThrottledWarning;
-use crate::config::{ServerNamePattern, StreamSettings};
 use crate::middleware::access::{NetworkFilter, NetworkRules};
+use crate::sections::streams::{ServerNamePattern, StreamSettings};
 
 use self::metrics::EndCounts;
 pub(crate) use self::metrics::{EndTotals, TargetReport};

@@ -11,8 +11,8 @@ use weft::date;
 use super::Stream;
 use super::metrics::{TargetMetrics, Traffic};
 use crate::base::copy::{CountBytes, Side};
-use crate::config::LineFormat;
 use crate::logs::StreamLog;
+use crate::sections::streams::LineFormat;
 
 /// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

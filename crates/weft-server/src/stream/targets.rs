@@ -17,7 +17,7 @@ use crate::apps::proxy::{
 };
 use crate::base::rendezvous::hash;
 use crate::base::throttled_log::ThrottledWarning;
-use crate::config::StreamSettings;
+use crate::sections::streams::StreamSettings;
 
 /// One or more upstreams.
 pub(crate) struct Targets {

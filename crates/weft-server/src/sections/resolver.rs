@@ -4,12 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
 
-use super::stream_settings::StreamSettings;
 use crate::apps::proxy::{DnsSettings, ProxySettings};
 use crate::base::dns;
 
 /// Settings that have those of names.
-pub(super) trait HasDns {
+pub(crate) trait HasDns {
     fn dns(&self) -> &DnsSettings;
     fn dns_mut(&mut self) -> &mut DnsSettings;
 }
@@ -24,17 +23,7 @@ impl HasDns for ProxySettings {
     }
 }
 
-impl HasDns for StreamSettings {
-    fn dns(&self) -> &DnsSettings {
-        &self.dns
-    }
-
-    fn dns_mut(&mut self) -> &mut DnsSettings {
-        &mut self.dns
-    }
-}
-
-pub(super) const fn resolver<T: HasDns>() -> Key<T> {
+pub(crate) const fn resolver<T: HasDns>() -> Key<T> {
     Key {
         name: "resolver",
         flag: "",
@@ -49,7 +38,7 @@ pub(super) const fn resolver<T: HasDns>() -> Key<T> {
     }
 }
 
-pub(super) const fn min_ttl<T: HasDns>() -> Key<T> {
+pub(crate) const fn min_ttl<T: HasDns>() -> Key<T> {
     Key {
         name: "dns_min_ttl",
         flag: "",
@@ -60,7 +49,7 @@ pub(super) const fn min_ttl<T: HasDns>() -> Key<T> {
     }
 }
 
-pub(super) const fn max_ttl<T: HasDns>() -> Key<T> {
+pub(crate) const fn max_ttl<T: HasDns>() -> Key<T> {
     Key {
         name: "dns_max_ttl",
         flag: "",

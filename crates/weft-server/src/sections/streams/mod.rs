@@ -1,27 +1,92 @@
-//! The keys of a section of `[streams]`.
+//! A section of `[streams]`: TCP connections and UDP sessions that are forwarded without HTTP.
+
+mod settings; // the values of the keys
 
 use std::path::Path;
 use std::time::Duration;
 
-use weft::Network;
+use weft::{Address, Network};
 use weft_config::{
-    ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table, show_size,
-    show_time,
+    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_table,
+    show_size, show_time,
 };
 
-use super::balance::{POLICY_NAMES, policy, policy_name};
-use super::dns::{max_ttl, min_ttl, resolver};
+pub(crate) use self::settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 
-use super::stream_settings::{LineFormat, ProxyVersion, StreamSettings};
-use crate::apps::proxy::{UpstreamMember, UpstreamUrl};
-use crate::sections::limits::{limit, networks};
-use crate::sections::log::target::{LOG_TARGET, LogTarget};
+use super::balance_policy::{POLICY_NAMES, policy, policy_name};
+use super::limits::{limit, networks};
+use super::log::target::{LOG_TARGET, LogTarget};
+use super::resolver::{HasDns, max_ttl, min_ttl, resolver};
+use crate::apps::proxy::{DnsSettings, UpstreamMember, UpstreamUrl};
 
-/// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
-#[derive(Debug)]
+/// A section of `[streams]`.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StreamConfig {
-    pub(crate) listen: Located<String>,
-    pub(crate) settings: StreamSettings,
+    /// Addresses to listen on.
+    pub(crate) listen: Vec<String>,
+    pub(crate) settings: Located<StreamSettings>,
+}
+
+impl StreamConfig {
+    /// Makes a section of the name of its table: addresses that are separated by spaces.
+    pub(crate) fn new(name: Located<String>, settings: StreamSettings) -> StreamConfig {
+        let listen = name.value.split_whitespace().map(str::to_owned).collect();
+        StreamConfig { listen, settings: name.map(|_| settings) }
+    }
+
+    /// Returns the addresses, each with the location of the section.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Located<String>> {
+        let location = &self.settings.location;
+        self.listen.iter().map(|text| Located { value: text.clone(), location: location.clone() })
+    }
+
+    /// Validates the section. A missing value is an error only if the configuration is complete.
+    pub(crate) fn check(
+        &self,
+        has_certificates: bool,
+        is_complete: bool,
+        problems: &mut Vec<Problem>,
+        warnings: &mut Vec<Problem>,
+    ) {
+        let settings = &self.settings.value;
+        let section = &self.settings;
+        let invalid = self.listen.iter().filter_map(|address| check_address(address).err());
+        problems.extend(invalid.map(|message| section.problem(message)));
+        if self.listen.is_empty() {
+            problems.push(section.problem("expected an address to listen on, such as :5432"));
+        }
+        if is_complete && settings.to.is_empty() && settings.server_names.is_empty() {
+            problems.push(section.problem("expected `to = \"HOST:PORT\"`, or `server_names`"));
+        }
+        if let (Some(address), Some(found)) =
+            (self.listen.iter().find(|it| is_udp(it)), not_for_udp(settings))
+        {
+            problems.push(section.problem(format!("{found} cannot be combined with {address}")));
+        }
+        let invalid = settings.groups().filter_map(|group| UpstreamMember::check_list(group).err());
+        problems.extend(invalid.map(|message| section.problem(message)));
+        problems.extend(settings.dns.validate().err().map(|message| section.problem(message)));
+        if is_complete && settings.tls && !has_certificates {
+            problems.push(section.problem(
+                "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
+            ));
+        }
+        let has_tls_upstreams = settings.upstreams().any(UpstreamUrl::is_tls);
+        let has_checks = settings.check_interval != Duration::MAX;
+        if has_checks && has_tls_upstreams && settings.proxy_protocol.is_some() {
+            problems.push(section.problem(
+                "`check_interval` cannot be combined with `proxy_protocol` and upstreams with tls://: \
+                 a check has no client whose address it could send",
+            ));
+        }
+        if settings.ca.is_some() && !has_tls_upstreams {
+            warnings.push(section.problem("`ca` has no effect without an upstream tls://"));
+        }
+        if !settings.dns.servers.is_empty() && !settings.upstreams().any(UpstreamUrl::has_name) {
+            warnings
+                .push(section.problem("`resolver` has no effect without an upstream with a name"));
+        }
+    }
 }
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
@@ -223,6 +288,16 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
          `max_connections`"),
 ];
 
+impl HasDns for StreamSettings {
+    fn dns(&self) -> &DnsSettings {
+        &self.dns
+    }
+
+    fn dns_mut(&mut self) -> &mut DnsSettings {
+        &mut self.dns
+    }
+}
+
 /// Parses upstreams, each with its options behind it.
 fn upstreams(text: &Located<String>) -> ConfigResult<Vec<UpstreamMember>> {
     let members = UpstreamMember::parse_list(&text.value, UpstreamUrl::tcp);
@@ -243,4 +318,38 @@ fn set_server_names(stream: &mut StreamSettings, pairs: Vec<Pair>) -> ConfigResu
         stream.server_names.push((pattern, upstreams(&value)?));
     }
     Ok(())
+}
+
+/// Returns the part of an address of UDP behind its scheme.
+pub(crate) fn udp_address(text: &str) -> Option<&str> {
+    text.strip_prefix("udp://")
+}
+
+fn is_udp(address: &str) -> bool {
+    udp_address(address).is_some()
+}
+
+/// Returns a key or value that only TCP has.
+fn not_for_udp(settings: &StreamSettings) -> Option<&'static str> {
+    let has = |is_it: fn(&UpstreamUrl) -> bool| settings.upstreams().any(is_it);
+    let found = [
+        (settings.tls, "`tls`"),
+        (!settings.server_names.is_empty(), "`server_names`"),
+        (settings.proxy_protocol.is_some(), "`proxy_protocol`"),
+        (!settings.proxy_protocol_from.is_empty(), "`proxy_protocol_from`"),
+        (settings.check_interval != Duration::MAX, "`check_interval`"),
+        (has(UpstreamUrl::is_tls), "an upstream tls://"),
+        (has(UpstreamUrl::is_unix), "an upstream unix:"),
+    ];
+    found.into_iter().find(|(is_found, _)| *is_found).map(|(_, name)| name)
+}
+
+fn check_address(address: &str) -> Result<(), String> {
+    match udp_address(address).unwrap_or(address).parse() {
+        Ok(Address::Unix(_)) => {
+            Err("a stream listens on HOST:PORT or :PORT, or udp://HOST:PORT for UDP".to_owned())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.reason().to_owned()),
+    }
 }

@@ -1,0 +1,24 @@
+//! Names of the policies by which an upstream is chosen, of proxy routes and of streams.
+
+use crate::apps::proxy::Balance;
+
+const POLICIES: [(&str, Balance); 4] = [
+    ("round-robin", Balance::RoundRobin),
+    ("least-connections", Balance::LeastConnections),
+    ("random-two", Balance::RandomTwo),
+    ("hash", Balance::Hash),
+];
+
+/// Names of the policies, in the order of [`POLICIES`].
+pub(crate) const POLICY_NAMES: [&str; 4] =
+    ["round-robin", "least-connections", "random-two", "hash"];
+
+pub(crate) fn policy(name: &str) -> Balance {
+    let found = POLICIES.iter().find(|(known, _)| *known == name);
+    found.map_or_else(Balance::default, |(_, policy)| *policy)
+}
+
+pub(crate) fn policy_name(policy: Balance) -> &'static str {
+    let found = POLICIES.iter().find(|(_, known)| *known == policy);
+    found.map_or(POLICY_NAMES[0], |(name, _)| *name)
+}
