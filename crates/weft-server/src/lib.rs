@@ -11,7 +11,11 @@ mod sections; // the sections with fixed keys
 mod config; // text → Config
 mod config_change; // changes by clients of the status endpoint
 mod plan; // Config → Plan
+#[cfg(feature = "import")]
 mod import; // configurations of other servers → text
+#[cfg(not(feature = "import"))]
+#[path = "import/disabled.rs"]
+mod import;
 mod cli; // the command line
 mod middleware; // middleware of a route, made of its options
 mod tracing; // distributed traces
@@ -180,10 +184,9 @@ fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
 /// Prints a configuration of nginx as one of Weft. The exit status is 3 if something was lost.
 fn import(path: &Path) -> ExitCode {
     match import::import_nginx(path) {
-        Ok(imported) => {
-            print_stdout(import::NGINX_DIFFERENCES);
-            print_stdout(&imported.text);
-            if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
+        Ok((text, is_complete)) => {
+            print_stdout(&text);
+            if is_complete { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
         }
         Err(message) => {
             print_error(&message);

@@ -1,15 +1,48 @@
 //! `weft import`: configurations of other servers → weft.toml.
 
-mod document; // a configuration file that is being composed
-mod hoist; // options that routes and hosts have in common
-mod nginx; // nginx.conf
+#[cfg(test)]
+mod tests; // imported configurations
 
-pub(crate) use nginx::{DIFFERENCES as NGINX_DIFFERENCES, import as import_nginx};
+use std::path::Path;
 
-/// An imported configuration.
-#[derive(Debug)]
-pub(crate) struct Imported {
-    pub(crate) text: String,
-    /// True if no directive was lost.
-    pub(crate) is_complete: bool,
+use weft_import::Target;
+
+use crate::base::password_file::PasswordFile;
+use crate::config::OPTIONS;
+use crate::route::{Pattern, RouteKey};
+use crate::template::nginx_placeholder;
+
+/// Converts a configuration of nginx, with the files that it includes. Returns the result, and true if no
+/// directive was lost.
+///
+/// # Errors
+/// A message with file, line and column if it cannot be read or parsed.
+pub(crate) fn import_nginx(path: &Path) -> Result<(String, bool), String> {
+    let imported = weft_import::nginx(path, &Program)?;
+    Ok((weft_import::NGINX_DIFFERENCES.to_owned() + &imported.text, imported.is_complete))
+}
+
+/// The rules of this program.
+struct Program;
+
+impl Target for Program {
+    fn is_option(&self, key: &str) -> bool {
+        OPTIONS.iter().any(|option| option.name == key)
+    }
+
+    fn placeholder(&self, variable: &str) -> Option<String> {
+        nginx_placeholder(variable)
+    }
+
+    fn is_route_key(&self, key: &str) -> bool {
+        RouteKey::parse(key).is_ok()
+    }
+
+    fn matches(&self, regex: &str, text: &str) -> bool {
+        Pattern::parse(regex).is_ok_and(|pattern| pattern.matches(text.as_bytes()))
+    }
+
+    fn check_password_file(&self, path: &Path) -> Result<(), String> {
+        PasswordFile::open(path).map(drop)
+    }
 }

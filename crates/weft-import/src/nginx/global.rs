@@ -1,0 +1,138 @@
+//! Blocks and values to which locations refer by name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::location::Location;
+use super::logs;
+use super::tree::{Directive, named};
+use crate::Target;
+
+pub(super) struct Global<'a> {
+    /// The server that reads the result.
+    pub(super) target: &'a dyn Target,
+    /// Absolute directory of the main file.
+    pub(super) base: PathBuf,
+    /// Groups of servers by name.
+    pub(super) upstreams: BTreeMap<&'a str, &'a Directive>,
+    /// `limit_req_zone` and `limit_conn_zone` by the name of their zone.
+    pub(super) zones: BTreeMap<&'a str, &'a Directive>,
+    /// `log_format` by name.
+    pub(super) formats: BTreeMap<&'a str, &'a Directive>,
+    /// `map` by the name of its variable, without the `$`.
+    pub(super) maps: BTreeMap<&'a str, &'a Directive>,
+    pub(super) client_certificates: ClientCertificates<'a>,
+    /// Access logs of the whole server.
+    pub(super) access_logs: Vec<&'a Directive>,
+}
+
+/// `ssl_verify_client` and `ssl_client_certificate` of all servers with TLS.
+pub(super) struct ClientCertificates<'a> {
+    /// Values of `ssl_verify_client`.
+    modes: Vec<&'a str>,
+    /// The authority of the whole server in Weft.
+    pub(super) authority: Option<&'a str>,
+}
+
+impl<'a> ClientCertificates<'a> {
+    fn of(http: &'a [Directive]) -> ClientCertificates<'a> {
+        let find = |block: &'a [Directive], name: &str| {
+            block.iter().find(|child| child.name == name).map(|child| child.arg(0))
+        };
+        let has_tls = |server: &&Directive| {
+            server.children().iter().any(|child| match &*child.name {
+                "listen" => child.args.iter().any(|arg| arg == "ssl"),
+                name => name == "ssl" && child.arg(0) == "on",
+            })
+        };
+        let servers = named(http, "server").filter(has_tls);
+        let of_server = |name: &'static str| {
+            let servers = servers.clone();
+            servers.map(move |server| find(server.children(), name).or_else(|| find(http, name)))
+        };
+        ClientCertificates {
+            modes: of_server("ssl_verify_client").map(|mode| mode.unwrap_or("off")).collect(),
+            authority: find(http, "ssl_client_certificate")
+                .or_else(|| of_server("ssl_client_certificate").flatten().next()),
+        }
+    }
+
+    /// Returns true if all servers with TLS require a certificate.
+    pub(super) fn is_required(&self) -> bool {
+        self.modes.iter().all(|mode| *mode == "on")
+    }
+}
+
+/// Returns the name of a zone in shared memory, such as `a` of `zone=a:10m`.
+pub(super) fn zone_name(directive: &Directive) -> Option<&str> {
+    directive.parameter("zone").and_then(|zone| zone.split(':').next())
+}
+
+impl<'a> Global<'a> {
+    pub(super) fn new(base: PathBuf, http: &'a [Directive], target: &'a dyn Target) -> Global<'a> {
+        let upstreams = named(http, "upstream").map(|group| (group.arg(0), group)).collect();
+        let zones = http.iter().filter_map(|directive| {
+            let is_zone = matches!(&*directive.name, "limit_req_zone" | "limit_conn_zone");
+            zone_name(directive).filter(|_| is_zone).map(|name| (name, directive))
+        });
+        let zones = zones.collect();
+        let by_argument = |name: &'static str, index: usize| {
+            let key = move |directive: &'a Directive| directive.arg(index).trim_start_matches('$');
+            named(http, name).map(move |directive| (key(directive), directive)).collect()
+        };
+        Global {
+            target,
+            base,
+            upstreams,
+            zones,
+            formats: by_argument("log_format", 0),
+            maps: by_argument("map", 1),
+            client_certificates: ClientCertificates::of(http),
+            access_logs: logs::common(http),
+        }
+    }
+
+    /// Returns a path that does not depend on the location of the resulting file.
+    pub(super) fn path(&self, path: &str) -> String {
+        match Path::new(path).is_absolute() {
+            true => path.to_owned(),
+            false => self.base.join(path).to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Returns true if a directive of the server, or of one of its locations, has this URI.
+    pub(super) fn is_target(&self, block: &Directive, name: &str, uri: &str) -> bool {
+        block.children().iter().any(|child| {
+            let is_it = child.name == name && child.args.last().is_some_and(|last| last == uri);
+            is_it || self.is_target(child, name, uri)
+        })
+    }
+
+    /// Returns true if the location with the longest prefix of a URI, in the same server, passes
+    /// requests to an upstream.
+    pub(super) fn is_passed(&self, of: &Location<'a>, uri: &str) -> bool {
+        if self.exact_location(of, uri).is_some() {
+            return false;
+        }
+        let locations = named(of.server.children(), "location");
+        let prefixed = locations.filter(|location| match &*location.args {
+            [path] => uri.starts_with(&**path),
+            [modifier, path] => modifier == "^~" && uri.starts_with(&**path),
+            _ => false,
+        });
+        let longest = prefixed.max_by_key(|location| location.args.last().map_or(0, String::len));
+        let passes = |child: &Directive| child.name.ends_with("_pass");
+        longest.is_some_and(|location| location.children().iter().any(passes))
+    }
+
+    /// Returns the location of the same server for exactly this URI.
+    pub(super) fn exact_location(&self, of: &Location<'a>, uri: &str) -> Option<&'a Directive> {
+        let locations = named(of.server.children(), "location");
+        let mut locations = locations.filter(|child| match &*child.args {
+            [path] => path == uri,
+            [modifier, path] => matches!(&**modifier, "=" | "^~") && path == uri,
+            _ => false,
+        });
+        locations.next()
+    }
+}

@@ -1,0 +1,142 @@
+//! Access to a location: passwords, certificates of clients and authentication servers.
+
+use std::path::Path;
+
+use super::Location;
+use crate::document::{Table, Value};
+use crate::nginx::client_rules;
+use crate::nginx::tree::{Directive, named};
+
+/// Returns true for directives that restrict the clients of a location. If one of them is lost, the
+/// route refuses all requests.
+pub(in crate::nginx) fn is_access_rule(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "allow",
+        "deny",
+        "satisfy",
+        "limit_except",
+        "secure_link",
+        "secure_link_md5",
+        "secure_link_secret",
+        "valid_referers",
+        "modsecurity",
+        "internal",
+    ];
+    NAMES.contains(&name) || name.starts_with("auth_") || name.starts_with("access_by_lua")
+}
+
+/// Returns true if a condition refuses requests.
+pub(in crate::nginx) fn refuses(directive: &Directive) -> bool {
+    directive.children().iter().any(|child| {
+        let is_refusal = child.name == "return" && child.arg(0).starts_with('4');
+        is_refusal || is_access_rule(&child.name)
+    })
+}
+
+pub(in crate::nginx) fn translate(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    client_rules::translate(scope, &|directive, reason| location.refuse(directive, reason), table);
+    if scope.one("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any") {
+        table.set("satisfy", Value::text("any"));
+    }
+    password(location, table);
+    forward_auth(location, table);
+    client_certificate(location, table);
+}
+
+/// Requires a certificate of the client where not all hosts do.
+fn client_certificate(location: &Location<'_>, table: &mut Table) {
+    let (scope, all) = (&location.scope, &location.global.client_certificates);
+    let Some(verify) = scope.one("ssl_verify_client").filter(|verify| verify.arg(0) == "on") else {
+        return;
+    };
+    let authority = scope.one("ssl_client_certificate");
+    if let Some(other) = authority.filter(|own| Some(own.arg(0)) != all.authority) {
+        return location.refuse(other, "all hosts have the same `client_ca`");
+    }
+    if !all.is_required() {
+        table.set("client_cert_required", Value::Bool(true));
+        scope.outcomes.adapted(verify, "clients without a certificate get 403");
+    }
+}
+
+fn password(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let Some(realm) = scope.one("auth_basic").filter(|basic| basic.arg(0) != "off") else { return };
+    let Some(file) = scope.one("auth_basic_user_file") else {
+        return location.refuse(realm, "there is no auth_basic_user_file");
+    };
+    match location.variables.literal(file.arg(0)) {
+        Some(path) => {
+            let path = location.global.path(&path);
+            let file_path = Path::new(&path);
+            let target = location.global.target;
+            let users = file_path.exists().then(|| target.check_password_file(file_path));
+            if let Some(Err(message)) = users {
+                location.refuse(file, format!("a server does not start with it: {message}"));
+            }
+            table.set("basic_auth", Value::Text(path));
+        }
+        None => location.refuse(file, "the name of the file has variables"),
+    }
+    match location.variables.literal(realm.arg(0)) {
+        Some(realm) => table.set("realm", Value::Text(realm)),
+        None => scope.outcomes.adapted(realm, "the realm is the default, as it has variables"),
+    }
+}
+
+/// Translates `auth_request`, whose target is another location that forwards to a server.
+fn forward_auth(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let Some(request) = scope.one("auth_request").filter(|request| request.arg(0) != "off") else {
+        return;
+    };
+    let target = location.global.exact_location(location, request.arg(0));
+    let pass = target.and_then(|target| target.child("proxy_pass"));
+    let Some((target, pass)) = target.zip(pass) else {
+        return location.refuse(request, "there is no location with proxy_pass for its URI");
+    };
+    let url = pass.arg(0);
+    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    if url.contains('$') || location.global.upstreams.contains_key(host_of(url)) {
+        return location.refuse(request, "its server has variables, or is a group of servers");
+    }
+    let url = if has_path { url.to_owned() } else { format!("{url}{}", request.arg(0)) };
+    table.set("forward_auth", Value::Text(url));
+    for field in named(target.children(), "proxy_set_header") {
+        scope.outcomes.adapted(
+            field,
+            "a server of forward_auth gets the fields of the client, and X-Forwarded-Method and \
+             X-Forwarded-Uri",
+        );
+    }
+    scope.outcomes.carried_with_block(target);
+    forwarded_fields(location, table);
+}
+
+/// Translates `auth_request_set $x $upstream_http_x` with `proxy_set_header X $x`.
+fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let mut names = Vec::new();
+    for set in scope.all(&["auth_request_set"]) {
+        let source = set.arg(1).strip_prefix("$upstream_http_");
+        let forwards = |field: &&Directive| field.arg(1) == set.arg(0);
+        let fields = scope.all(&["proxy_set_header"]);
+        match (source, fields.iter().copied().find(forwards)) {
+            (Some(source), Some(field))
+                if field.arg(0).eq_ignore_ascii_case(&source.replace('_', "-")) =>
+            {
+                names.push(field.arg(0).to_owned());
+            }
+            _ => location.refuse(set, "only fields that are forwarded with their own names are"),
+        }
+    }
+    if !names.is_empty() {
+        table.set("forward_auth_headers", Value::texts(names));
+    }
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or_default()
+}

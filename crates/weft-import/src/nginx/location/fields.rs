@@ -1,0 +1,232 @@
+//! Fields of responses and of requests to upstreams.
+
+use super::{Location, Responder};
+use crate::document::{Table, Value};
+use crate::nginx::tree::Directive;
+use crate::nginx::values::duration;
+
+/// Translates `add_header` and its like.
+pub(in crate::nginx) fn responses(
+    location: &Location<'_>,
+    responder: Responder,
+    table: &mut Table,
+    options: &mut Table,
+) {
+    let scope = &location.scope;
+    let (mut set, cache) = added_fields(location, responder, table);
+    if let Some(control) = cache_control(location, cache) {
+        match responder {
+            Responder::Files => table.set("cache", Value::Text(control)),
+            _ => set.set("Cache-Control", Value::Text(control)),
+        }
+    }
+    for directive in scope.all(&["more_set_headers"]) {
+        for field in &directive.args {
+            match field.split_once(':') {
+                Some((name, text)) if !name.starts_with('-') && !text.contains('$') => {
+                    set.set(name.trim(), Value::text(text.trim()));
+                }
+                _ => scope.outcomes.lost(directive, "only fields with a fixed value are"),
+            }
+        }
+    }
+    let removed = removed_fields(location, responder);
+    if !set.is_empty() {
+        options.set("response_headers", Value::Table(set));
+    }
+    if !removed.is_empty() {
+        options.set("remove_response_headers", Value::texts(removed));
+    }
+}
+
+/// Translates `add_header`. Returns the fields, and the values of `Cache-Control`.
+fn added_fields(
+    location: &Location<'_>,
+    responder: Responder,
+    table: &mut Table,
+) -> (Table, Vec<String>) {
+    let scope = &location.scope;
+    let mut set = Table::default();
+    let mut cache = Vec::new();
+    for directive in scope.all(&["add_header"]) {
+        let name = directive.arg(0);
+        if directive.arg(1).is_empty() {
+            continue;
+        }
+        let value = location.variables.response_template(directive.arg(1));
+        let value = match value {
+            Ok(value) => value,
+            Err(reason) => {
+                scope.outcomes.lost(directive, reason);
+                continue;
+            }
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "cache-control" if directive.arg(1).contains('$') => {
+                scope.outcomes.lost(directive, "a lifetime in caches has no variables");
+            }
+            "cache-control" => cache.push(value),
+            "content-type" if responder == Responder::Text => {
+                table.set("content_type", Value::Text(value));
+            }
+            "content-length" | "date" | "connection" | "transfer-encoding" | "keep-alive" => {
+                scope.outcomes.lost(directive, "the server sets this field itself");
+            }
+            _ if set.keys().any(|known| known.eq_ignore_ascii_case(name)) => {
+                match set.get(&format!("+{name}")) {
+                    None => set.set(format!("+{name}"), Value::Text(value)),
+                    Some(_) => scope.outcomes.lost(directive, "a field has at most two values"),
+                }
+            }
+            _ => set.set(name, Value::Text(value)),
+        }
+    }
+    (set, cache)
+}
+
+/// Returns the names of fields that responses must not have.
+fn removed_fields<'a>(location: &Location<'a>, responder: Responder) -> Vec<&'a str> {
+    let scope = &location.scope;
+    let mut removed: Vec<&str> = scope
+        .all(&["more_clear_headers"])
+        .into_iter()
+        .flat_map(|directive| directive.args.iter().map(|name| &**name))
+        .collect();
+    if responder == Responder::Proxy {
+        for name in
+            ["proxy_hide_header", "fastcgi_hide_header", "scgi_hide_header", "uwsgi_hide_header"]
+        {
+            removed.extend(scope.all(&[name]).iter().map(|hidden| hidden.arg(0)));
+        }
+    }
+    removed
+}
+
+/// Returns the value of a field as a template, or reports a variable without an equivalent.
+fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
+    let value = location.variables.template(text);
+    value.map_err(|reason| location.scope.outcomes.lost(directive, reason)).ok()
+}
+
+/// Joins the values of `Cache-Control` and the lifetime that `expires` adds to them.
+fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<String> {
+    let scope = &location.scope;
+    let expires = scope.one("expires").filter(|expires| expires.arg(0) != "off");
+    if let Some(directive) = expires {
+        let control = match directive.arg(0) {
+            "max" => Some("max-age=315360000".to_owned()),
+            "epoch" => Some("no-cache".to_owned()),
+            time if time.starts_with('-') => Some("no-cache".to_owned()),
+            time => duration(time).map(|time| format!("max-age={}", time.as_secs())),
+        };
+        match control.filter(|_| directive.args.len() == 1) {
+            Some(control) => values.insert(0, control),
+            None => scope.outcomes.lost(directive, "only a time, `max`, `epoch` or `off` is"),
+        }
+    }
+    // One `max-age` is enough, and the first one has precedence in most caches.
+    let mut parts = Vec::<&str>::new();
+    for part in values.iter().flat_map(|value| value.split(',')).map(str::trim) {
+        let is_age = |part: &str| part.starts_with("max-age");
+        let is_known = parts.iter().any(|known| *known == part || is_age(known) && is_age(part));
+        if !is_known && !part.is_empty() {
+            parts.push(part);
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets its own name.
+/// Fields of `options` that an authentication server sets are not set here.
+pub(in crate::nginx) fn requests(
+    location: &Location<'_>,
+    prefix: &str,
+    upstream_name: Option<&str>,
+    table: &mut Table,
+    options: &mut Table,
+) {
+    let scope = &location.scope;
+    let (mut set, mut removed) = (Table::default(), Vec::new());
+    let mut has_host = false;
+    let auth_fields = match options.get("forward_auth_headers") {
+        Some(Value::List(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    for directive in scope.all(&[&format!("{prefix}_set_header")]) {
+        let (name, text) = (directive.arg(0), directive.arg(1));
+        match (name.to_ascii_lowercase().as_str(), text) {
+            ("host", "$host" | "$http_host" | "$host:$server_port") => has_host = true,
+            ("host", "$proxy_host") => {}
+            ("host", text) => match location.variables.literal(text) {
+                Some(host) => {
+                    has_host = true;
+                    table.set("host", Value::Text(host));
+                }
+                None => scope.outcomes.lost(directive, "`host` has no variables"),
+            },
+            (
+                "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "forwarded"
+                | "upgrade" | "connection" | "te" | "content-length" | "transfer-encoding"
+                | "expect" | "keep-alive" | "proxy" | "via",
+                text,
+            ) => own_field(location, directive, text),
+            ("x-sendfile-type" | "x-accel-mapping" | "x-accel-redirect", _) => {
+                let reason = "`accel` names the folders; then the route may set this field";
+                scope.outcomes.lost(directive, reason);
+            }
+            (_, "") => removed.push(name),
+            _ if auth_fields.contains(&Value::text(name)) => {}
+            (_, text) => {
+                if let Some(value) = value(location, directive, text) {
+                    set.set(name, Value::Text(value));
+                }
+            }
+        }
+    }
+    if !has_host {
+        table.set("host", Value::text(upstream_name.unwrap_or("upstream")));
+    }
+    if !set.is_empty() {
+        options.set("request_headers", Value::Table(set));
+    }
+    if !removed.is_empty() {
+        options.set("remove_request_headers", Value::texts(removed));
+    }
+}
+
+/// Translates the rules about names of request fields that upstreams get.
+pub(in crate::nginx) fn names_of_requests(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let has_any = scope.one("ignore_invalid_headers").is_some_and(|it| it.arg(0) == "off");
+    let has_underscores = scope.is_on("underscores_in_headers");
+    match (has_any, has_underscores) {
+        (true, _) => table.set("field_names", Value::text("any")),
+        (false, true) => table.set("field_names", Value::text("underscores")),
+        (false, false) => {}
+    }
+}
+
+/// Reports values other than usual ones of fields that the proxy generates.
+fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
+    const USUAL: [&str; 14] = [
+        "",
+        "$proxy_add_x_forwarded_for",
+        "$remote_addr",
+        "$scheme",
+        "$host",
+        "$http_host",
+        "$host:$server_port",
+        "$http_upgrade",
+        "$connection_upgrade",
+        "upgrade",
+        "Upgrade",
+        "close",
+        "keep-alive",
+        "$proxy_x_forwarded_proto",
+    ];
+    let map = text.strip_prefix('$').and_then(|name| location.global.maps.get(name));
+    let is_upgrade = map.is_some_and(|map| map.arg(0) == "$http_upgrade");
+    if !USUAL.contains(&text) && !is_upgrade {
+        location.scope.outcomes.lost(directive, "the proxy generates this field itself");
+    }
+}

@@ -1,0 +1,95 @@
+//! Error pages, and texts that are replaced in bodies.
+
+use super::Location;
+use crate::document::{Table, Value};
+use crate::nginx::tree::Directive;
+
+pub(in crate::nginx) fn translate(location: &Location<'_>, options: &mut Table) {
+    let scope = &location.scope;
+    let mut pages = Table::default();
+    for directive in scope.all(&["error_page"]) {
+        match page(location, directive) {
+            Ok((statuses, target)) => pages.set(statuses, Value::Text(target)),
+            Err(reason) => scope.outcomes.lost(directive, reason),
+        }
+    }
+    if !pages.is_empty() {
+        options.set("error_pages", Value::Table(pages));
+    }
+    if scope.is_on("proxy_intercept_errors") && options.get("error_pages").is_some() {
+        options.set("intercept_errors", Value::Bool(true));
+    }
+    substitutions(location, options);
+}
+
+/// Returns the statuses of a page and its file or URL.
+fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, String), &'static str> {
+    let (target, statuses) = directive.args.split_last().ok_or("it has no page")?;
+    if statuses.iter().any(|status| status == "=") {
+        return Err("the status of the page is not that of the response");
+    }
+    let is_known = |status: &String| {
+        let digits = status.strip_prefix('=').unwrap_or(status);
+        let range = if status.starts_with('=') { 200..=599 } else { 400..=599 };
+        digits.parse::<u16>().is_ok_and(|status| range.contains(&status))
+    };
+    if !statuses.iter().all(is_known) {
+        return Err("pages are for the statuses 400 to 599");
+    }
+    let statuses = statuses.join(" ");
+    if target.contains("://") && !target.contains('$') {
+        return Ok((statuses, target.clone()));
+    }
+    if !target.starts_with('/') || target.contains(['$', '?']) {
+        return Err("its page is not a file");
+    }
+    let root = root_of(location, target).ok_or("its page is not a file")?;
+    if location.global.is_passed(location, target) {
+        let note = "the page is a file, whereas nginx requests it from an upstream";
+        location.scope.outcomes.adapted(directive, note);
+    }
+    Ok((statuses, format!("{}{target}", root.trim_end_matches('/'))))
+}
+
+/// Returns the directory with the file of a URI: that of the location with exactly this path, or else
+/// of the server.
+fn root_of(location: &Location<'_>, uri: &str) -> Option<String> {
+    let own = location.global.exact_location(location, uri);
+    let responds = |child: &Directive| {
+        child.name.ends_with("_pass") || matches!(&*child.name, "return" | "rewrite" | "alias")
+    };
+    if own.is_some_and(|own| own.children().iter().any(responds)) {
+        return None;
+    }
+    let root = |block: &[Directive]| {
+        let root = block.iter().find(|child| child.name == "root");
+        root.and_then(|root| location.variables.literal(root.arg(0)))
+    };
+    let of_own = own.and_then(|own| root(own.children()));
+    // `http` and the server: the path of the page is that of no other location.
+    let outer = || location.scope.levels().iter().take(2).rev().find_map(|level| root(level));
+    of_own.or_else(outer).map(|root| location.global.path(&root))
+}
+
+fn substitutions(location: &Location<'_>, options: &mut Table) {
+    let scope = &location.scope;
+    let mut texts = Table::default();
+    for directive in scope.all(&["sub_filter"]) {
+        match location.variables.template(directive.arg(1)) {
+            Ok(replacement) if !directive.arg(0).contains('$') => {
+                texts.set(directive.arg(0), Value::Text(replacement));
+            }
+            _ => scope.outcomes.lost(directive, "a variable has no equivalent"),
+        }
+    }
+    if texts.is_empty() {
+        return;
+    }
+    options.set("sub_filter", Value::Table(texts));
+    if let Some(types) = scope.one("sub_filter_types") {
+        options.set("sub_filter_types", Value::texts(types.args.clone()));
+    }
+    if scope.one("sub_filter_once").is_some_and(|once| once.arg(0) == "off") {
+        options.set("sub_filter_once", Value::Bool(false));
+    }
+}

@@ -1,0 +1,325 @@
+//! `proxy_pass`, its settings, and groups of upstreams.
+
+use super::fields;
+use super::rewrite;
+use super::{Location, Pattern, Refusal};
+use crate::document::{Table, Value};
+use crate::nginx::tree::Directive;
+use crate::nginx::upstream;
+
+pub(in crate::nginx) fn translate<'a>(
+    location: &Location<'a>,
+    pass: &'a Directive,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let url = literal(location, pass)?;
+    let parts = url.split_once("://");
+    let (scheme, rest) = parts.ok_or_else(|| refusal(pass, "its URL has no scheme"))?;
+    let prefix = "proxy";
+    translate_url(location, Url { pass, prefix, scheme, rest }, table, options)?;
+    responses(location, table);
+    Ok(())
+}
+
+/// Translates `grpc_pass`, which forwards the whole path over HTTP/2.
+pub(in crate::nginx) fn translate_grpc<'a>(
+    location: &Location<'a>,
+    pass: &'a Directive,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let url = literal(location, pass)?;
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("grpcs", rest)) => ("https", rest),
+        Some(("grpc", rest)) => ("h2c", rest),
+        Some(_) => return Err(refusal(pass, "its scheme is neither grpc nor grpcs")),
+        None => ("h2c", &*url),
+    };
+    translate_url(location, Url { pass, prefix: "grpc", scheme, rest }, table, options)?;
+    table.set("http_version", Value::text("2"));
+    Ok(())
+}
+
+fn refusal<'a>(directive: &'a Directive, reason: &str) -> Refusal<'a> {
+    Refusal { directive, reason: reason.to_owned() }
+}
+
+fn literal<'a>(location: &Location<'a>, pass: &'a Directive) -> Result<String, Refusal<'a>> {
+    let url = location.variables.literal(pass.arg(0));
+    url.ok_or_else(|| refusal(pass, "its URL has variables"))
+}
+
+/// URL of an upstream, or of a group.
+struct Url<'u, 'a> {
+    /// The directive with the URL.
+    pass: &'a Directive,
+    /// Prefix of the names of the directives that apply to it.
+    prefix: &'static str,
+    /// Scheme of the URL in Weft.
+    scheme: &'u str,
+    rest: &'u str,
+}
+
+fn translate_url<'a>(
+    location: &Location<'a>,
+    url: Url<'_, 'a>,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let Url { pass, prefix, scheme, rest } = url;
+    let (host, path) = split_host(rest);
+    let changed = rewrite::changed_prefix(location);
+    let path = match &changed {
+        // nginx forwards the changed path, and ignores that of the URL.
+        Some(changed) => upstream_path(location, changed),
+        None if location.is_rewritten => Ok(String::new()),
+        None => upstream_path(location, path),
+    };
+    let path = path.map_err(|reason| refusal(pass, reason))?;
+    let group = location.global.upstreams.get(host).copied();
+    // The first key of the table.
+    table.set("proxy", Value::text(""));
+    let urls = match group {
+        Some(group) => group_urls(location, group, scheme, &path, table)
+            .map_err(|reason| refusal(pass, reason))?,
+        None => vec![join(scheme, host, &path)],
+    };
+    match <[String; 1]>::try_from(urls) {
+        Ok([url]) => table.set("proxy", Value::Text(url)),
+        Err(urls) => table.set("proxy", Value::texts(urls)),
+    }
+    fields::requests(location, prefix, group.map(|_| host), table, options);
+    fields::names_of_requests(location, table);
+    let read_timeouts = ["response_timeout", "body_timeout", "tunnel_timeout"];
+    upstream::settings(location, prefix, &read_timeouts, table);
+    retries(location, prefix, table);
+    if scheme == "https" {
+        tls(location, prefix, table);
+    }
+    upstream::compression(location, options);
+    Ok(())
+}
+
+/// Splits `HOST:PORT/PATH` or `unix:SOCKET:/PATH`. The path is empty if there is none.
+fn split_host(rest: &str) -> (&str, &str) {
+    let at = match rest.strip_prefix("unix:") {
+        Some(socket) => socket.find(':').map(|at| "unix:".len() + at),
+        None => rest.find('/'),
+    };
+    let (host, path) = rest.split_at(at.unwrap_or(rest.len()));
+    (host, path.strip_prefix(':').unwrap_or(path))
+}
+
+/// Returns the path of the URL in Weft, which takes the place of the prefix: a URL without a path
+/// passes on the whole path of the request.
+fn upstream_path(location: &Location<'_>, path: &str) -> Result<String, &'static str> {
+    match (&location.pattern, path) {
+        (Pattern::Prefix(prefix), "") => Ok(prefix.clone()),
+        (Pattern::Prefix(prefix), path) if prefix.ends_with('/') == path.ends_with('/') => {
+            Ok(path.to_owned())
+        }
+        // `/api` with `http://app/` forwards `/api/x` as `//x`, which upstreams read as `/x`.
+        (Pattern::Prefix(_), path) if path.ends_with('/') => Ok(path.to_owned()),
+        (Pattern::Prefix(_), _) => Err("the path of its URL would join the rest without a slash"),
+        (Pattern::Exact(_), path) if path != "/" => Ok(path.to_owned()),
+        (_, "") => Ok(String::new()),
+        _ => Err("a URL with a path belongs to a location with a prefix"),
+    }
+}
+
+fn join(scheme: &str, host: &str, path: &str) -> String {
+    match host.strip_prefix("unix:") {
+        Some(_) if path.is_empty() || path == "/" => host.to_owned(),
+        Some(_) => format!("{host}:{path}"),
+        None if path.is_empty() => format!("{scheme}://{host}/"),
+        None => format!("{scheme}://{host}{path}"),
+    }
+}
+
+/// Returns the URLs of the servers in an `upstream` block.
+fn group_urls(
+    location: &Location<'_>,
+    group: &Directive,
+    scheme: &str,
+    path: &str,
+    table: &mut Table,
+) -> Result<Vec<String>, &'static str> {
+    let outcomes = location.scope.outcomes;
+    let mut urls = Vec::new();
+    for directive in group.children() {
+        match &*directive.name {
+            "server" => urls.extend(server_url(location, group, directive, scheme, path, table)),
+            "least_conn" => {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("least-connections"));
+            }
+            "keepalive_timeout" => {
+                if let Some(time) = outcomes.time(directive, directive.arg(0)) {
+                    outcomes.carried(directive);
+                    table.set("keep_alive_timeout", Value::Text(time));
+                }
+            }
+            "keepalive" => {
+                if let Some(number) = outcomes.number(directive, directive.arg(0)) {
+                    outcomes.carried(directive);
+                    table.set("max_idle_connections", Value::Number(number));
+                }
+            }
+            "keepalive_requests" => outcomes.carried(directive),
+            "ip_hash" => {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("hash"));
+            }
+            "hash" => match location.variables.template(directive.arg(0)) {
+                Ok(key) => {
+                    outcomes.carried(directive);
+                    table.set("balance", Value::text("hash"));
+                    table.set("hash_key", Value::Text(key));
+                }
+                Err(reason) => outcomes.lost(directive, reason),
+            },
+            "random"
+                if matches!((directive.arg(0), directive.arg(1)), ("two", "" | "least_conn")) =>
+            {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("random-two"));
+            }
+            "sticky" if directive.arg(0) == "cookie" => sticky_cookie(location, directive, table),
+            "random" | "sticky" => {
+                outcomes.lost(directive, "requests are distributed by turns");
+            }
+            _ => {}
+        }
+    }
+    urls.sort_unstable();
+    urls.dedup();
+    if urls.is_empty() { Err("its group has no servers") } else { Ok(urls) }
+}
+
+/// Translates `sticky cookie NAME`. The attributes of the cookie are those of Weft.
+fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Table) {
+    let outcomes = location.scope.outcomes;
+    outcomes.carried(directive);
+    table.set("sticky_cookie", Value::text(directive.arg(1)));
+    for parameter in directive.args.iter().skip(2) {
+        match parameter.split_once('=').unwrap_or((parameter, "")) {
+            ("expires", "max") => table.set("sticky_max_age", Value::text("365d")),
+            ("expires", text) => {
+                if let Some(time) = outcomes.time(directive, text) {
+                    table.set("sticky_max_age", Value::Text(time));
+                }
+            }
+            ("path", "/") | ("httponly" | "secure", _) | ("samesite", "lax") => {}
+            (name, _) => outcomes.lost(directive, format!("the cookie has its own `{name}`")),
+        }
+    }
+}
+
+fn server_url(
+    location: &Location<'_>,
+    group: &Directive,
+    server: &Directive,
+    scheme: &str,
+    path: &str,
+    table: &mut Table,
+) -> Option<String> {
+    let outcomes = location.scope.outcomes;
+    outcomes.carried(server);
+    let mut options = vec![join(scheme, server.arg(0), path)];
+    for parameter in server.args.iter().skip(1) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let number = value.parse::<u64>().ok();
+        match (name, number) {
+            ("down", _) => return None,
+            ("max_fails" | "fail_timeout", _) => {
+                upstream::failure_limit(outcomes, group, server, (name, value), table);
+            }
+            ("slow_start", _) => {
+                if let Some(time) = outcomes.time(server, value) {
+                    table.set("slow_start", Value::Text(time));
+                }
+            }
+            ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
+            ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
+            ("backup", _) => options.push("backup".to_owned()),
+            ("max_conns", Some(number @ 1..=65_535)) => {
+                outcomes.lost(server, "`max_connections` is a limit for each worker");
+                options.push(format!("max_connections={number}"));
+            }
+            _ => outcomes.lost(server, format!("there is no `{name}`")),
+        }
+    }
+    Some(options.join(" "))
+}
+
+/// Translates the rewriting of fields in responses.
+fn responses(location: &Location<'_>, table: &mut Table) {
+    if location.scope.all(&["proxy_redirect"]).iter().any(|it| it.arg(0) == "off") {
+        table.set("rewrite_location", Value::Bool(false));
+    }
+    for (name, key) in [
+        ("proxy_redirect", "rewrite_location"),
+        ("proxy_cookie_path", "cookie_path"),
+        ("proxy_cookie_domain", "cookie_domain"),
+    ] {
+        let replacements = replacements(location, name);
+        if !replacements.is_empty() {
+            table.set(key, Value::Table(replacements));
+        }
+    }
+}
+
+/// Returns the texts that the directives of a name replace, with their replacements.
+fn replacements(location: &Location<'_>, name: &str) -> Table {
+    let mut replacements = Table::default();
+    for directive in location.scope.all(&[name]) {
+        match (directive.arg(0), directive.arg(1)) {
+            ("default" | "off", _) => {}
+            (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
+                replacements.set(from, Value::text(to));
+            }
+            _ => location.scope.outcomes.lost(directive, "only fixed texts are"),
+        }
+    }
+    replacements
+}
+
+/// Translates the number of retries, and the statuses that are failures.
+fn retries(location: &Location<'_>, prefix: &str, table: &mut Table) {
+    let scope = &location.scope;
+    if let Some(directive) = scope.one(&format!("{prefix}_next_upstream_tries")) {
+        match directive.arg(0).parse::<u64>() {
+            Ok(tries @ 1..) => table.set("max_retries", Value::Number(tries - 1)),
+            _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
+        }
+    }
+    if let Some(directive) = scope.one(&format!("{prefix}_next_upstream")) {
+        if directive.arg(0) == "off" {
+            table.set("max_retries", Value::Number(0));
+        }
+        let statuses = directive.args.iter().filter_map(|arg| arg.strip_prefix("http_"));
+        let statuses: Vec<&str> = statuses.collect();
+        if !statuses.is_empty() {
+            table.set("failure_statuses", Value::texts(statuses));
+        }
+    }
+}
+
+/// Translates the settings of TLS to an upstream.
+fn tls(location: &Location<'_>, prefix: &str, table: &mut Table) {
+    let scope = &location.scope;
+    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
+    upstream::authority(scope, location.global, prefix, table);
+    for (name, key) in [("ssl_certificate", "tls_cert"), ("ssl_certificate_key", "tls_key")] {
+        if let Some(directive) = one(name) {
+            table.set(key, Value::Text(location.global.path(directive.arg(0))));
+        }
+    }
+    if let Some(directive) = one("ssl_name") {
+        match location.variables.literal(directive.arg(0)) {
+            Some(name) => table.set("tls_name", Value::Text(name)),
+            None => scope.outcomes.lost(directive, "the name has no variables"),
+        }
+    }
+}

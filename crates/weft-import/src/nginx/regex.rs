@@ -1,0 +1,151 @@
+//! Regular expressions of nginx → those of Weft, which have no look-around. Pure.
+
+use crate::Target;
+
+/// Returns the expression if Weft has an equivalent.
+pub(super) fn translate(target: &dyn Target, regex: &str) -> Option<String> {
+    let translated = without_negative_literals(regex)?;
+    target.is_route_key(&format!("~ {translated}")).then_some(translated)
+}
+
+/// Returns the expression behind `~`, or `~*` without regard to case; `None` for other modifiers.
+pub(super) fn of_modifier(target: &dyn Target, modifier: &str, regex: &str) -> Option<String> {
+    match modifier {
+        "~" => translate(target, regex),
+        "~*" => translate(target, &format!("(?i){regex}")),
+        _ => None,
+    }
+}
+
+/// Returns an expression for the paths of a nested location: those below the outer prefix.
+pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
+    let (flags, inner) = match regex.strip_prefix("(?i)") {
+        Some(inner) => ("(?i)", inner),
+        None => ("", regex),
+    };
+    let outer = escape(prefix);
+    match inner.strip_prefix('^') {
+        _ if prefix.is_empty() || prefix == "/" => Some(regex.to_owned()),
+        Some(rest) if rest.starts_with(&outer) || rest.starts_with(prefix) => {
+            Some(regex.to_owned())
+        }
+        // An anchored one could match only the beginning of the prefix.
+        Some(_) => None,
+        // The match may begin within the prefix, at its last slash.
+        None if has_alternatives(inner) && inner.contains('^') => None,
+        None => {
+            let outer = outer.strip_suffix('/').unwrap_or(&outer);
+            Some(format!("{flags}^{outer}(?:/.*)?(?:{inner})"))
+        }
+    }
+}
+
+/// Returns the literal text with which all matches begin, if the expression is anchored.
+pub(super) fn literal_prefix(regex: &str) -> Option<&str> {
+    let inner = regex.strip_prefix('^')?;
+    let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_'));
+    let literal = &inner[..end.unwrap_or(inner.len())];
+    // A quantifier belongs to the last character.
+    let is_repeated = inner[literal.len()..].starts_with(['*', '?', '+', '{']);
+    (!is_repeated && !has_alternatives(inner) && literal.len() > 1).then_some(literal)
+}
+
+/// Returns true if an expression has alternatives outside of its groups.
+fn has_alternatives(regex: &str) -> bool {
+    let mut depth = 0;
+    regex.chars().any(|c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        c == '|' && depth == 0
+    })
+}
+
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+/// Replaces a negative look-ahead for a literal, as in `/\.(?!well-known)`, by the alternatives that
+/// it leaves. It must be followed by anything, or by the end of the expression.
+fn without_negative_literals(regex: &str) -> Option<String> {
+    let Some((before, rest)) = regex.split_once("(?!") else { return Some(regex.to_owned()) };
+    let (literal, after) = rest.split_once(')')?;
+    let literal = literal.strip_prefix('(').unwrap_or(literal).replace('\\', "");
+    let is_literal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'/' | b'.');
+    let after = after.strip_prefix(')').unwrap_or(after);
+    if literal.is_empty()
+        || !literal.bytes().all(is_literal)
+        || before.contains('|')
+        || !matches!(after, "" | ".*" | ".+" | ".*$" | ".*)" | ".*/")
+    {
+        return None;
+    }
+    let other = |at: usize| {
+        let (equal, rest) = literal.split_at(at);
+        let next = escape(&rest[..1]).replace('-', "\\-");
+        format!("{}(?:[^{next}]|$)", escape(equal))
+    };
+    let alternatives: Vec<String> = (0..literal.len()).map(other).collect();
+    Some(format!("{before}(?:{})", alternatives.join("|")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_target::TestTarget;
+
+    #[test]
+    fn replaces_negative_literals() {
+        let matches = |regex: &str, path: &str| {
+            TestTarget.matches(&translate(&TestTarget, regex).unwrap(), path)
+        };
+        for (path, expected) in [
+            ("/.git/config", true),
+            ("/.well", true),
+            ("/.well-knows", true),
+            ("/a/.w", true),
+            ("/.", true),
+            ("/.well-known", false),
+            ("/.well-known/acme", false),
+            ("/a", false),
+        ] {
+            assert_eq!(matches(r"/\.(?!well-known)", path), expected, "{path}");
+            assert_eq!(
+                matches(r"/\.(?!(well-known\/)).*", &format!("{path}/")),
+                expected,
+                "{path}"
+            );
+        }
+        for regex in [r"^/(?!index|remote)", "(?<!a)b", r"(a)\1", "(?!a.b+)"] {
+            assert_eq!(translate(&TestTarget, regex), None, "{regex}");
+        }
+        assert_eq!(translate(&TestTarget, r"\.php(?:$|/)").as_deref(), Some(r"\.php(?:$|/)"));
+    }
+
+    #[test]
+    fn combines_nested_expressions() {
+        for (prefix, regex, expected) in [
+            ("/", r"\.php$", Some(r"\.php$")),
+            ("/a/", r"\.php$", Some(r"^/a(?:/.*)?(?:\.php$)")),
+            ("/a.b", "(?i)/x/", Some(r"(?i)^/a\.b(?:/.*)?(?:/x/)")),
+            ("/a/", "^/a/x$", Some("^/a/x$")),
+            ("/a/", "^/b/", None),
+        ] {
+            assert_eq!(below(prefix, regex).as_deref(), expected, "{prefix} {regex}");
+        }
+        assert_eq!(literal_prefix("^/uploads/"), Some("/uploads/"));
+        assert_eq!(literal_prefix("^/a(b|c)"), Some("/a"));
+        assert_eq!(literal_prefix("^/ab?c"), None);
+        assert_eq!(literal_prefix("/a"), None);
+        assert_eq!(literal_prefix("^/a(b|c)|d"), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! The routes of a server.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+
+use super::global::Global;
+use super::location::access::is_access_rule;
+use super::location::map_redirects;
+use super::location::returns::respond;
+use super::location::rewrite;
+use super::location::{Location, Pattern};
+use super::regex;
+use super::scope::Scope;
+use super::sites::Server;
+use super::tree::{Directive, named};
+use super::variables::{Variables, group_names};
+use crate::Target;
+use crate::document::{Route, Table, Value};
+
+/// Returns the routes of a server, each with the location that it is made of.
+pub(super) fn routes<'a>(
+    global: &'a Global<'a>,
+    server: &Server<'a>,
+    http: &Scope<'a>,
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let directive = server.directive;
+    let of_server = of_server(global, server, http);
+    let has_response = directive.child("return").is_some();
+    let is_redirected = rewrite::of_all(&of_server, &mut Table::default());
+    if has_response || matches!(is_redirected, Ok(true)) {
+        // It applies before any location.
+        return vec![(None, of_server.route())];
+    }
+    let mut locations = Vec::new();
+    collect(&of_server, server, &mut locations);
+    prefer(&mut locations);
+    if of_server.is_refused.get() {
+        // The server has the rules of a location that could not be carried over.
+        locations.iter().for_each(|location| location.is_refused.set(true));
+    }
+    let mut changed = map_redirects::routes(&of_server);
+    changed.extend(rewrite::routes(&of_server));
+    let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
+    let has_files = directive.child("root").is_some();
+    if !has_root && (has_files || locations.is_empty()) {
+        locations.push(of_server);
+    }
+    // In a server, paths are rewritten before the location is determined.
+    let changed = changed.into_iter().map(|route| (None, route));
+    changed.chain(routes_of(global, &locations)).collect()
+}
+
+/// Returns the routes of the locations of a server, without those of the server itself.
+pub(super) fn locations<'a>(
+    global: &'a Global<'a>,
+    server: &Server<'a>,
+    http: &Scope<'a>,
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let mut locations = Vec::new();
+    collect(&of_server(global, server, http), server, &mut locations);
+    routes_of(global, &locations)
+}
+
+fn routes_of<'a>(
+    global: &Global<'_>,
+    locations: &[Location<'a>],
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let mut routes: Vec<_> =
+        locations.iter().map(|location| (location.directive, location.route())).collect();
+    drop_second_keys(locations, &mut routes);
+    drop_scripts(global, &mut routes);
+    for location in locations.iter().filter(|location| location.directive.is_some()) {
+        let changed = rewrite::routes(location);
+        routes.extend(changed.into_iter().map(|route| (location.directive, route)));
+    }
+    // Others have its content, or could not be carried over.
+    let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
+    let is_used = |name: &str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
+    routes.retain(|(_, route)| !route.pattern.starts_with('@') || is_used(&route.pattern));
+    let siblings = siblings(&routes);
+    routes.extend(siblings.into_iter().map(|route| (None, route)));
+    routes
+}
+
+/// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong to
+/// the prefix in Weft. If the location restricts access they are refused.
+fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
+    let rules = |table: &Table| -> Vec<Option<Value>> {
+        ["allow", "deny", "basic_auth", "forward_auth"].map(|key| table.get(key).cloned()).into()
+    };
+    let refuses = |table: &Table| match table.get("status") {
+        Some(Value::Number(status)) => (401..=404).contains(status),
+        _ => false,
+    };
+    let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
+    let of_others =
+        of_others.map(|(_, route)| rules(&route.table)).unwrap_or(rules(&Table::default()));
+    let mut siblings = Vec::new();
+    for (location, Route { pattern, table, is_refusal, .. }) in routes {
+        let is_prefix = pattern.starts_with('/') && !pattern.ends_with('/');
+        let restricts = refuses(table) || *is_refusal || rules(table) != of_others;
+        if location.is_none() || !is_prefix || !restricts {
+            continue;
+        }
+        let mut refusal = Table::default();
+        respond(&mut refusal, "", 403);
+        siblings.push(Route {
+            notes: vec![format!("These paths have the location `{pattern}` in nginx.")],
+            pattern: format!("~ ^{}[^/]", regex::escape(pattern)),
+            table: refusal,
+            is_refusal: true,
+        });
+    }
+    siblings
+}
+
+/// Returns the server itself as a location.
+fn of_server<'a>(global: &'a Global<'a>, server: &Server<'a>, http: &Scope<'a>) -> Location<'a> {
+    let scope = http.inside(server.directive.children());
+    let pattern = Pattern::Prefix("/".to_owned());
+    Location {
+        global,
+        server: server.directive,
+        directive: None,
+        variables: variables(global, server, &pattern, &scope),
+        pattern,
+        scope,
+        is_preferred: false,
+        depth: 0,
+        is_rewritten: false,
+        fallback: RefCell::default(),
+        is_refused: Cell::new(false),
+        methods: RefCell::default(),
+    }
+}
+
+/// Weft has one route for a prefix with and without a slash at its end.
+fn drop_second_keys(locations: &[Location<'_>], routes: &mut Vec<(Option<&Directive>, Route)>) {
+    let mut known = Vec::new();
+    let mut index = 0;
+    routes.retain(|(directive, route)| {
+        let location = &locations[index];
+        index += 1;
+        let key = match &location.pattern {
+            Pattern::Prefix(prefix) => prefix.trim_end_matches('/').to_owned(),
+            _ => route.pattern.clone(),
+        };
+        let is_new = !known.contains(&key);
+        if let (false, Some(directive)) = (is_new, directive) {
+            location.scope.outcomes.lost(directive, "there is another route for these paths");
+        }
+        known.push(key);
+        is_new
+    });
+}
+
+/// Drops the route of all scripts if they are run in the only route with files, too.
+fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route)>) {
+    let is_of_scripts = |route: &Route| {
+        let regex = route.pattern.strip_prefix("~ ");
+        let has = |path: &str| regex.is_some_and(|regex| global.target.matches(regex, path));
+        route.table.get("php").is_some() && has("/a/b.php") && has("/index.php") && !has("/a")
+    };
+    let with_files = routes.iter().filter(|(_, route)| route.table.get("files").is_some());
+    let mut others = with_files.filter(|(_, route)| !is_of_scripts(route));
+    let (Some((_, root)), None) = (others.next(), others.next()) else { return };
+    if root.pattern != "/" {
+        return;
+    }
+    let root = root.table.clone();
+    let is_contained = |table: &Table| table.keys().all(|key| root.get(key) == table.get(key));
+    routes.retain(|(_, route)| !(is_of_scripts(route) && is_contained(&route.table)));
+}
+
+/// Collects the locations in a block, also nested ones. Nested ones come first, as they have
+/// precedence.
+fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Location<'a>>) {
+    for directive in named(outer.scope.innermost(), "location") {
+        let (outcomes, target) = (outer.scope.outcomes, outer.global.target);
+        outcomes.carried(directive);
+        let scope = match named_response(outer, directive) {
+            Some(named) => outer.scope.of_server().inside(named.children()),
+            None => outer.scope.inside(directive.children()),
+        };
+        let is_preferred = outer.is_preferred || directive.arg(0) == "^~";
+        let pattern = pattern(target, directive).and_then(|pattern| nested(outer, pattern));
+        let pattern = pattern.filter(|pattern| target.is_route_key(&pattern.key()));
+        let Some(pattern) = pattern else {
+            let is_named = directive.arg(0).starts_with('@');
+            let reason = "its path or regular expression has no equivalent";
+            match !is_named && responds_or_refuses(directive) {
+                // Its paths would reach another location.
+                true => outer.refuse(directive, reason),
+                false => outcomes.lost(directive, reason),
+            }
+            continue;
+        };
+        let variables = variables(outer.global, server, &pattern, &scope);
+        let location = Location {
+            directive: Some(directive),
+            is_preferred,
+            // Expressions in a prefix precede those beside it.
+            depth: outer.depth + usize::from(matches!(outer.pattern, Pattern::Prefix(_))),
+            ..outer.derive(pattern, scope, variables)
+        };
+        collect(&location, server, locations);
+        locations.push(location);
+    }
+}
+
+/// Returns the named location that responds to all requests of a location, by
+/// `error_page 418 = @name; return 418;`.
+fn named_response<'a>(outer: &Location<'a>, directive: &'a Directive) -> Option<&'a Directive> {
+    let response = directive.child("return")?;
+    let [status] = &*response.args else { return None };
+    let mut pages = named(directive.children(), "error_page");
+    let page = pages.find(|page| page.args.contains(status))?;
+    let [.., equals, name] = &*page.args else { return None };
+    let mut locations = named(outer.server.children(), "location");
+    let is_named = |location: &&Directive| equals == "=" && *location.args == [name.clone()];
+    let named = locations.find(is_named).filter(|_| name.starts_with('@'))?;
+    let is_all = |child: &Directive| matches!(&*child.name, "return" | "error_page");
+    if !directive.children().iter().all(is_all) {
+        return None;
+    }
+    outer.scope.outcomes.carried_with_block(directive);
+    Some(named)
+}
+
+/// Returns true if a location does not only change options of files.
+fn responds_or_refuses(directive: &Directive) -> bool {
+    directive.children().iter().any(|child| {
+        let name = &*child.name;
+        let responds = name.ends_with("_pass") || matches!(name, "return" | "rewrite" | "if");
+        responds || is_access_rule(name) || name == "location" && responds_or_refuses(child)
+    })
+}
+
+fn pattern(target: &dyn Target, directive: &Directive) -> Option<Pattern> {
+    match &*directive.args {
+        [path] if path.starts_with('@') => Some(Pattern::Named(path.clone())),
+        [path] => Some(Pattern::Prefix(path.clone())),
+        [modifier, path] => match &**modifier {
+            "^~" => Some(Pattern::Prefix(path.clone())),
+            "=" => Some(Pattern::Exact(path.clone())),
+            modifier => regex::of_modifier(target, modifier, path).map(Pattern::Regex),
+        },
+        _ => None,
+    }
+}
+
+/// Restricts a regular expression to the paths of the location around it.
+fn nested(outer: &Location<'_>, pattern: Pattern) -> Option<Pattern> {
+    match (&outer.pattern, pattern) {
+        (Pattern::Prefix(prefix), Pattern::Regex(inner)) => {
+            regex::below(prefix, &inner).map(Pattern::Regex)
+        }
+        (Pattern::Regex(regex), Pattern::Regex(inner)) => {
+            let literal = regex::literal_prefix(regex)?;
+            // Otherwise it would match paths that the outer expression does not.
+            let is_whole = literal.len() + "^".len() == regex.len();
+            regex::below(literal, &inner).filter(|_| is_whole).map(Pattern::Regex)
+        }
+        (_, pattern) => Some(pattern),
+    }
+}
+
+/// Converts preferred prefixes to regular expressions, which are the first ones then. Without other
+/// expressions that is not needed.
+fn prefer(locations: &mut Vec<Location<'_>>) {
+    let is_regex = |location: &Location<'_>| matches!(location.pattern, Pattern::Regex(_));
+    if !locations.iter().any(is_regex) {
+        return;
+    }
+    for location in locations.iter_mut().filter(|location| location.is_preferred) {
+        let Pattern::Prefix(prefix) = &location.pattern else { continue };
+        let needs_prefix = location.scope.innermost().iter().any(|directive| {
+            let url = directive.arg(0).split_once("://").map_or("", |(_, rest)| rest);
+            directive.name == "alias" || directive.name == "proxy_pass" && url.contains('/')
+        });
+        match location.directive.filter(|_| needs_prefix) {
+            Some(directive) => {
+                let reason = "regular expressions have precedence over its prefix";
+                location.scope.outcomes.lost(directive, reason);
+            }
+            None => location.pattern = Pattern::Regex(format!("^{}", regex::escape(prefix))),
+        }
+    }
+    locations.sort_by_key(|location| (!location.is_preferred, Reverse(location.depth)));
+}
+
+fn variables<'a>(
+    global: &Global<'a>,
+    server: &Server<'_>,
+    pattern: &Pattern,
+    scope: &Scope<'_>,
+) -> Variables<'a> {
+    let host_regex = server.names.iter().find_map(|name| name.strip_prefix("~ "));
+    let regex = match pattern {
+        Pattern::Regex(regex) => Some(&**regex),
+        _ => None,
+    };
+    let constants = scope.levels().iter().flat_map(|level| level.iter());
+    let constants = constants.filter(|directive| directive.name == "set").map(|directive| {
+        scope.outcomes.carried(directive);
+        (directive.arg(0).trim_start_matches('$').to_owned(), directive.arg(1).to_owned())
+    });
+    Variables {
+        target: global.target,
+        server_name: server.names.first().cloned().unwrap_or_default(),
+        has_groups: regex.is_some(),
+        has_host_groups: host_regex.is_some(),
+        groups: regex.map(group_names).unwrap_or_default(),
+        host_groups: host_regex.map(group_names).unwrap_or_default(),
+        // A later `set`, and that of an inner block, has precedence.
+        constants: constants.collect::<Vec<_>>().into_iter().rev().collect(),
+        maps: global
+            .maps
+            .iter()
+            .map(|(name, map)| ((*name).to_owned(), map.arg(0).to_owned()))
+            .collect(),
+    }
+}
+
+/// Lets only clients of this machine use the routes of a server that listens for them only.
+pub(super) fn restrict_to_loopback(routes: &mut [(Option<&Directive>, Route)]) {
+    for (_, route) in routes {
+        if route.table.get("allow").is_none() {
+            route.table.set("allow", Value::texts(["127.0.0.0/8", "::1"]));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A target with the rules of `weft` that the tests of this crate need.
+
+use std::path::Path;
+
+use regex::bytes::RegexBuilder;
+
+use crate::Target;
+
+pub(crate) struct TestTarget;
+
+impl Target for TestTarget {
+    fn is_option(&self, _: &str) -> bool {
+        false
+    }
+
+    fn placeholder(&self, variable: &str) -> Option<String> {
+        match variable {
+            "host" | "scheme" => Some(variable.to_owned()),
+            "uri" => Some("path".to_owned()),
+            "request_uri" => Some("uri".to_owned()),
+            "args" => Some("query".to_owned()),
+            "http_user_agent" => Some("header.user-agent".to_owned()),
+            "arg_a" => Some("query.a".to_owned()),
+            "cookie_b" => Some("cookie.b".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn is_route_key(&self, key: &str) -> bool {
+        key.strip_prefix("~ ").is_some_and(|regex| RegexBuilder::new(regex).build().is_ok())
+    }
+
+    fn matches(&self, regex: &str, text: &str) -> bool {
+        let regex = RegexBuilder::new(regex).unicode(false).dot_matches_new_line(true).build();
+        regex.is_ok_and(|regex| regex.is_match(text.as_bytes()))
+    }
+
+    fn check_password_file(&self, _: &Path) -> Result<(), String> {
+        Ok(())
+    }
+}
