@@ -18,7 +18,6 @@ mod import; // configurations of other servers → text
 mod import;
 mod cli; // the command line
 mod middleware; // middleware of a route, made of its options
-mod tracing; // distributed traces
 mod logs; // access log and error log
 mod router; // router: host and path → application
 mod stream; // TCP connections that are forwarded without HTTP
@@ -39,7 +38,7 @@ use config::schema;
 use lifecycle::privileges;
 use logs::print_error;
 use plan::{Plan, print};
-use tracing::Tracer;
+use sections::tracing::Tracer;
 use weft_config::{Problem, Sources, format};
 
 /// Exit status of a check that has found only warnings, and of an import that has lost something.

@@ -14,8 +14,7 @@ use crate::lifecycle::ServerProcess;
 use crate::logs::OpenLogs;
 use crate::open::active_plan::ActivePlan;
 use crate::plan::Plan;
-use crate::sections::status::StatusConfig;
-use crate::sections::top::{RunAs, TopConfig};
+use crate::sections::limits;
 use crate::sockets::defer_accept;
 use crate::sockets::systemd;
 use crate::sockets::{self, BoundSocket, ListenSpec, Protocol, ServedSocket, SocketChanges};
@@ -236,50 +235,11 @@ impl PlanChange {
     }
 }
 
-/// Returns the names of changed settings that a running process cannot apply. The pattern has no
-/// `..`, so that each new setting must be assigned to one of its two halves.
+/// Returns the names of changed settings that a running process cannot apply.
 fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'static str> {
-    let Plan {
-        // These apply at once.
-        tls: _,
-        acme: _,
-        hosts: _,
-        streams: _,
-        log: _,
-        tracing: _,
-        warnings: _,
-        // These do not, or not always.
-        top:
-            TopConfig {
-                // These apply at once.
-                listen: _,
-                defer_accept: _,
-                drain_timeout: _,
-                handover_timeout: _,
-                max_buffer_bytes: _,
-                max_buffer_bytes_per_client: _,
-                max_temp_bytes: _,
-                max_unread_bytes_per_client: _,
-                trusted_proxies: _,
-                client_ip_header: _,
-                // These do not.
-                workers,
-                run_as: RunAs { user, group },
-                umask,
-                pid_file,
-            },
-        status: StatusConfig { listen: status, hosts: _, config_changes: _, upstream_changes: _ },
-        limits,
-    } = plan;
-    let changed = [
-        ("workers", *workers != former.top.workers),
-        ("status", !has_status && status.list != former.status.listen.list),
-        ("user", *user != former.top.run_as.user),
-        ("group", *group != former.top.run_as.group),
-        ("umask", *umask != former.top.umask),
-        ("pid_file", *pid_file != former.top.pid_file),
-        ("backlog", limits.backlog != former.limits.backlog),
-        ("reuse_port", limits.reuse_port != former.limits.reuse_port),
-    ];
-    changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
+    let needs_status = !has_status && plan.status.listen.list != former.status.listen.list;
+    let status = needs_status.then_some("status");
+    let top = plan.top.restart_only_changes(&former.top);
+    let limits = limits::restart_only_changes(&plan.limits, &former.limits);
+    top.chain(status).chain(limits).collect()
 }

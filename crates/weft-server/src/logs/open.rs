@@ -24,7 +24,7 @@ use crate::config::AccessLogConfig;
 use crate::plan::Plan;
 use crate::sections::log::target::LogTarget;
 use crate::sections::log::{Facility, LogConfig};
-use crate::tracing::Tracer;
+use crate::sections::tracing::Tracer;
 
 /// The open logs of a plan.
 #[derive(Default)]

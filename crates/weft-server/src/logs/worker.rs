@@ -10,7 +10,7 @@ use super::Logs;
 use super::access::AccessLog;
 use crate::base::request_notes::RequestNotes;
 use crate::base::throttled_log::ThrottledWarning;
-use crate::tracing::{Span, Tracer};
+use crate::sections::tracing::{Span, Tracer};
 
 /// Hooks that log the requests and errors of a worker.
 pub(crate) struct WorkerLog {

@@ -1,7 +1,6 @@
 //! Opens the directories and certificates of a [`Plan`]. No socket is bound yet.
 
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
-pub(crate) mod tls; // TlsConfig → Tls
 mod warnings; // probable mistakes in a plan
 
 use std::collections::HashMap;
@@ -22,10 +21,10 @@ use crate::logs::RouteLogPlan;
 use crate::middleware::RouteMiddleware;
 use crate::middleware::access::AccessContext;
 use crate::middleware::error_pages::pages;
-use crate::open::tls::OpenedTls;
 use crate::plan::{AppPlan, Plan};
 use crate::router::{Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
+use crate::sections::tls::OpenedTls;
 use crate::stream::Stream;
 use crate::template::Template;
 

@@ -4,19 +4,15 @@
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::time::SystemTime;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use weft::date::rfc3339;
-use weft::tls::certificate::{Validity, validity};
-use weft_config::{Problem, show_time};
+use weft_config::Problem;
 
 use crate::config::{FilesConfig, PageSource};
 use crate::middleware::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
 use crate::sections::log::target::LogTarget;
+use crate::sections::tls::TlsConfig;
 use crate::template::nginx_variable;
 
 /// Number of redirects after which browsers report a loop.
@@ -26,15 +22,9 @@ impl Plan {
     /// Returns warnings, among them those about files, which are read for them.
     pub(crate) fn warnings(&self) -> Vec<Problem> {
         let mut warnings = self.warnings.clone();
-        if let Some(tls) = &self.tls {
-            warnings.extend(tls.pairs().iter().filter_map(|pair| {
-                let path = &pair.value.certificate;
-                invalidity(path).map(|reason| {
-                    pair.problem(format!("the certificate {} {reason}", path.display()))
-                })
-            }));
-        }
-        warnings.extend(self.ineffective_demand_timeout());
+        warnings.extend(self.tls.iter().flat_map(TlsConfig::certificate_warnings));
+        let on_demand = self.acme.as_ref().map(|acme| &acme.on_demand);
+        warnings.extend(on_demand.and_then(|it| it.warning(self.limits.head_timeout)));
         for stream in &self.streams {
             let log = stream.settings.value.access_log.as_ref();
             let missing = log.and_then(missing_directory);
@@ -54,19 +44,6 @@ impl Plan {
             }
         }
         warnings
-    }
-
-    fn ineffective_demand_timeout(&self) -> Option<Problem> {
-        let on_demand = Some(&self.acme.as_ref()?.on_demand).filter(|it| it.is_enabled())?;
-        let (timeout, head_timeout) = (on_demand.timeout, self.limits.head_timeout);
-        (timeout > head_timeout).then(|| {
-            Problem::without_location(format!(
-                "handshakes wait for certificates on demand for {}, as long as `head_timeout` permits, \
-                 not for {} (`on_demand_timeout`)",
-                show_time(head_timeout),
-                show_time(timeout)
-            ))
-        })
     }
 
     /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.
@@ -108,18 +85,6 @@ impl Plan {
         let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
         (is_served && is_this_host).then_some(path)
-    }
-}
-
-/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
-/// `is not valid before …`. A file that cannot be read is reported by the code that loads it.
-fn invalidity(path: &Path) -> Option<String> {
-    let certificate = CertificateDer::from_pem_file(path).ok()?;
-    let Validity { not_before, not_after } = validity(&certificate)?;
-    match SystemTime::now() {
-        now if now > not_after => Some(format!("has expired: {}", rfc3339(not_after))),
-        now if now < not_before => Some(format!("is not valid before {}", rfc3339(not_before))),
-        _ => None,
     }
 }
 

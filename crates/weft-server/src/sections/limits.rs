@@ -149,6 +149,18 @@ pub(crate) static LIMITS: [Key<Settings>; 24] = [
     },
 ];
 
+/// Returns the keys that have changed, and whose values a running process cannot apply.
+pub(crate) fn restart_only_changes(
+    settings: &Settings,
+    former: &Settings,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let changed = [
+        ("backlog", settings.backlog != former.backlog),
+        ("reuse_port", settings.reuse_port != former.reuse_port),
+    ];
+    changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name)
+}
+
 fn set_proxy_protocol(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
     settings.proxy_protocol = networks(proxies)?;
     Ok(())

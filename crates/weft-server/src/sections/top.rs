@@ -53,6 +53,40 @@ impl TopConfig {
             unread_bytes_per_client: self.max_unread_bytes_per_client,
         }
     }
+
+    /// Returns the keys that have changed, and whose values a running process cannot apply. The pattern
+    /// has no `..`, so that each new key must be assigned to one of its two halves.
+    pub(crate) fn restart_only_changes(
+        &self,
+        former: &TopConfig,
+    ) -> impl Iterator<Item = &'static str> + use<> {
+        let TopConfig {
+            // These apply at once.
+            listen: _,
+            defer_accept: _,
+            drain_timeout: _,
+            handover_timeout: _,
+            max_buffer_bytes: _,
+            max_buffer_bytes_per_client: _,
+            max_temp_bytes: _,
+            max_unread_bytes_per_client: _,
+            trusted_proxies: _,
+            client_ip_header: _,
+            // These do not.
+            workers,
+            run_as: RunAs { user, group },
+            umask,
+            pid_file,
+        } = self;
+        let changed = [
+            ("workers", *workers != former.workers),
+            ("user", *user != former.run_as.user),
+            ("group", *group != former.run_as.group),
+            ("umask", *umask != former.umask),
+            ("pid_file", *pid_file != former.pid_file),
+        ];
+        changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name)
+    }
 }
 
 impl Default for TopConfig {

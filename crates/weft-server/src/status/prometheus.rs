@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
 use crate::apps::proxy::{State, UpstreamReport};
 use crate::base::counter::{BUCKET_BOUNDS, HistogramTotals};
+use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
-use crate::tracing::SpanCounts;
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 

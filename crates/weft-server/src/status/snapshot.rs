@@ -18,8 +18,8 @@ use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
 use crate::route::RouteName;
 use crate::router::Routing;
+use crate::sections::tracing::SpanCounts;
 use crate::stream::{EndTotals, TargetReport};
-use crate::tracing::SpanCounts;
 
 /// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
 #[derive(Debug, Default, Serialize)]

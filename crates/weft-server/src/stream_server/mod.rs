@@ -21,7 +21,7 @@ use weft::{Listener, LocalAddress};
 use self::datagrams::Receiving;
 use crate::base::throttled_log::ThrottledWarning;
 use crate::open::active_plan::PlanReceiver;
-use crate::open::tls::{CHECK_INTERVAL, OpenedTls};
+use crate::sections::tls::{CHECK_INTERVAL, OpenedTls};
 use crate::sockets::{BoundSocket, ListenSpec, SocketSource};
 use crate::stream::connection;
 use crate::stream::record::{ConnectionRecord, End, StreamProtocol};

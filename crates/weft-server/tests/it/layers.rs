@@ -19,7 +19,6 @@ const LAYERS: &[&str] = &[
     "import",
     "cli",
     "middleware",
-    "tracing",
     "logs",
     "router",
     "stream",

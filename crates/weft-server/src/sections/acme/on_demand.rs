@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use weft_acme::{NamePattern, OnDemandSettings, OrderPermission, OrderRate};
 use weft_config::{
-    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time,
+    ConfigResult, Key, Located, Problem, ValueKind, quoted, quoted_list, quoted_path, quoted_time,
+    show_time,
 };
 
 use super::AcmeConfig;
@@ -52,6 +53,19 @@ impl OnDemandConfig {
     /// Returns true if the names that a wildcard stands for may be ordered one by one.
     pub(super) fn covers(&self, wildcard: &str) -> bool {
         self.ask.is_some() || self.patterns.iter().any(|pattern| pattern.matches(wildcard))
+    }
+
+    /// Returns a warning about a timeout that is longer than the one of a request head, within which the
+    /// handshake ends.
+    pub(crate) fn warning(&self, head_timeout: Duration) -> Option<Problem> {
+        (self.is_enabled() && self.timeout > head_timeout).then(|| {
+            Problem::without_location(format!(
+                "handshakes wait for certificates on demand for {}, as long as `head_timeout` permits, \
+                 not for {} (`on_demand_timeout`)",
+                show_time(head_timeout),
+                show_time(self.timeout)
+            ))
+        })
     }
 
     /// Returns the settings of the orders; `None` without orders on demand.

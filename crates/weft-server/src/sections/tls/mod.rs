@@ -1,5 +1,7 @@
 //! The section `[tls]`: listeners with TLS, their certificates, and certificates of clients.
 
+mod opened; // the certificates of a plan
+
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -7,6 +9,8 @@ use weft_config::{
     ConfigLocation, ConfigResult, CustomType, Given, Key, Located, Problem, Value, ValueKind,
     quoted, quoted_path, schema, shown_list,
 };
+
+pub(crate) use self::opened::{CHECK_INTERVAL, OpenedTls};
 
 use super::addresses::Addresses;
 

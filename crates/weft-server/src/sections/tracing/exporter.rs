@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use weft::{HeaderName, HeaderValue, Method};
 
-use super::{Counts, Message, Span, otlp};
+use super::tracer::{Counts, Message};
+use super::{Span, TracingConfig, otlp};
 use crate::apps::proxy::{OwnRequest, RemoteServer};
 use crate::base::throttled_log::ThrottledWarning;
-use crate::sections::tracing::TracingConfig;
 
 /// Maximum number of spans in one request.
 const MAX_BATCH: usize = 512;

@@ -1,14 +1,20 @@
 //! [`TlsConfig`] → [`Tls`], with a self-signed certificate in place of those that are missing.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use weft::Address;
+use weft::date::rfc3339;
+use weft::tls::certificate::{Validity, validity};
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 use weft_acme::{Acme, AcmeSettings};
+use weft_config::Problem;
 
+use super::{ClientAuthMode, TlsConfig, TlsProfile};
 use crate::sections::acme::AcmeConfig;
-use crate::sections::tls::{ClientAuthMode, TlsConfig, TlsProfile};
 
 /// The TLS configuration that the sockets share.
 #[derive(Clone)]
@@ -92,6 +98,30 @@ impl OpenedTls {
         {
             log::error!("{error}");
         }
+    }
+}
+
+impl TlsConfig {
+    /// Returns warnings about certificates that clients reject today. A file that cannot be read is
+    /// reported by the code that loads it.
+    pub(crate) fn certificate_warnings(&self) -> impl Iterator<Item = Problem> {
+        self.pairs().iter().filter_map(|pair| {
+            let path = &pair.value.certificate;
+            let reason = invalidity(path)?;
+            Some(pair.problem(format!("the certificate {} {reason}", path.display())))
+        })
+    }
+}
+
+/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
+/// `is not valid before …`.
+fn invalidity(path: &Path) -> Option<String> {
+    let certificate = CertificateDer::from_pem_file(path).ok()?;
+    let Validity { not_before, not_after } = validity(&certificate)?;
+    match SystemTime::now() {
+        now if now > not_after => Some(format!("has expired: {}", rfc3339(not_after))),
+        now if now < not_before => Some(format!("is not valid before {}", rfc3339(not_before))),
+        _ => None,
     }
 }
 

@@ -1,12 +1,8 @@
-//! Spans of requests, which are exported to a collector by the OpenTelemetry protocol (OTLP/HTTP).
+//! The queue of spans, which are exported to a collector by the OpenTelemetry protocol (OTLP/HTTP).
 //!
 //! A worker puts the span of a sampled request into a bounded queue when its exchange has ended; it never
 //! waits. A thread of its own takes batches from the queue and sends them as JSON. Spans for which
 //! the queue has no room, and batches that the collector does not accept, are lost and counted.
-
-mod exporter; // the thread that sends batches
-mod otlp; // spans as JSON
-mod span; // the span of a request
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use self::exporter::Exporter;
-pub(crate) use self::span::Span;
-use crate::sections::tracing::TracingConfig;
+use super::TracingConfig;
+use super::exporter::Exporter;
+use super::span::Span;
 
 /// Exports spans. The thread sends the rest of them after the last reference is dropped.
 pub(crate) struct Tracer {
@@ -27,7 +23,7 @@ pub(crate) struct Tracer {
 }
 
 /// Input of the exporter.
-enum Message {
+pub(super) enum Message {
     // Boxed, because the queue has memory for all of its entries.
     Span(Box<Span>),
     /// Sends a notification after the spans before it were exported.
@@ -35,10 +31,10 @@ enum Message {
 }
 
 #[derive(Default)]
-struct Counts {
-    exported: AtomicU64,
-    failed: AtomicU64,
-    dropped: AtomicU64,
+pub(super) struct Counts {
+    pub(super) exported: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) dropped: AtomicU64,
 }
 
 /// Numbers of spans since the exporter was started.

@@ -1,4 +1,9 @@
-//! The section `[tracing]`: the export of spans.
+//! The section `[tracing]`: spans of requests, which are exported to a collector.
+
+mod exporter; // the thread that sends batches
+mod otlp; // spans as JSON
+mod span; // the span of a request
+mod tracer; // the queue of spans
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +12,9 @@ use weft::{HeaderName, HeaderValue};
 use weft_config::{
     ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_table, show_time,
 };
+
+pub(crate) use self::span::Span;
+pub(crate) use self::tracer::{SpanCounts, Tracer};
 
 use super::auth_url::AuthUrl;
 use super::limits::limit;
