@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-// The program has no library. This module of it is pure.
+// Compiled alone: this module of weft-upstream is pure.
 #[allow(dead_code, reason = "the program uses more of it")]
-#[path = "../../crates/weft-server/src/apps/script/head.rs"]
+#[path = "../../crates/weft-upstream/src/script/script_head.rs"]
 mod head;
 
 const MAX_HEAD_BYTES: usize = 1 << 10;

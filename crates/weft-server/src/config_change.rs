@@ -7,8 +7,8 @@
 
 use tokio::sync::{mpsc, oneshot};
 use weft_config::{Problem, Sources};
+use weft_upstream::ControlChange;
 
-use crate::apps::proxy::ControlChange;
 use crate::route::RouteName;
 
 /// Change of the configuration that a client requests.

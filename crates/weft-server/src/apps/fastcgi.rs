@@ -6,15 +6,16 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use weft::path::decode;
 use weft::{Application, Directory, Method, Request, Response, StatusCode};
+use weft_upstream::gateway_error::GatewayError;
+use weft_upstream::script::{Script, ScriptCall};
+use weft_upstream::task::MayDrop;
+use weft_upstream::{FastCgiSettings, ReverseProxy};
 
-use super::gateway::GatewayError;
-use super::proxy::{FastCgiSettings, Proxy, ScriptCall};
-use super::script::{LookupError, Root, Script, ScriptRule};
-use super::task::MayDrop;
+use super::script::{LookupError, Root, ScriptRule};
 
 /// Application that sends requests to an application server. The proxy has its connections.
 pub(crate) struct FastCgi {
-    pub(super) proxy: Arc<Proxy>,
+    pub(super) proxy: Arc<ReverseProxy>,
     scripts: Scripts,
 }
 
@@ -28,7 +29,7 @@ enum Scripts {
 impl FastCgi {
     /// # Errors
     /// Fails if the directory of the scripts does not exist.
-    pub(crate) fn new(proxy: Arc<Proxy>, settings: &FastCgiSettings) -> io::Result<FastCgi> {
+    pub(crate) fn new(proxy: Arc<ReverseProxy>, settings: &FastCgiSettings) -> io::Result<FastCgi> {
         let rule = ScriptRule::Suffix(settings.suffix.clone());
         let scripts = match &settings.root {
             Some(root) => {
@@ -56,7 +57,7 @@ impl FastCgi {
 
     async fn run(&self, request: Request, script: Script, is_sent: MayDrop) -> Response {
         let call = ScriptCall { script, is_sent };
-        Proxy::forward(&*self.proxy, request, Some(Box::new(call))).await
+        ReverseProxy::forward(&*self.proxy, request, Some(Box::new(call))).await
     }
 
     async fn find(&self, path: &str) -> Result<Script, LookupError> {

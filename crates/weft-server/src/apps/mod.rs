@@ -1,35 +1,24 @@
 //! Applications that a route can be served by.
 
 pub(crate) mod cgi; // CGI scripts
-mod client_certificate; // certificates of clients, for proxy and CGI
-pub(crate) mod client_limit; // limit on connections and processes, with a share per client
-mod decimal; // numbers and addresses as text
 mod fastcgi; // scripts of an application server
-pub(crate) mod gateway; // errors of proxy and CGI
-pub(crate) mod proxy; // reverse proxy
-pub(crate) mod request_fields; // fields that upstreams and scripts get in place of those of the client
 mod redirect; // redirects
 mod respond; // fixed text
-pub(crate) mod script; // the Common Gateway Interface
+pub(crate) mod script; // path → script
 mod respond_file; // a file for all paths
-pub(crate) mod spool; // bodies received ahead of their reader
-mod stderr; // standard error of scripts
-mod task; // tasks with an owner
-mod timer; // timer for inactivity of an upstream or script
 
 use std::sync::Arc;
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
 use weft::{Application, Directory, DirectoryFuture, Request, Response, Version};
+use weft_upstream::ReverseProxy;
+use weft_upstream::task::{MayDrop, UntilMayDrop};
 
 pub(crate) use cgi::Cgi;
 pub(crate) use fastcgi::{FastCgi, ScriptSite};
-pub(crate) use gateway::FORWARDED_METHODS;
-pub(crate) use proxy::Proxy;
 pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
 pub(crate) use respond_file::RespondFile;
-use task::{MayDrop, UntilMayDrop};
 
 /// The future of a response, which is boxed only if it waits. One type for the application, the router
 /// and their wrappers: a future in a future is moved once more.
@@ -66,7 +55,7 @@ pub(crate) enum App {
     Cgi(Cgi),
     FastCgi(Arc<FastCgi>),
     Files(Directory),
-    Proxy(Arc<Proxy>),
+    Proxy(Arc<ReverseProxy>),
     Redirect(Redirect),
     Respond(Respond),
     ScriptSite(Arc<ScriptSite>),
@@ -89,7 +78,7 @@ impl App {
     }
 
     /// The proxy by which the application reaches its upstreams.
-    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+    pub(crate) fn proxy(&self) -> Option<&ReverseProxy> {
         match self {
             App::FastCgi(fastcgi) => Some(&fastcgi.proxy),
             App::Proxy(proxy) => Some(proxy),
@@ -124,7 +113,7 @@ impl App {
                     fastcgi.respond(request, is_sent).await
                 })
             }
-            App::Proxy(proxy) => Proxy::respond(proxy.clone(), request),
+            App::Proxy(proxy) => ReverseProxy::respond(proxy.clone(), request),
             App::ScriptSite(site) => {
                 let site = site.clone();
                 until_sent(request, async move |request, is_sent| {

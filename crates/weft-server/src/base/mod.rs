@@ -1,19 +1,12 @@
 //! Small parts that import nothing else of the program.
 
-pub(crate) mod copy; // bytes between two connections, in both directions
-pub(crate) mod counter; // counters and histograms
-pub(crate) mod dns; // resolver of names
 pub(crate) mod descriptors; // the limit on open file descriptors
 pub(crate) mod engine_fields; // fields that the engine sets itself
-pub(crate) mod exhaustion; // detection of resource exhaustion
 pub(crate) mod host_name; // names of hosts in their normal form
 pub(crate) mod network_set; // sets of networks in files
 pub(crate) mod password_file; // users and hashed passwords
 pub(crate) mod rate; // numbers of requests per period
-pub(crate) mod rendezvous; // rendezvous hashing
 pub(crate) mod request_notes; // notes about a request for its line in the access log
-mod splice; // bytes between two sockets, within the kernel
 pub(crate) mod sync; // locks of cells that threads share
-pub(crate) mod throttled_log; // rate-limited warnings
 pub(crate) mod trace_context; // identity of a request in distributed traces
 pub(crate) mod watched_file; // files that are read again when they change

@@ -8,8 +8,8 @@ use weft::Settings;
 use weft_config::{
     SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
 };
+use weft_upstream::ProxySettings;
 
-use crate::apps::proxy::ProxySettings;
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::fastcgi_keys;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
 };
+use weft_upstream::script::Variable;
 
 use super::proxy::BUFFER_BYTES;
 use crate::apps::cgi::CgiSettings;
-use crate::apps::script::Variable;
 use crate::sections::limits::limit;
 
 const MAX_COUNT: u64 = 65_535;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use weft::StatusCode;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
-
-use crate::apps::proxy::{Check, CheckTarget, ProxySettings};
+use weft_upstream::{Check, CheckTarget, ProxySettings};
 
 /// Largest number of checks after which an upstream gets no requests, or gets them again.
 const MAX_CHECKS: u64 = 100;

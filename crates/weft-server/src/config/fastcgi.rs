@@ -1,10 +1,10 @@
 //! Keys of a FastCGI, SCGI or uwsgi route, and of a files route with `php`, besides those that name the upstreams.
 
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
+use weft_upstream::script::Variable;
+use weft_upstream::{ProxySettings, UpstreamMember, UpstreamUrl};
 
 use super::proxy::PROXY;
-use crate::apps::proxy::{ProxySettings, UpstreamMember, UpstreamUrl};
-use crate::apps::script::Variable;
 
 /// Valid only in the table of a route.
 static FASTCGI: [Key<ProxySettings>; 5] = [

@@ -1,8 +1,8 @@
 //! Keys of a proxy route about copies of its requests for another server.
 
 use weft_config::{Key, ValueKind, quoted, quoted_time};
+use weft_upstream::{MirrorSettings, ProxySettings};
 
-use crate::apps::proxy::{MirrorSettings, ProxySettings};
 use crate::route::Share;
 
 const MAX_COUNT: u64 = 65_535;

@@ -8,6 +8,10 @@ use weft_config::{
     BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table,
     show_size, show_time,
 };
+use weft_upstream::{
+    ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
+    may_permit_in_request_trailers,
+};
 
 use super::balance::{
     BALANCE, FAILURE_LATENCY, FAILURE_RATE, FAILURE_STATUSES, HASH_KEY, MIN_AVAILABLE, SLOW_START,
@@ -17,10 +21,6 @@ use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
-use crate::apps::proxy::{
-    ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
-    may_permit_in_request_trailers,
-};
 use crate::sections::limits::{limit, networks};
 use crate::sections::resolver::{max_ttl, min_ttl, resolver};
 

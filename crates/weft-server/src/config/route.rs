@@ -7,6 +7,7 @@ use weft_config::{
     ConfigResult, Entries, Key, Located, Name, Problem, SectionKey, Snippets, Value, read_entries,
     suggest, unknown_key,
 };
+use weft_upstream::{ProxySettings, UpstreamMember};
 
 use super::cgi::CGI;
 use super::fastcgi::{self, fastcgi_keys, php_keys, scgi_keys};
@@ -16,7 +17,7 @@ use super::proxy::PROXY;
 use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 use super::rewrite::{REWRITE, RewriteConfig};
 use super::split::{SPLIT, SplitConfig};
-use crate::apps::{cgi, proxy};
+use crate::apps::cgi;
 
 /// A route: the action for the requests of a key, such as a prefix.
 #[derive(Debug)]
@@ -39,9 +40,9 @@ pub(crate) enum Action {
     ScriptSite {
         root: PathBuf,
         files: Box<FilesConfig>,
-        upstreams: Box<proxy::ProxySettings>,
+        upstreams: Box<ProxySettings>,
     },
-    Proxy(Box<proxy::ProxySettings>),
+    Proxy(Box<ProxySettings>),
     /// The route of the path of `rewrite`.
     Rewrite,
     Redirect {
@@ -78,8 +79,8 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     match (operator, text.trim_start()[operator.len()..].trim()) {
         (_, "") => Err(format!("the target behind `{operator}` is missing")),
         (">>", urls) => {
-            let upstreams = proxy::ProxySettings::parse_upstreams(urls)?;
-            Ok(Action::Proxy(Box::new(proxy::ProxySettings { upstreams, ..Default::default() })))
+            let upstreams = ProxySettings::parse_upstreams(urls)?;
+            Ok(Action::Proxy(Box::new(ProxySettings { upstreams, ..Default::default() })))
         }
         ("=>", folder) => {
             let root = base.join(folder);
@@ -286,9 +287,9 @@ fn read_proxy<'a>(
     others: impl Iterator<Item = &'a (Name, Value<'a>)>,
     problems: &mut Vec<Problem>,
 ) -> ConfigResult<Action> {
-    use proxy::ProxySettings;
+    use ProxySettings;
 
-    type Parser = fn(&str) -> Result<Vec<proxy::UpstreamMember>, String>;
+    type Parser = fn(&str) -> Result<Vec<UpstreamMember>, String>;
     let (mut settings, keys, parse): (_, Vec<_>, Parser) = match form {
         "fastcgi" => (ProxySettings::fastcgi(), fastcgi_keys().collect(), fastcgi::parse_upstreams),
         "scgi" => (ProxySettings::scgi(), scgi_keys().collect(), fastcgi::parse_scgi_upstreams),
@@ -315,7 +316,7 @@ fn read_files<'a>(
         read_other_keys(FILES.iter(), &mut *files, others.into_iter(), problems);
         return target.path().map(|root| Action::Files { root: root.value, files });
     };
-    let mut upstreams = Box::new(proxy::ProxySettings::fastcgi());
+    let mut upstreams = Box::new(ProxySettings::fastcgi());
     let others = others.into_iter().filter(|entry| !is_php(entry));
     let (of_scripts, of_files): (Vec<_>, Vec<_>) =
         others.partition(|(name, _)| php_keys().any(|key| key.name == name.value));
@@ -355,8 +356,8 @@ fn read_other_keys<'a, T: 'static>(
 /// of such strings.
 fn read_upstreams(
     target: &Value<'_>,
-    parse: impl Fn(&str) -> Result<Vec<proxy::UpstreamMember>, String>,
-) -> ConfigResult<Vec<proxy::UpstreamMember>> {
+    parse: impl Fn(&str) -> Result<Vec<UpstreamMember>, String>,
+) -> ConfigResult<Vec<UpstreamMember>> {
     let mut upstreams = Vec::new();
     for text in target.texts()? {
         let urls = parse(&text.value);

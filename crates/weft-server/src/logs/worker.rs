@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use log::Level;
 use weft::{Error, ErrorKind, Fault, Hooks, Peer, Record};
+use weft_upstream::ThrottledWarning;
 
 use super::Logs;
 use super::access::AccessLog;
 use crate::base::request_notes::RequestNotes;
-use crate::base::throttled_log::ThrottledWarning;
 use crate::sections::tracing::{Span, Tracer};
 
 /// Hooks that log the requests and errors of a worker.

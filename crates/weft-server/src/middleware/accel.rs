@@ -20,8 +20,8 @@ use weft::{
     StatusCode,
 };
 use weft_proto::semantics::path::encode;
+use weft_upstream::gateway_error::GatewayError;
 
-use crate::apps::gateway::GatewayError;
 use crate::config::AccelFolder;
 use crate::middleware::{Layer, WrappedApp};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::{HeaderName, HeaderValue, Request, Response};
+use weft_upstream::RequestFields;
 
-use crate::apps::request_fields::RequestFields;
 use crate::base::request_notes::RequestNotes;
 use crate::config::{Field, FieldChanges, FieldOperation, Statuses};
 use crate::middleware::{Layer, WrappedApp};

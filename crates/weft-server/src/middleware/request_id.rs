@@ -2,8 +2,7 @@
 
 use weft::middleware::RequestId;
 use weft::{Application, HeaderName, Middleware, Request, Response};
-
-use crate::apps::request_fields::RequestFields;
+use weft_upstream::RequestFields;
 
 /// Passes the ID of a request on in a field, which replaces that of the client.
 #[derive(Clone)]

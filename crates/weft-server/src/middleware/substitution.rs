@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weft::middleware::{Replacement, Substitute};
 use weft::{Application, Method, Middleware, Request, Response, StatusCode, header};
+use weft_upstream::RequestFields;
 
-use crate::apps::request_fields::RequestFields;
 use crate::config::RouteOptions;
 use crate::template::Template;
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 use weft::{HeaderName, HeaderValue, Request, Response};
+use weft_upstream::RequestFields;
 
 use super::{Layer, WrappedApp};
-use crate::apps::request_fields::RequestFields;
 use crate::base::request_notes::RequestNotes;
 use crate::base::trace_context::{TraceContext, TraceParent, trace_state};
 use crate::route::Share;

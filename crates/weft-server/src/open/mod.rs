@@ -12,10 +12,10 @@ use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
 use weft_acme::Acme;
 use weft_config::{ConfigLocation, Located, Problem};
+use weft_upstream::spool::BufferSpace;
+use weft_upstream::{FastCgiSettings, Protocol, ProxySettings, ReverseProxy};
 
-use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
-use crate::apps::spool::BufferSpace;
-use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
+use crate::apps::{App, Cgi, FastCgi, Redirect, Respond, RespondFile, ScriptSite};
 use crate::config::{FilesConfig, RouteOptions};
 use crate::logs::RouteLogPlan;
 use crate::middleware::RouteMiddleware;
@@ -266,8 +266,8 @@ fn open_proxy(
     plan: &Located<AppPlan>,
     settings: &ProxySettings,
     buffer_space: &Arc<BufferSpace>,
-) -> Result<Arc<Proxy>, Problem> {
-    let proxy = Proxy::new(settings.clone(), buffer_space.clone());
+) -> Result<Arc<ReverseProxy>, Problem> {
+    let proxy = ReverseProxy::new(settings.clone(), buffer_space.clone());
     let proxy = proxy.map_err(|invalid| plan.problem(invalid))?;
     let key = Template::parse(&settings.hash_key).map_err(|invalid| plan.problem(invalid))?;
     let key = move |request: &Request| key.expand(request).unwrap_or_default();
@@ -276,7 +276,7 @@ fn open_proxy(
 
 fn open_fastcgi(
     plan: &Located<AppPlan>,
-    proxy: Arc<Proxy>,
+    proxy: Arc<ReverseProxy>,
     settings: &FastCgiSettings,
 ) -> Result<FastCgi, Problem> {
     let scripts = FastCgi::new(proxy, settings);
@@ -358,10 +358,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::apps::proxy::ProxySettings;
     use crate::config::Config;
     use crate::plan::print::print;
     use weft_config::Sources;
+    use weft_upstream::ProxySettings;
 
     fn plan(routes: &str) -> Plan {
         let text = format!("[hosts.\"*\"]\n{routes}");

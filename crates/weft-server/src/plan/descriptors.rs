@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, getrlimit};
 use weft::DirectorySettings;
+use weft_upstream::copy::MAX_PIPES;
+use weft_upstream::{ProxySettings, UpstreamMember};
 
 use super::{AppPlan, Plan};
-use crate::apps::proxy::{ProxySettings, UpstreamMember};
-use crate::base::copy::MAX_PIPES;
 
 /// Logs a warning if the connections, cached files and upstream connections that a plan permits need
 /// more descriptors than the process may open.

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
 use weft_config::{Located, SectionKey, print_entries, print_lines, quoted, quoted_list};
+use weft_upstream::{Protocol, ProxySettings};
 
 use crate::apps::cgi::CgiSettings;
-use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     CGI, Config, FILES, FilesConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig,
     RewriteConfig, RouteOptions, SPLIT, SplitConfig, sections,

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use weft::{HeaderValue, Network, Settings, StatusCode};
 use weft_config::{ConfigLocation, ConfigResult, Located, Problem};
+use weft_upstream::ProxySettings;
 
 use super::redirect::check_redirect;
 use super::rewrite::{Patterns, check_groups, check_route_names, parse_template, plan_rewrite};
 use super::split::plan_split;
-use crate::apps::{cgi, proxy};
+use crate::apps::cgi;
 use crate::config::{Action, FilesConfig, RouteConfig, RouteOptions};
 use crate::route::{Otherwise, PathKey, Pattern, Rewrite, RouteKey, Split, TryFiles};
 use crate::template::Template;
@@ -35,9 +36,9 @@ pub(crate) enum AppPlan {
     ScriptSite {
         root: PathBuf,
         files: Box<FilesConfig>,
-        upstreams: Box<proxy::ProxySettings>,
+        upstreams: Box<ProxySettings>,
     },
-    Proxy(Box<proxy::ProxySettings>),
+    Proxy(Box<ProxySettings>),
     /// The route of another path.
     Rewrite,
     Redirect {
@@ -97,7 +98,7 @@ impl AppPlan {
     }
 
     /// The settings of the upstreams of the route.
-    pub(crate) fn upstreams(&self) -> Option<&proxy::ProxySettings> {
+    pub(crate) fn upstreams(&self) -> Option<&ProxySettings> {
         match self {
             AppPlan::Proxy(upstreams) | AppPlan::ScriptSite { upstreams, .. } => Some(upstreams),
             _ => None,
@@ -272,10 +273,10 @@ fn plan_files(
 
 /// Adds inherited values.
 fn plan_upstreams(
-    mut settings: Box<proxy::ProxySettings>,
+    mut settings: Box<ProxySettings>,
     max_body_bytes: u64,
     inherited: &Inherited<'_>,
-) -> Box<proxy::ProxySettings> {
+) -> Box<ProxySettings> {
     settings.max_body_bytes = max_body_bytes;
     if !inherited.trusted_proxies.is_empty() {
         settings.trusted.get_or_insert_with(|| inherited.trusted_proxies.to_vec());

@@ -4,9 +4,9 @@
 //! It is the same in all workers and servers.
 
 use weft::Request;
+use weft_upstream::rendezvous::{hash, score};
 
 use super::share::Share;
-use crate::base::rendezvous::{hash, score};
 use crate::template::Template;
 
 /// The shares of a route, and the key by which requests belong to them.

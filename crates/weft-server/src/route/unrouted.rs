@@ -1,9 +1,9 @@
 //! Responses to requests that no route may get.
 
 use weft::{Error, ErrorKind, Response, StatusCode, header};
+use weft_upstream::gateway_error::FORWARDED_METHODS;
 
 use super::reading::InvalidPath;
-use crate::apps::FORWARDED_METHODS;
 
 /// Reason that the router itself responds to a request.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::{Method, Request, Response, StatusCode};
+use weft_upstream::ThrottledWarning;
 
 use super::{Destination, Router};
 use crate::apps::App;
-use crate::base::throttled_log::ThrottledWarning;
 use crate::route::{Candidate, Otherwise, PathTemplate, Rewrite, Split, TryFiles};
 use crate::template::captures::Captures;
 use crate::template::{PrefixLength, escape};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use weft::StatusCode;
+use weft_upstream::metrics::{Counter, Histogram};
 
-use crate::base::counter::{Counter, Histogram};
 use crate::route::RouteName;
 
 /// Metrics of one route in one worker. Only that worker writes them.

@@ -27,13 +27,13 @@ use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use weft::middleware::{ErrorPages, RealAddress};
 use weft::{Request, Response};
 use weft_acme::Acme;
+use weft_upstream::{ReverseProxy, ThrottledWarning};
 
 use self::endpoint::{Endpoint, enter};
 pub(crate) use self::metrics::{ByClass, Outcomes, RequestTimer, RouteCounts, RouteMetrics};
 use self::table::{Host, HostRoutes, Match, Route, RouteTable};
-use crate::apps::{App, Proxy, ResponseFuture, respond_later, respond_now};
+use crate::apps::{App, ResponseFuture, respond_later, respond_now};
 use crate::base::request_notes::{NotedRoute, RequestNotes};
-use crate::base::throttled_log::ThrottledWarning;
 use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::middleware::{RouteMiddleware, WrappedApp};
@@ -235,7 +235,7 @@ impl Routing {
                 proxies.entry(proxy.identity()).or_insert((name, proxy));
             }
         }
-        let has_changed = |(name, proxy): &&(&RouteName, &Proxy)| {
+        let has_changed = |(name, proxy): &&(&RouteName, &ReverseProxy)| {
             let has_changed = proxy.change_upstream(&change.upstream, change.control);
             if has_changed {
                 let (upstream, control) = (&change.upstream, change.control);

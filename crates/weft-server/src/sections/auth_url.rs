@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::apps::proxy::UpstreamUrl;
+use weft_upstream::UpstreamUrl;
 
 /// URL of a request that the server sends itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Names of the policies by which an upstream is chosen, of proxy routes and of streams.
 
-use crate::apps::proxy::Balance;
+use weft_upstream::Balance;
 
 const POLICIES: [(&str, Balance); 4] = [
     ("round-robin", Balance::RoundRobin),

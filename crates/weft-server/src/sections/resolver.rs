@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
-
-use crate::apps::proxy::{DnsSettings, ProxySettings};
-use crate::base::dns;
+use weft_upstream::dns;
+use weft_upstream::{DnsSettings, ProxySettings};
 
 /// Settings that have those of names.
 pub(crate) trait HasDns {

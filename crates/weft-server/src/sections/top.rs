@@ -7,10 +7,10 @@ use weft::{HeaderName, Network};
 use weft_config::{
     Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time, show_size,
 };
+use weft_upstream::spool::BufferSpaceLimits;
 
 use super::addresses::Addresses;
 use super::limits::{limit, networks};
-use crate::apps::spool::BufferSpaceLimits;
 
 /// Values of the keys before the first section.
 #[derive(Clone, Debug, PartialEq, Eq)]

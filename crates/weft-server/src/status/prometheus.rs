@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write};
 
+use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
+use weft_upstream::{State, UpstreamReport};
+
 use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
-use crate::apps::proxy::{State, UpstreamReport};
-use crate::base::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
 
@@ -411,8 +412,8 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::counter::Histogram;
     use std::time::Duration;
+    use weft_upstream::metrics::Histogram;
 
     #[test]
     fn formats_and_escapes_samples() {

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use weft_acme::{Acme, CertificateInfo, Name};
+use weft_upstream::UpstreamReport;
+use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 
 use super::process::Process;
 use super::registry::{Lifecycle, MetricsRegistry};
 use super::worker::WorkerCounts;
 use crate::router::{ByClass, RouteMetrics};
 
-use crate::apps::proxy::UpstreamReport;
-use crate::base::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
 use crate::route::RouteName;

@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use weft::{Method, Request, Response, StatusCode, header};
+use weft_upstream::{ControlChange, MAX_WEIGHT, UpstreamMode};
 
 use super::config::{has_type, refusal};
 use super::permission;
 use super::snapshot;
-use crate::apps::proxy::{ControlChange, MAX_WEIGHT, UpstreamMode};
 use crate::config_change::{ChangeRequest, ChangeSender, UpstreamChange};
 use crate::open::active_plan::PlanReceiver;
 

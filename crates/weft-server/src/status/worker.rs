@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use weft::{Error, Fault, Hooks, Peer, Record};
+use weft_upstream::metrics::Counter;
 
 use super::registry::MetricsRegistry;
-use crate::base::counter::Counter;
 use crate::router::Outcomes;
 
 /// Counters of one worker. Only that worker writes them.

@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use weft_proto::proxy_protocol;
+use weft_upstream::copy::{CopyEnd, CountBytes, Side, copy_bidirectional, copy_sockets};
 
 use super::Stream;
 use super::hello::{Hello, HelloReader};
 use super::record::{ByteCounts, ConnectionRecord, End};
 use super::targets::Targets;
-use crate::base::copy::{CopyEnd, CountBytes, Side, copy_bidirectional, copy_sockets};
 use crate::sections::streams::{ProxyVersion, StreamSettings};
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum

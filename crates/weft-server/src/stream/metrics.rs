@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use weft_upstream::State;
+use weft_upstream::metrics::{Histogram, HistogramTotals};
 
 use super::record::End;
-use crate::apps::proxy::State;
-use crate::base::counter::{Histogram, HistogramTotals};
 
 /// Metrics of the connections to an upstream. Threads share them: each connection adds to them.
 #[derive(Default)]

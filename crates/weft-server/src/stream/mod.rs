@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
-use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
-use crate::base::copy::Pipes;
-use crate::base::throttled_log::ThrottledWarning;
+use weft_upstream::ThrottledWarning;
+use weft_upstream::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
+use weft_upstream::copy::Pipes;
+use weft_upstream::{Check, CheckTarget, UpstreamUrl, tls};
+
 use crate::middleware::access::{NetworkFilter, NetworkRules};
 use crate::sections::streams::{ServerNamePattern, StreamSettings};
 
@@ -161,7 +162,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::proxy::UpstreamUrl;
+    use weft_upstream::UpstreamUrl;
 
     #[test]
     fn longest_name_decides() {

@@ -7,10 +7,10 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::json;
 use weft::date;
+use weft_upstream::copy::{CountBytes, Side};
 
 use super::Stream;
 use super::metrics::{TargetMetrics, Traffic};
-use crate::base::copy::{CountBytes, Side};
 use crate::logs::StreamLog;
 use crate::sections::streams::LineFormat;
 

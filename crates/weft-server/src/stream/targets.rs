@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use tokio::net::UdpSocket;
-
-use super::metrics::{TargetMetrics, TargetReport};
-use crate::apps::proxy::{
+use weft_upstream::ThrottledWarning;
+use weft_upstream::rendezvous::hash;
+use weft_upstream::{
     Answers, Availability, Balance, Balancer, Candidate, Check, ControlChange, DnsSettings,
     FailurePolicy, Health, Services, Upstream, UpstreamConnection, UpstreamMember, UpstreamReport,
-    check, keep_or_open,
+    keep_or_open, run_checks,
 };
-use crate::base::rendezvous::hash;
-use crate::base::throttled_log::ThrottledWarning;
+
+use super::metrics::{TargetMetrics, TargetReport};
 use crate::sections::streams::StreamSettings;
 
 /// One or more upstreams.
@@ -280,7 +280,7 @@ impl Target {
     }
 
     fn start_check(&self, check: &Arc<Check>) {
-        tokio::spawn(check::run(Arc::downgrade(&self.upstream), check.clone(), false));
+        tokio::spawn(run_checks(Arc::downgrade(&self.upstream), check.clone(), false));
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
+use weft_upstream::copy::{CountBytes, Side};
 
-use crate::base::copy::{CountBytes, Side};
 use crate::open::active_plan::{ActivePlan, PlanReceiver};
 use crate::stream::Stream;
 use crate::stream::record::{ByteCounts, ConnectionRecord, End, StreamProtocol};

@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, sleep_until, timeout};
 use weft::{Listener, LocalAddress};
+use weft_upstream::ThrottledWarning;
 
 use self::datagrams::Receiving;
-use crate::base::throttled_log::ThrottledWarning;
 use crate::open::active_plan::PlanReceiver;
 use crate::sections::tls::{CHECK_INTERVAL, OpenedTls};
 use crate::sockets::{BoundSocket, ListenSpec, SocketSource};

@@ -41,14 +41,6 @@ mod logs {
     pub mod sink_model;
 }
 
-#[path = "../../src/apps/proxy/addresses.rs"]
-mod addresses;
-#[path = "../../src/apps/client_limit.rs"]
-mod client_limit;
-
-mod addresses_model;
-mod client_limit_model;
-
 use logs::sink_model;
 
 fn main() {
@@ -58,11 +50,5 @@ fn main() {
         ("sink::stop_blocking_releases_sources", sink_model::stop_blocking_releases_sources),
         ("sink::lossy_source_never_waits", sink_model::lossy_source_never_waits),
         ("sink::last_source_ends_the_writer", sink_model::last_source_ends_the_writer),
-        ("client_limit::admits_all_waiters", client_limit_model::admits_all_waiters),
-        (
-            "client_limit::abandoned_waits_lose_no_permit",
-            client_limit_model::abandoned_waits_lose_no_permit,
-        ),
-        ("addresses::callers_share_a_lookup", addresses_model::callers_share_a_lookup),
     ]);
 }

@@ -31,19 +31,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
+use weft_upstream::client_limit::{Client, ClientLimit, ClientLimitSettings};
+use weft_upstream::gateway_error::{GatewayError, method_not_allowed};
+use weft_upstream::script::stderr;
+use weft_upstream::script::{self, Credentials, Script, ScriptHead, Variable, VariableRules};
+use weft_upstream::spool::{BufferSpace, Spool};
 
 use self::output::Output;
 pub(crate) use self::process::Process;
 use self::run::Run;
 pub(crate) use self::settings::CgiSettings;
 use self::upload::Input;
-use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings};
-use crate::apps::gateway::{GatewayError, method_not_allowed};
-use crate::apps::script::{
-    self, Credentials, LookupError, Root, Script, ScriptHead, ScriptRule, Variable, VariableRules,
-};
-use crate::apps::spool::{BufferSpace, Spool};
-use crate::apps::stderr;
+use crate::apps::script::{LookupError, Root, ScriptRule};
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

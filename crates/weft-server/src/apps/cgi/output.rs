@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
+use weft_upstream::gateway_error::GatewayError;
+use weft_upstream::spool::Source;
 
 use super::run::Run;
-use crate::apps::gateway::GatewayError;
-use crate::apps::spool::Source;
 
 /// Response body. Dropping it before its end terminates the script, because the rest of the output
 /// is not needed.

@@ -14,8 +14,7 @@ use rustix::thread::clear_ambient_capability_set;
 use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-
-use crate::apps::client_limit::ClientPermit;
+use weft_upstream::client_limit::ClientPermit;
 
 use crate::base::descriptors;
 
@@ -160,7 +159,7 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Instant;
 
-    use crate::apps::client_limit::{ClientLimit, ClientLimitSettings};
+    use weft_upstream::client_limit::{ClientLimit, ClientLimitSettings};
 
     /// Time limit for events that must happen; generous, because the machine may be busy.
     const TEST_TIMEOUT: Duration = Duration::from_secs(30);

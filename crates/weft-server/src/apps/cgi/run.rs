@@ -15,16 +15,16 @@ use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use weft_upstream::client_limit::ClientPermit;
+use weft_upstream::gateway_error::GatewayError;
+use weft_upstream::script::stderr;
+use weft_upstream::script::{self, HeadForm, ScriptHead};
+use weft_upstream::task::AbortOnDrop;
 
 use super::process::Process;
 use super::settings::CgiSettings;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
-use crate::apps::client_limit::ClientPermit;
-use crate::apps::gateway::GatewayError;
-use crate::apps::script::head::{self, HeadForm, ScriptHead};
-use crate::apps::stderr;
-use crate::apps::task::AbortOnDrop;
 
 /// Maximum size of a read, in bytes: the capacity of a pipe.
 const MAX_READ_BYTES: usize = 64 << 10;
@@ -115,7 +115,7 @@ impl Run {
     pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, GatewayError> {
         let mut output = Vec::new();
         loop {
-            let parsed = head::parse(&output, HeadForm::Cgi, max_bytes);
+            let parsed = script::parse_head(&output, HeadForm::Cgi, max_bytes);
             let parsed = parsed.map_err(GatewayError::BadResponse)?;
             if let Some((head, end)) = parsed {
                 self.buffered = output.split_off(end).into();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft::Network;
-
-use crate::apps::script::Variable;
-use crate::apps::spool::{BufferSpace, SpoolLimits};
+use weft_upstream::script::Variable;
+use weft_upstream::spool::{BufferSpace, SpoolLimits};
 
 /// Location, environment and limits of CGI scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

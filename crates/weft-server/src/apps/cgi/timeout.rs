@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use weft_upstream::InactivityTimer;
+
 use super::upload::{Progress, WaitingFor};
-use crate::apps::timer::InactivityTimer;
 
 /// Elapses after the script has been inactive for `timeout`. Time spent waiting for the client does
 /// not count, and progress of the request body restarts the timeout.

@@ -7,11 +7,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use weft::{Body, Error, ErrorKind, Request};
+use weft_upstream::client_limit::Client;
+use weft_upstream::gateway_error::GatewayError;
+use weft_upstream::spool::{self, BufferSpace, ReceivedBody, SpoolLimits};
 
 use super::settings::CgiSettings;
-use crate::apps::client_limit::Client;
-use crate::apps::gateway::GatewayError;
-use crate::apps::spool::{self, BufferSpace, ReceivedBody, SpoolLimits};
 
 /// Source of a script's standard input.
 pub(super) enum Input {

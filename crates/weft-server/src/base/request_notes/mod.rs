@@ -12,6 +12,7 @@ use weft::middleware::{RequestId, User};
 use weft::{
     HeaderName, HeaderValue, LogValue, LogValues, Record, RecordData, Request, Response, StatusCode,
 };
+use weft_upstream::attempt_hooks::{self, AttemptHooks};
 
 use self::upstream::Attempt;
 use crate::base::trace_context::TraceContext;
@@ -104,7 +105,7 @@ impl RequestNotes {
         let values = NotedValues { groups, ..NotedValues::default() };
         let notes = Arc::new(RequestNotes { route: route.clone(), values: Mutex::new(values) });
         request.set_record_data(notes.clone());
-        request.extensions_mut().insert(Attached(notes));
+        RequestNotes::insert(notes, request);
     }
 
     /// Returns the notes of a request, which gets some if its log needs none.
@@ -116,8 +117,13 @@ impl RequestNotes {
         let route = NotedRoute { name, response_fields, has_groups: false, logs: None };
         let notes = RequestNotes { route: Arc::new(route), values: Mutex::default() };
         let notes = Arc::new(notes);
-        request.extensions_mut().insert(Attached(notes.clone()));
+        RequestNotes::insert(notes.clone(), request);
         notes
+    }
+
+    fn insert(notes: Arc<RequestNotes>, request: &mut Request) {
+        attempt_hooks::attach(request, notes.clone());
+        request.extensions_mut().insert(Attached(notes));
     }
 
     /// Address of the upstream that got the request last.
@@ -149,38 +155,6 @@ impl RequestNotes {
         self.values().trace
     }
 
-    /// Notes that the request is sent to an upstream, `name`, after earlier attempts have failed.
-    pub(crate) fn begin_attempt(&self, name: &Arc<str>) {
-        let mut values = self.values();
-        values.attempts += 1;
-        values.attempt = Some(Attempt::begin(name.clone(), Instant::now()));
-    }
-
-    /// Notes that another attempt follows.
-    pub(crate) fn set_retry_reason(&self, reason: &'static str) {
-        self.values().retry_reason = Some(reason);
-    }
-
-    /// Notes the time for which the attempt has waited for a connection in use by others.
-    pub(crate) fn set_queue_time(&self, time: Duration) {
-        self.with_attempt(|attempt, _| attempt.set_queue_time(time));
-    }
-
-    /// Notes the connection of the attempt. A Unix socket has no address.
-    pub(crate) fn set_connection(&self, address: Option<SocketAddr>) {
-        self.with_attempt(|attempt, now| attempt.set_connection(address, now));
-    }
-
-    /// Notes the status of the upstream's response.
-    pub(crate) fn set_upstream_status(&self, status: StatusCode) {
-        self.with_attempt(|attempt, now| attempt.set_status(status, now));
-    }
-
-    /// Notes the end of the upstream's response.
-    pub(crate) fn end_attempt(&self) {
-        self.with_attempt(Attempt::end);
-    }
-
     /// The logs of the route; `None` for that of all routes.
     pub(crate) fn logs(&self) -> Option<&dyn AccessLogs> {
         self.route.logs.as_deref()
@@ -199,6 +173,34 @@ impl RequestNotes {
 
     fn values(&self) -> MutexGuard<'_, NotedValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AttemptHooks for RequestNotes {
+    fn begin_attempt(&self, upstream: &Arc<str>) {
+        let mut values = self.values();
+        values.attempts += 1;
+        values.attempt = Some(Attempt::begin(upstream.clone(), Instant::now()));
+    }
+
+    fn on_queue_time(&self, time: Duration) {
+        self.with_attempt(|attempt, _| attempt.set_queue_time(time));
+    }
+
+    fn on_connection(&self, address: Option<SocketAddr>) {
+        self.with_attempt(|attempt, now| attempt.set_connection(address, now));
+    }
+
+    fn on_status(&self, status: StatusCode) {
+        self.with_attempt(|attempt, now| attempt.set_status(status, now));
+    }
+
+    fn end_attempt(&self) {
+        self.with_attempt(Attempt::end);
+    }
+
+    fn on_retry(&self, reason: &'static str) {
+        self.values().retry_reason = Some(reason);
     }
 }
 

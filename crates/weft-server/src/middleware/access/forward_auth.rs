@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue, Method, Request, Response, header};
+use weft_upstream::RequestFields;
+use weft_upstream::{Host, ProxySettings, ReverseProxy};
 
 use super::AccessContext;
-use crate::apps::Proxy;
-use crate::apps::proxy::{Host, ProxySettings};
-use crate::apps::request_fields::RequestFields;
 use crate::sections::auth_url::AuthUrl;
 
 /// Asks an authentication server about requests, with a request of its own for each.
 pub(super) struct ForwardAuth {
-    proxy: Proxy,
+    proxy: ReverseProxy,
     target: Arc<str>,
     /// Fields of its responses that the upstream gets.
     copied: Arc<[HeaderName]>,
@@ -54,7 +53,7 @@ impl ForwardAuth {
             body_timeout: timeout,
             ..ProxySettings::default()
         };
-        let proxy = Proxy::new(settings, context.buffer_space.clone())?;
+        let proxy = ReverseProxy::new(settings, context.buffer_space.clone())?;
         Ok(ForwardAuth { proxy, target: url.target.as_str().into(), copied: copied.into() })
     }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::User;
 use weft::{HeaderValue, Network, Request, Response, StatusCode, header};
+use weft_upstream::spool::BufferSpace;
 
 use self::forward_auth::{DEFAULT_TIMEOUT, ForwardAuth};
 use self::jwt::Tokens;
 pub(crate) use self::networks::{NetworkFilter, NetworkRules};
 use self::passwords::Passwords;
-use crate::apps::spool::BufferSpace;
 use crate::base::request_notes::RequestNotes;
 use crate::config::{RouteOptions, Satisfy};
 use crate::middleware::{Layer, WrappedApp};

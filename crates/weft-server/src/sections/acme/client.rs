@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use weft_acme::{HttpClient, ResponseFuture};
-
-use crate::apps::proxy::{OwnRequest, OwnResponse, RemoteServer};
+use weft_upstream::{OwnRequest, OwnResponse, RemoteServer};
 
 /// Time for which the TLS configuration of a server is kept: the system's authorities may change.
 const SERVER_TIME: Duration = Duration::from_secs(3_600);

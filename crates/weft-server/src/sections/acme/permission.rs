@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weft::Method;
 use weft_acme::{Name, OrderPermission, PermissionFuture};
+use weft_upstream::{OwnRequest, RemoteServer};
 
-use crate::apps::proxy::{OwnRequest, RemoteServer};
 use crate::sections::auth_url::AuthUrl;
 
 /// Maximum size of a response, whose status counts.

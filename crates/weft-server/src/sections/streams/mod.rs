@@ -10,6 +10,7 @@ use weft_config::{
     ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_table,
     show_size, show_time,
 };
+use weft_upstream::{DnsSettings, UpstreamMember, UpstreamUrl};
 
 pub(crate) use self::settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 
@@ -17,7 +18,6 @@ use super::balance_policy::{POLICY_NAMES, policy, policy_name};
 use super::limits::{limit, networks};
 use super::log::target::{LOG_TARGET, LogTarget};
 use super::resolver::{HasDns, max_ttl, min_ttl, resolver};
-use crate::apps::proxy::{DnsSettings, UpstreamMember, UpstreamUrl};
 
 /// A section of `[streams]`.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weft::Network;
+use weft_upstream::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
 
-use crate::apps::proxy::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
 use crate::sections::log::target::LogTarget;
 
 /// Upstreams of a stream, and the limits of its connections.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weft::{HeaderName, HeaderValue, Method};
+use weft_upstream::ThrottledWarning;
+use weft_upstream::{OwnRequest, RemoteServer};
 
 use super::tracer::{Counts, Message};
 use super::{Span, TracingConfig, otlp};
-use crate::apps::proxy::{OwnRequest, RemoteServer};
-use crate::base::throttled_log::ThrottledWarning;
 
 /// Maximum number of spans in one request.
 const MAX_BATCH: usize = 512;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
+use weft_upstream::RemoteResource;
 
-use crate::apps::proxy::RemoteResource;
 use crate::base::watched_file::WatchedFile;
 use crate::config::JwtKeys;
 

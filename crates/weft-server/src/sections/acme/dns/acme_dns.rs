@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde::Deserialize;
-
-use crate::apps::proxy::{OwnRequest, RemoteServer};
+use weft_upstream::{OwnRequest, RemoteServer};
 
 /// Maximum size of the file with the accounts, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;

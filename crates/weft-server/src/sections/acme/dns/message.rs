@@ -1,8 +1,9 @@
 //! Messages of dynamic updates (RFC 2136). Pure.
 
+use weft_upstream::dns::message::{Reader, put_name, put_numbers};
+
 use super::Change;
 use super::tsig::{TYPE_TSIG, TsigKey};
-use crate::base::dns::message::{Reader, put_name, put_numbers};
 
 /// OPCODE of an update, in its place in the flags.
 const UPDATE: u16 = 5 << 11;

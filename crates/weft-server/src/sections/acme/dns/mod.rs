@@ -15,9 +15,9 @@ use weft_acme::{ChallengeKind, DnsFuture, DnsProvider, TxtRecord};
 use weft_config::{
     ConfigLocation, ConfigResult, Key, Located, Problem, ValueKind, quoted, quoted_path, show_time,
 };
+use weft_upstream::UpstreamUrl;
 
 use super::AcmeConfig;
-use crate::apps::proxy::UpstreamUrl;
 
 /// Keys about changes of the DNS. At most one of the ways is set.
 #[derive(Clone, Debug, PartialEq, Eq)]

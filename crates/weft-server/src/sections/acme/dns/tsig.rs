@@ -6,8 +6,7 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-
-use crate::base::dns::message::put_name;
+use weft_upstream::dns::message::put_name;
 
 /// Maximum size of a file with a key, in bytes.
 const MAX_FILE_BYTES: u64 = 4_096;

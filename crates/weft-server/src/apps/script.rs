@@ -1,0 +1,313 @@
+//! Path of a request → script and the rest of the path.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
+use weft::path::decode;
+use weft_upstream::script::Script;
+
+/// Directory of the scripts, or a single script.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    /// Absolute, because a script runs in its own working directory.
+    directory: PathBuf,
+    /// Name of the only script, which handles all paths.
+    single: Option<PathBuf>,
+    index: Option<String>,
+    rule: ScriptRule,
+}
+
+/// Property that distinguishes scripts from other files.
+#[derive(Clone, Debug)]
+pub(crate) enum ScriptRule {
+    /// Permission to execute the file.
+    Executable,
+    /// End of its name, such as `.php`. A file without it is never run, whatever follows its name in
+    /// the path of a request: an uploaded image may contain a program.
+    Suffix(String),
+}
+
+/// Reason that a path resolves to no script.
+#[derive(Debug)]
+pub(crate) enum LookupError {
+    NotFound,
+    /// The file is not executable or not accessible.
+    Forbidden,
+    Io(io::Error),
+}
+
+impl Root {
+    /// # Errors
+    /// Fails if `path` is neither a directory nor a file.
+    pub(crate) fn open(path: &Path, index: Option<String>, rule: ScriptRule) -> io::Result<Root> {
+        let metadata = path.metadata()?;
+        if metadata.is_dir() {
+            // Collecting the components removes a trailing slash; paths are appended later.
+            let directory = std::path::absolute(path)?.components().collect();
+            return Ok(Root { directory, single: None, index, rule });
+        }
+        // A symbolic link to the only script is resolved to its target.
+        let file = path.canonicalize()?;
+        let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        Ok(Root { directory: directory.to_owned(), single: Some(name.into()), index, rule })
+    }
+
+    /// Follows the segments of a path through directories to the first file. Blocks on disk I/O.
+    pub(crate) fn find(&self, path: &str) -> Result<Script, LookupError> {
+        let segments = segments(path).ok_or(LookupError::NotFound)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Opened for each request, because the directory may have been replaced.
+        let root =
+            rustix::fs::open(&self.directory, flags, Mode::empty()).map_err(LookupError::from)?;
+        if let Some(single) = &self.single {
+            return match self.entry_kind(&root, single)? {
+                EntryKind::Script => Ok(self.script(single, Vec::new(), &segments)),
+                EntryKind::Directory => Err(LookupError::NotFound),
+            };
+        }
+        let mut relative = PathBuf::new();
+        for (i, segment) in segments.iter().enumerate() {
+            match (&**segment, &self.index) {
+                // The path ends in a slash and names the directory itself.
+                (b"", Some(index)) => relative.push(index),
+                (b"" | [b'.', ..], _) => return Err(LookupError::NotFound),
+                (name, _) => relative.push(OsStr::from_bytes(name)),
+            }
+            if let EntryKind::Script = self.entry_kind(&root, &relative)? {
+                let name = [b"/", relative.as_os_str().as_bytes()].concat();
+                return Ok(self.script(&relative, name, &segments[i + 1..]));
+            }
+        }
+        Err(LookupError::NotFound)
+    }
+
+    /// Returns the kind of the entry at `relative` beneath the opened root.
+    fn entry_kind(&self, root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
+        let stat = fstat(&open_beneath(root, relative)?)?;
+        let is_executable = || Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTE);
+        match (FileType::from_raw_mode(stat.st_mode), &self.rule) {
+            (FileType::Directory, _) => Ok(EntryKind::Directory),
+            // The start of the process checks if the server itself has permission.
+            (FileType::RegularFile, ScriptRule::Executable) if is_executable() => {
+                Ok(EntryKind::Script)
+            }
+            (FileType::RegularFile, ScriptRule::Executable) => Err(LookupError::Forbidden),
+            (FileType::RegularFile, ScriptRule::Suffix(suffix))
+                if relative.as_os_str().as_bytes().ends_with(suffix.as_bytes()) =>
+            {
+                Ok(EntryKind::Script)
+            }
+            _ => Err(LookupError::NotFound),
+        }
+    }
+
+    fn script(&self, relative: &Path, name: Vec<u8>, rest: &[Cow<'_, [u8]>]) -> Script {
+        let path_info = rest.iter().flat_map(|segment| [b"/", &**segment].concat()).collect();
+        Script {
+            file: self.directory.join(relative),
+            root: self.directory.clone(),
+            name,
+            path_info,
+        }
+    }
+}
+
+/// Decodes the segments of a path. Returns `None` for dot segments, encoded slashes and NULs, which
+/// could resolve to another path, also when a script uses them as `PATH_INFO`.
+fn segments(path: &str) -> Option<Vec<Cow<'_, [u8]>>> {
+    let segments = path.strip_prefix('/')?.split('/');
+    let is_valid = |segment: &[u8]| {
+        !matches!(segment, b"." | b"..") && !segment.iter().any(|b| b"/\0".contains(b))
+    };
+    let decoded = segments.map(|segment| decode(segment.as_bytes()));
+    decoded.map(|segment| is_valid(&segment).then_some(segment)).collect()
+}
+
+enum EntryKind {
+    Script,
+    Directory,
+}
+
+/// Opens the entry at `relative` beneath the root. The kernel rejects symbolic links to the outside
+/// (`RESOLVE_BENEATH`).
+fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut tries = 0;
+    loop {
+        match openat2(root, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::INTR) => {}
+            // A concurrent rename made the kernel unable to verify `RESOLVE_BENEATH`: try again.
+            Err(Errno::AGAIN) if tries < 8 => tries += 1,
+            opened => return opened,
+        }
+    }
+}
+
+const ANY_EXECUTE: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
+
+impl From<Errno> for LookupError {
+    fn from(error: Errno) -> LookupError {
+        match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => LookupError::NotFound,
+            // Symbolic link that leads outside or into a loop.
+            Errno::XDEV | Errno::LOOP => LookupError::NotFound,
+            Errno::ACCESS | Errno::PERM => LookupError::Forbidden,
+            error => LookupError::Io(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn tree() -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path().join("root");
+        fs::create_dir_all(root.join("in/deep")).unwrap();
+        for (name, mode) in [
+            ("../outside", 0o755),
+            ("a.cgi", 0o755),
+            ("a b", 0o755),
+            ("text", 0o644),
+            (".hidden", 0o755),
+            ("in/index.cgi", 0o755),
+            ("in/deep/b.cgi", 0o700),
+        ] {
+            fs::write(root.join(name), "").unwrap();
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        symlink("in/deep/b.cgi", root.join("inner")).unwrap();
+        symlink("../outside", root.join("outer")).unwrap();
+        symlink("/bin/sh", root.join("sh")).unwrap();
+        symlink("circle", root.join("circle")).unwrap();
+        symlink("..", root.join("in/up")).unwrap();
+        let pipe = root.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        tree
+    }
+
+    fn resolved(root: &Root, path: &str) -> String {
+        match root.find(path) {
+            Ok(Script { name, path_info, .. }) => {
+                format!("{} + {}", name.escape_ascii(), path_info.escape_ascii())
+            }
+            Err(LookupError::NotFound) => "404".to_owned(),
+            Err(LookupError::Forbidden) => "403".to_owned(),
+            Err(LookupError::Io(error)) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn resolves_paths_beneath_the_root() {
+        let tree = tree();
+        let root =
+            Root::open(&tree.path().join("root"), Some("index.cgi".into()), ScriptRule::Executable)
+                .unwrap();
+        for (path, expected) in [
+            ("/a.cgi", "/a.cgi + "),
+            ("/a.cgi/", "/a.cgi + /"),
+            ("/a.cgi/x/y%20z", "/a.cgi + /x/y z"),
+            ("/a.cgi/.git/%c3", "/a.cgi + /.git/\\xc3"),
+            ("/%61%2ecgi/x", "/a.cgi + /x"),
+            ("/a%20b", "/a b + "),
+            ("/in/deep/b.cgi/c", "/in/deep/b.cgi + /c"),
+            ("/in/", "/in/index.cgi + "),
+            ("/inner/x", "/inner + /x"),
+            ("/in/up/a.cgi", "/in/up/a.cgi + "),
+            // A directory without the trailing slash or without an index script.
+            ("/in", "404"),
+            ("/in/deep/", "404"),
+            ("/", "404"),
+            ("/none", "404"),
+            ("/in/none/a.cgi", "404"),
+            ("/text", "403"),
+            ("/text/x", "403"),
+            ("/.hidden", "404"),
+            ("/pipe", "404"),
+            // Paths and symbolic links that lead outside, or could.
+            ("/outer", "404"),
+            ("/sh", "404"),
+            ("/circle", "404"),
+            ("/../outside", "404"),
+            ("/in/../../outside", "404"),
+            ("/%2e%2e/outside", "404"),
+            ("/in%2fdeep/b.cgi", "404"),
+            ("/a.cgi/x%2fy", "404"),
+            ("/a.cgi/../x", "404"),
+            ("/a.cgi/%2e%2E", "404"),
+            ("/a.cgi%00", "404"),
+            ("/a.cgi/x%00", "404"),
+            ("*", "404"),
+            ("", "404"),
+        ] {
+            assert_eq!(resolved(&root, path), expected, "{path}");
+        }
+        let with_slash =
+            Root::open(&tree.path().join("root/"), None, ScriptRule::Executable).unwrap();
+        let script = with_slash.find("/in/deep/b.cgi/c").unwrap();
+        assert_eq!(script.file, tree.path().join("root/in/deep/b.cgi"));
+        assert_eq!(script.root.as_os_str(), tree.path().join("root").as_os_str());
+        let without_index =
+            Root::open(&tree.path().join("root"), None, ScriptRule::Executable).unwrap();
+        assert_eq!(resolved(&without_index, "/in/"), "404");
+    }
+
+    #[test]
+    fn only_files_with_the_suffix_are_run() {
+        let tree = tree();
+        let root = tree.path().join("root");
+        for name in ["index.php", "photo.jpg", "in/a.php", "in/b.PHP", ".hidden.php"] {
+            fs::write(root.join(name), "").unwrap();
+        }
+        fs::create_dir(root.join("folder.php")).unwrap();
+        let rule = ScriptRule::Suffix(".php".to_owned());
+        let root = Root::open(&root, Some("index.php".into()), rule).unwrap();
+        for (path, expected) in [
+            ("/", "/index.php + "),
+            ("/index.php", "/index.php + "),
+            ("/index.php/a/b.jpg", "/index.php + /a/b.jpg"),
+            ("/in/a.php", "/in/a.php + "),
+            // Not executable files that are executable for CGI.
+            ("/a.cgi", "404"),
+            // An image with a program in it, as PHP without `cgi.fix_pathinfo = 0` would run it.
+            ("/photo.jpg/a.php", "404"),
+            ("/photo.jpg%00.php", "404"),
+            ("/photo.jpg%2fa.php", "404"),
+            ("/in/b.PHP", "404"),
+            ("/.hidden.php", "404"),
+            ("/folder.php", "404"),
+            ("/in/", "404"),
+            ("/none.php", "404"),
+            ("/../root/index.php", "404"),
+        ] {
+            assert_eq!(resolved(&root, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn single_script_handles_all_paths() {
+        let tree = tree();
+        for (file, path, expected) in [
+            ("root/a.cgi", "/", " + /"),
+            ("root/a.cgi", "/in/x", " + /in/x"),
+            ("root/outer", "/x", " + /x"),
+            ("root/text", "/x", "403"),
+            ("root/a.cgi", "/..", "404"),
+        ] {
+            let root = Root::open(&tree.path().join(file), None, ScriptRule::Executable).unwrap();
+            assert_eq!(resolved(&root, path), expected, "{file} {path}");
+        }
+        assert!(Root::open(&tree.path().join("none"), None, ScriptRule::Executable).is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! Selection of upstreams.
+
+pub(crate) mod balancer;
+pub(crate) mod sticky;
+pub(crate) mod upstream_group;

@@ -1,0 +1,137 @@
+//! Sessions: a cookie leads the requests of a client to the upstream that had the first one.
+//!
+//! The value of the cookie is a tag of the upstream: the beginning of an HMAC of its address. It does
+//! not reveal the address, and without the key nobody can compute the tag of another upstream.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use weft::header::{COOKIE, SET_COOKIE};
+use weft::{HeaderValue, Request, Response};
+
+use crate::url::upstream_url::UpstreamUrl;
+
+/// Bytes of the HMAC in a tag.
+const TAG_BYTES: usize = 16;
+
+/// Length of a random key, and limits of a configured one, in bytes.
+const KEY_BYTES: usize = 32;
+const MIN_SECRET_BYTES: usize = 16;
+const MAX_SECRET_BYTES: u64 = 4_096;
+
+/// Settings of the cookie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StickySettings {
+    /// Name of the cookie. Default empty: there is none.
+    pub cookie: String,
+    /// Time for which clients keep the cookie. Default zero: until the end of their session.
+    pub max_age: Duration,
+    /// File with the key of the tags, at least 16 bytes. Default none: a random key of the process,
+    /// which reloads keep.
+    pub secret: Option<PathBuf>,
+}
+
+/// The cookie of a proxy, and the key of the tags of its upstreams.
+pub(crate) struct Sticky {
+    cookie: String,
+    /// Attributes of the cookie besides `Secure`.
+    attributes: String,
+    key: hmac::Key,
+}
+
+impl StickySettings {
+    /// # Errors
+    /// If the name of the cookie is no token (RFC 6265 §4.1.1), or missing beside other settings.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if !self.cookie.bytes().all(is_token) {
+            return Err(format!("sticky_cookie: {:?} is no name of a cookie", self.cookie));
+        }
+        if self.cookie.is_empty() && *self != StickySettings::default() {
+            return Err("sticky_max_age and sticky_secret need sticky_cookie".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Sticky {
+    /// Returns `None` without a cookie.
+    ///
+    /// # Errors
+    /// If the file with the key cannot be read, or is too short or too long.
+    pub(crate) fn new(settings: &StickySettings) -> Result<Option<Sticky>, String> {
+        if settings.cookie.is_empty() {
+            return Ok(None);
+        }
+        let key = match &settings.secret {
+            Some(path) => read_key(path)
+                .map_err(|reason| format!("sticky_secret {}: {reason}", path.display()))?,
+            None => process_key()?,
+        };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let mut attributes = "; Path=/; HttpOnly; SameSite=Lax".to_owned();
+        if !settings.max_age.is_zero() {
+            attributes.push_str(&format!("; Max-Age={}", settings.max_age.as_secs()));
+        }
+        let cookie = settings.cookie.clone();
+        Ok(Some(Sticky { cookie, attributes, key }))
+    }
+
+    /// Returns the tag of an upstream.
+    pub(crate) fn tag(&self, url: &UpstreamUrl) -> String {
+        let tag = hmac::sign(&self.key, url.to_string().as_bytes());
+        BASE64_URL_SAFE_NO_PAD.encode(&tag.as_ref()[..TAG_BYTES])
+    }
+
+    /// Returns the index of the tag that the cookie of a request has.
+    pub(crate) fn find(&self, request: &Request, tags: &[String]) -> Option<usize> {
+        let fields = request.headers().get_all(COOKIE.as_str());
+        let mut pairs =
+            fields.flat_map(|field| field.split(|&b| b == b';')).map(<[u8]>::trim_ascii);
+        let value =
+            pairs.find_map(|pair| pair.strip_prefix(self.cookie.as_bytes())?.strip_prefix(b"="))?;
+        let is_value = |tag: &String| verify_slices_are_equal(tag.as_bytes(), value).is_ok();
+        tags.iter().position(is_value)
+    }
+
+    /// Adds the cookie with the tag of an upstream.
+    pub(crate) fn set(&self, tag: &str, request: &Request, response: Response) -> Response {
+        let Sticky { cookie, attributes, .. } = self;
+        let secure = if request.is_secure() { "; Secure" } else { "" };
+        let text = format!("{cookie}={tag}{attributes}{secure}");
+        match HeaderValue::try_from(text) {
+            Ok(value) => response.with_header_value(SET_COOKIE, value),
+            Err(_) => response,
+        }
+    }
+}
+
+fn read_key(path: &Path) -> Result<Vec<u8>, String> {
+    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if length > MAX_SECRET_BYTES {
+        return Err(format!("it is larger than {MAX_SECRET_BYTES} bytes"));
+    }
+    let key = std::fs::read(path).map_err(|error| error.to_string())?;
+    match key.trim_ascii() {
+        key if key.len() < MIN_SECRET_BYTES => {
+            Err(format!("it has fewer than {MIN_SECRET_BYTES} bytes"))
+        }
+        key => Ok(key.to_vec()),
+    }
+}
+
+/// Returns a random key, which is the same for the life of the process.
+fn process_key() -> Result<Vec<u8>, String> {
+    static KEY: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(key) = KEY.get() {
+        return Ok(key.clone());
+    }
+    let mut key = vec![0; KEY_BYTES];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| "the system has no random numbers".to_owned())?;
+    Ok(KEY.get_or_init(|| key).clone())
+}

@@ -1,0 +1,96 @@
+//! A timer for inactivity.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A timer that is started and stopped often and rarely elapses. Stopping and starting it leave the
+/// underlying `Sleep` unchanged if that fires earlier; when it fires, it is reset to the current
+/// deadline.
+#[derive(Default)]
+pub struct InactivityTimer {
+    /// Deadline, while the timer runs.
+    deadline: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl InactivityTimer {
+    /// Stops the timer.
+    pub fn stop(&mut self) {
+        self.deadline = None;
+    }
+
+    /// Starts the timer unless it is running. Ready once it has run for `timeout`.
+    pub fn poll_elapsed(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_elapsed_since(None, timeout, cx)
+    }
+
+    /// As [`poll_elapsed`](InactivityTimer::poll_elapsed). If the timer is not running, it has started at
+    /// `since`; `None`: now.
+    pub fn poll_elapsed_since(
+        &mut self,
+        since: Option<std::time::Instant>,
+        timeout: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None => match since.map_or_else(Instant::now, Instant::from_std).checked_add(timeout) {
+                Some(deadline) => *self.deadline.insert(deadline),
+                // A deadline beyond the range of `Instant` never elapses.
+                None => return Poll::Pending,
+            },
+        };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::time::timeout;
+
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    /// Waits until the timer has elapsed, which takes `SHORT`.
+    async fn wait_elapsed(timer: &mut InactivityTimer) {
+        let elapsed = poll_fn(|cx| timer.poll_elapsed(SHORT, cx));
+        timeout(Duration::from_secs(30), elapsed).await.expect("the timer elapses in time");
+    }
+
+    #[tokio::test]
+    async fn elapses_after_timeout() {
+        let mut timer = InactivityTimer::default();
+        for round in 0..3 {
+            // The `Sleep` of a longer timeout does not delay a shorter one.
+            assert!(timeout(SHORT, poll_fn(|cx| timer.poll_elapsed(LONG, cx))).await.is_err());
+            timer.stop();
+            let start = Instant::now();
+            wait_elapsed(&mut timer).await;
+            assert!(start.elapsed() >= SHORT, "in round {round}");
+            // An elapsed timer stays elapsed until it is stopped.
+            wait_elapsed(&mut timer).await;
+            timer.stop();
+            let start = Instant::now();
+            wait_elapsed(&mut timer).await;
+            assert!(start.elapsed() >= SHORT, "in round {round}");
+            timer.stop();
+        }
+        let never = timeout(SHORT, poll_fn(|cx| timer.poll_elapsed(Duration::MAX, cx)));
+        assert!(never.await.is_err());
+    }
+}

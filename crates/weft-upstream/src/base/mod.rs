@@ -1,0 +1,10 @@
+//! Small parts that know nothing of upstreams.
+
+pub mod counter;
+pub(crate) mod decimal;
+pub(crate) mod exhaustion;
+pub(crate) mod inactivity_timer;
+pub mod rendezvous;
+pub(crate) mod sync;
+pub mod task;
+pub(crate) mod throttled_warning;

@@ -1,0 +1,3 @@
+//! A client for requests of the program itself.
+
+pub(crate) mod remote_server;

@@ -1,0 +1,242 @@
+//! Bytes that are copied between two connections in both directions, until both have ended.
+
+mod splice;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::{Instant, sleep_until};
+
+pub use crate::copy::splice::{MAX_PIPES, Pipes};
+use crate::copy::splice::{Splice, SpliceError, Spliced};
+
+/// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
+/// buffers, and is small again after a pause, so that an idle or stalled tunnel occupies little.
+const MIN_BUFFER_BYTES: usize = 1 << 10;
+const MAX_BUFFER_BYTES: usize = 16 << 10;
+
+/// Reason for which the copying has ended.
+#[derive(Debug)]
+pub enum CopyEnd {
+    /// Both directions have ended.
+    Complete,
+    /// No data moved for the idle timeout.
+    Idle,
+    /// A read from a side, or a write to it, has failed.
+    Failed(Side, io::Error),
+}
+
+/// A connection of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first connection.
+    A,
+    /// The second connection.
+    B,
+}
+
+/// Counters of copied bytes.
+pub trait CountBytes {
+    /// Adds bytes that were read from a side and written to the other one.
+    fn add(&self, from: Side, bytes: u64);
+}
+
+/// Nothing is counted.
+impl CountBytes for () {
+    fn add(&self, _: Side, _: u64) {}
+}
+
+/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`.
+pub async fn copy_bidirectional(
+    a: impl AsyncRead + AsyncWrite,
+    b: impl AsyncRead + AsyncWrite,
+    idle_timeout: Duration,
+    counts: &impl CountBytes,
+) -> CopyEnd {
+    let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
+    let activity = Activity::new();
+    let direction = |from| Direction { from, activity: &activity, counts };
+    let copied = async {
+        tokio::try_join!(
+            direction(Side::A).copy(&mut from_a, &mut to_b),
+            direction(Side::B).copy(&mut from_b, &mut to_a),
+        )
+    };
+    end_of(copied, &activity, idle_timeout).await
+}
+
+/// The same for two sockets. Large amounts of bytes are not copied, but moved within the kernel by
+/// `splice(2)`.
+pub async fn copy_sockets(
+    a: &mut TcpStream,
+    b: &mut TcpStream,
+    pipes: &Pipes,
+    idle_timeout: Duration,
+    counts: &impl CountBytes,
+) -> CopyEnd {
+    let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (a.split(), b.split());
+    let activity = Activity::new();
+    let direction = |from| Direction { from, activity: &activity, counts };
+    let copied = async {
+        tokio::try_join!(
+            direction(Side::A).copy_or_splice(&mut from_a, &mut to_b, pipes),
+            direction(Side::B).copy_or_splice(&mut from_b, &mut to_a, pipes),
+        )
+    };
+    end_of(copied, &activity, idle_timeout).await
+}
+
+/// Waits for both directions, or for the idle timeout. After an error both connections are closed, so
+/// that both peers notice.
+async fn end_of(
+    copied: impl Future<Output = Result<((), ()), (Side, io::Error)>>,
+    activity: &Activity,
+    idle_timeout: Duration,
+) -> CopyEnd {
+    tokio::select! {
+        ended = copied => match ended {
+            Ok(_) => CopyEnd::Complete,
+            Err((side, error)) => CopyEnd::Failed(side, error),
+        },
+        () = activity.wait_until_idle(idle_timeout) => CopyEnd::Idle,
+    }
+}
+
+/// One direction of the two.
+struct Direction<'a, C> {
+    from: Side,
+    activity: &'a Activity,
+    counts: &'a C,
+}
+
+/// Reason for which the copying through memory ends.
+enum Copied {
+    /// The sender has ended the direction.
+    All,
+    /// Enough bytes were received, and sent at once.
+    Much,
+}
+
+impl<C: CountBytes> Direction<'_, C> {
+    /// Copies until the end, which is forwarded; the other direction stays open.
+    async fn copy(
+        self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<(), (Side, io::Error)> {
+        self.copy_until(usize::MAX, MIN_BUFFER_BYTES, from, to).await?;
+        self.end(to).await
+    }
+
+    /// The same for sockets. While many bytes arrive, they are moved without being copied.
+    async fn copy_or_splice(
+        self,
+        from: &mut ReadHalf<'_>,
+        to: &mut WriteHalf<'_>,
+        pipes: &Pipes,
+    ) -> Result<(), (Side, io::Error)> {
+        let mut first_buffer = MIN_BUFFER_BYTES;
+        while let Copied::Much = self.copy_until(MAX_BUFFER_BYTES, first_buffer, from, to).await? {
+            let splice = Splice { from: from.as_ref(), to: to.as_ref(), pipes };
+            let moved = splice.run(|bytes| self.record(bytes)).await;
+            let moved = moved.map_err(|error| match error {
+                SpliceError::Receive(error) => (self.from, error),
+                SpliceError::Send(error) => (self.receiver(), error),
+            });
+            match moved? {
+                Spliced::UntilPause => first_buffer = MIN_BUFFER_BYTES,
+                Spliced::NoPipe => first_buffer = MAX_BUFFER_BYTES,
+            }
+        }
+        self.end(to).await
+    }
+
+    /// Copies through a buffer, which has `first_buffer` bytes at first, until the end, or until
+    /// `enough` bytes were received and sent at once.
+    async fn copy_until(
+        &self,
+        enough: usize,
+        first_buffer: usize,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<Copied, (Side, io::Error)> {
+        let mut buffer = vec![0; first_buffer];
+        loop {
+            let length = from.read(&mut buffer).await.map_err(|error| (self.from, error))?;
+            self.activity.record();
+            if length == 0 {
+                return Ok(Copied::All);
+            }
+            let taken = write(to, &buffer[..length]).await;
+            let taken = taken.map_err(|error| (self.receiver(), error))?;
+            self.record(length as u64);
+            if taken >= enough {
+                return Ok(Copied::Much);
+            } else if taken == buffer.len() && taken < MAX_BUFFER_BYTES {
+                buffer = vec![0; 2 * taken];
+            } else if length <= MIN_BUFFER_BYTES && buffer.len() > MIN_BUFFER_BYTES {
+                buffer = vec![0; MIN_BUFFER_BYTES];
+            }
+        }
+    }
+
+    /// Forwards the end of the direction.
+    async fn end(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), (Side, io::Error)> {
+        to.shutdown().await.map_err(|error| (self.receiver(), error))
+    }
+
+    fn record(&self, bytes: u64) {
+        self.counts.add(self.from, bytes);
+        self.activity.record();
+    }
+
+    fn receiver(&self) -> Side {
+        match self.from {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// Writes all bytes. Returns the number of those that the first write took.
+async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
+    let taken = to.write(bytes).await?;
+    to.write_all(&bytes[taken..]).await?;
+    to.flush().await?;
+    Ok(taken)
+}
+
+/// The time of the last read or write, which both directions record.
+struct Activity {
+    start: Instant,
+    /// Milliseconds since `start`.
+    last: AtomicU64,
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    fn record(&self) {
+        let elapsed = self.start.elapsed().as_millis();
+        self.last.store(elapsed.try_into().unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Completes when no data has moved for `idle_timeout`.
+    async fn wait_until_idle(&self, idle_timeout: Duration) {
+        loop {
+            let last = Duration::from_millis(self.last.load(Relaxed));
+            let deadline = last.checked_add(idle_timeout).and_then(|it| self.start.checked_add(it));
+            let Some(deadline) = deadline else { return std::future::pending().await };
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The body of a response, streamed from an upstream to the client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use weft::{Error, ErrorKind};
+use weft_proto::http1::client::{BodyPiece, ResponseHead};
+
+use super::response_reader::BodyReader;
+use super::upload::{Upload, WaitingFor};
+use crate::attempt_hooks::AttemptHooks;
+use crate::connect::upstream_connection::INPUT_BYTES;
+use crate::head::forwarded_response as response;
+use crate::pool::connection_pool::Lease;
+use crate::spool::Reservation;
+use crate::spool::pump::Source;
+
+/// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
+/// buffer.
+const MIN_READ_BYTES: usize = 8 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
+
+/// Maximum size of a body that is taken with its head without a reservation, in bytes. The memory of a
+/// larger one is limited, as that of all bodies that are received ahead of the client.
+pub(crate) const MAX_UNRESERVED_BYTES: usize = 8 << 10;
+
+/// A response body that owns its connection: at its end the connection returns to the pool; if the
+/// body is dropped earlier, the connection closes.
+pub(crate) struct Download {
+    body: BodyReader,
+    /// `None` after the end of the body.
+    lease: Option<Lease>,
+    /// The connection is persistent (RFC 9112 §9.3): it can serve another request.
+    keep_alive: bool,
+    /// Remaining body of the request.
+    upload: Option<Box<Upload>>,
+    idle_timeout: Duration,
+    read_bytes: usize,
+    /// Maximum size of the next read, in bytes.
+    max_read_bytes: usize,
+    /// Error to return from the next poll.
+    failure: Option<Error>,
+    /// Notes about the request, for which the end of the body is noted.
+    hooks: Option<Arc<dyn AttemptHooks>>,
+}
+
+impl Download {
+    /// Creates the body that follows `head`.
+    pub(crate) fn new(
+        head: &ResponseHead,
+        body: BodyReader,
+        mut lease: Lease,
+        upload: Option<Box<Upload>>,
+        idle_timeout: Duration,
+        hooks: Option<Arc<dyn AttemptHooks>>,
+    ) -> Download {
+        lease.connection.idle_limit = response::idle_limit(head);
+        // The read of a head that filled its buffer left more in the socket.
+        let input = &lease.connection.input;
+        let is_filled = !input.is_empty() && input.len() == input.capacity();
+        Download {
+            body,
+            lease: Some(lease),
+            keep_alive: head.keep_alive,
+            upload,
+            idle_timeout,
+            read_bytes: if is_filled { MAX_READ_BYTES } else { MIN_READ_BYTES },
+            max_read_bytes: MAX_READ_BYTES,
+            failure: None,
+            hooks,
+        }
+    }
+
+    /// Sets the timeout for event streams, in which events may be rare.
+    pub(crate) fn with_idle_timeout(self, idle_timeout: Duration) -> Download {
+        Download { idle_timeout, ..self }
+    }
+
+    /// Takes the whole body if it has already been received, and `reserve` has memory for a large one.
+    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a client
+    /// that takes it slowly holds no more than its size, and not the buffer of the read.
+    pub(crate) fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
+        let (rest, received) = (self.body.remaining(), self.buffered_bytes());
+        let reservation = match rest {
+            Some(rest) if rest > received as u64 => return None,
+            Some(0) => None,
+            _ if received <= MAX_UNRESERVED_BYTES => None,
+            _ => Some(reserve(received, received.max(INPUT_BYTES))?),
+        };
+        let input = &mut self.lease.as_mut()?.connection.input;
+        let body = self.body.take_received_body(input)?;
+        let body = match reservation {
+            Some(reservation) => reservation.hold(body),
+            None => Bytes::copy_from_slice(&body),
+        };
+        self.finish();
+        Some(body)
+    }
+
+    /// Returns the size of the next read. One more byte than the rest of the body is read, because a
+    /// read that does not fill its buffer shows that the socket is empty.
+    fn next_read_bytes(&self) -> usize {
+        let rest = self.body.remaining().map_or(u64::MAX, |rest| rest.saturating_add(1));
+        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+        rest.max(MIN_READ_BYTES).min(self.read_bytes).min(self.max_read_bytes)
+    }
+
+    /// Reads the next frame of the body; `None` at the end.
+    fn poll_next_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, String>> {
+        let max_bytes = self.next_read_bytes();
+        let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
+        let connection = &mut lease.connection;
+        if let Some(upload) = &mut self.upload
+            && let Poll::Ready(Err(_)) = upload.poll(cx, connection)
+        {
+            // The response may still be complete, but the connection is not used again.
+            upload.stop();
+        }
+        loop {
+            let frame = match self.body.read(&mut connection.input) {
+                Ok(BodyPiece::Data(data)) => Some(Frame::data(data)),
+                Ok(BodyPiece::Trailers(fields)) => {
+                    Some(Frame::trailers(response::trailers(&fields)))
+                }
+                Ok(BodyPiece::End) => None,
+                Ok(BodyPiece::Wait) => match connection.poll_fill(cx, max_bytes, max_bytes) {
+                    Poll::Ready(Ok(0)) if self.body.may_end_at_eof() => None,
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(Err(truncated(&"the connection closed")));
+                    }
+                    Poll::Ready(Ok(bytes)) => {
+                        self.read_bytes =
+                            if bytes < max_bytes { MIN_READ_BYTES } else { MAX_READ_BYTES };
+                        continue;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(truncated(&error))),
+                    Poll::Pending => {
+                        connection.free_buffers();
+                        // The upstream may be waiting for more of the request.
+                        let upload = self.upload.as_ref();
+                        let waiting_for = upload.map(|upload| upload.waiting_for());
+                        if waiting_for == Some(WaitingFor::Client) {
+                            connection.timer.stop();
+                            return Poll::Pending;
+                        }
+                        if connection.take_progress() {
+                            connection.timer.stop();
+                        }
+                        let elapsed = connection.timer.poll_elapsed(self.idle_timeout, cx);
+                        return elapsed
+                            .map(|()| Err("timed out waiting for response body data".into()));
+                    }
+                },
+                Err(error) => return Poll::Ready(Err(truncated(&error))),
+            };
+            connection.timer.stop();
+            return Poll::Ready(Ok(frame));
+        }
+    }
+
+    /// Returns the connection to the pool if it can be used again, which requires that the request
+    /// is complete, too. Otherwise closes it, and the rest of the request is not sent.
+    fn finish(&mut self) {
+        let Some(mut lease) = self.lease.take() else { return };
+        if let Some(hooks) = self.hooks.take() {
+            hooks.end_attempt();
+        }
+        let is_sent = self.upload.as_ref().is_none_or(|upload| upload.is_complete());
+        if self.keep_alive && is_sent && self.body.has_ended(&mut lease.connection.input) {
+            lease.return_to_pool();
+        }
+    }
+}
+
+fn truncated(reason: &dyn std::fmt::Display) -> String {
+    format!("response body truncated: {reason}")
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        match ready!(self.poll_next_frame(cx)) {
+            Ok(frame) => {
+                if frame.is_none() || self.body.remaining() == Some(0) {
+                    self.finish();
+                }
+                Poll::Ready(frame.map(Ok))
+            }
+            Err(reason) => {
+                self.failure = self.lease.take().map(|lease| {
+                    lease.upstream().record_failure(&reason);
+                    let reason = format!("the upstream {}: {reason}", lease.upstream());
+                    Error::new(ErrorKind::ServiceFailed, reason)
+                });
+                // The next poll returns the error. `Pending` makes the engine send the data
+                // received so far: it would replace a response that fails before any of it is sent
+                // with an error page.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.failure.is_none() && (self.lease.is_none() || self.body.remaining() == Some(0))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Source for Download {
+    fn limit_read(&mut self, bytes: usize) {
+        self.max_read_bytes = bytes;
+    }
+
+    fn buffered_bytes(&self) -> usize {
+        let input = self.lease.as_ref().map_or(0, |lease| lease.connection.input.len());
+        input + self.body.held_bytes()
+    }
+
+    fn free_memory(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.connection.free_buffers();
+        }
+    }
+}
+
+/// An empty body of unknown length: the body of a response to HEAD for which GET would have had a
+/// body of unknown length.
+pub(crate) struct EmptyOfUnknownLength;
+
+impl Body for EmptyOfUnknownLength {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Poll::Ready(None)
+    }
+}

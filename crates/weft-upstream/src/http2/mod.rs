@@ -1,0 +1,44 @@
+//! HTTP/2 to an upstream (RFC 9113): requests of many clients share few connections.
+//!
+//! - `connections` has the connections of a worker to an upstream. A request gets a stream of one of
+//!   them, or waits for one.
+//! - `connection` defines a connection, whose frames a task of its own sends and receives, and `input`
+//!   joins received frames with small messages.
+//! - `request` composes the head of a request, with the same fields as over HTTP/1.
+//! - `upload` sends the body, as far as the windows of the upstream permit.
+//! - `exchange` waits for the head of the response, and `body` reads what follows it.
+//!
+//! Frames, HPACK and the states of streams are those of the crate `h2`, and only this module uses it.
+//! The driver for clients in `weft-http` is faster, but is a server: a client side of the same quality
+//! does not exist yet, and the cost of a request here is that of the sockets, mostly.
+//!
+//! # Flow control
+//!
+//! The window of a stream is [`STREAM_WINDOW`], and more is granted only for data that the client
+//! has taken, so that a slow client holds no more than that. The window of a connection is the sum
+//! of those of its streams: data that is not taken never stops another stream. A connection reads into
+//! a buffer of 64 KiB, which it owns only while it has frames that were not taken.
+//!
+//! # Hostile upstreams
+//!
+//! Heads are limited by `max_response_head_bytes`, and so are the frames that a head is made of. No
+//! push is accepted. The answer to a PING or SETTINGS is sent before the next frame is read, so that
+//! a flood is slowed down by its sender. Empty DATA frames are limited per stream, small ones by
+//! [`SMALL_FRAMES_BUDGET`].
+
+pub(crate) mod attempt;
+mod exchange;
+pub(crate) mod health_check;
+mod joined_input;
+mod request_head;
+mod response_body;
+pub(crate) mod shared_connection;
+pub(crate) mod shared_connections;
+mod stream_upload;
+
+/// Window of a stream, in bytes.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// Memory for the bookkeeping of small DATA frames that no client has taken yet, per connection, in
+/// bytes. A connection beyond it closes.
+const SMALL_FRAMES_BUDGET: usize = 32 << 20;

@@ -1,0 +1,318 @@
+//! The body of a response, read from a stream as the client takes it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use ::h2::RecvStream;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use tokio::task::JoinHandle;
+use weft::{Error, ErrorKind};
+use weft_proto::http1::client::BodyLength;
+
+use super::exchange::{Deadline, headers};
+use super::shared_connection::StreamLease;
+use super::stream_upload::StreamUpload;
+use crate::attempt_hooks::AttemptHooks;
+use crate::base::inactivity_timer::InactivityTimer;
+use crate::head::{forwarded_response as response, grpc};
+use crate::http1::download::MAX_UNRESERVED_BYTES;
+use crate::http1::upload::Upload;
+use crate::spool::Reservation;
+use crate::spool::pump::Source;
+
+/// Size of a piece from which it is passed on as it is, in bytes.
+const MIN_PIECE_BYTES: usize = 4 << 10;
+
+/// Size up to which smaller pieces are joined, in bytes: that of a frame.
+const GATHERED_BYTES: usize = 16 << 10;
+
+/// A response body that owns its stream. Dropped before the end, it cancels the stream (RFC 9113
+/// §8.1, CANCEL).
+pub(crate) struct ResponseBody {
+    stream: RecvStream,
+    /// `None` after the end of the body.
+    lease: Option<StreamLease>,
+    stage: Stage,
+    /// Data that was received together with the head.
+    received: Option<Bytes>,
+    /// Remaining length, if it is known.
+    remaining: Option<u64>,
+    rest_of_request: Option<RestOfRequest>,
+    timer: InactivityTimer,
+    options: BodyOptions,
+    /// Error to return from the next poll.
+    failure: Option<Error>,
+}
+
+/// Properties of a response body.
+pub(crate) struct BodyOptions {
+    pub(crate) length: BodyLength,
+    pub(crate) idle_timeout: Duration,
+    /// A failure is a status in the trailers.
+    pub(crate) is_grpc: bool,
+    pub(crate) deadline: Option<Deadline>,
+    /// Notes about the request, for which the end of the body is noted.
+    pub(crate) hooks: Option<Arc<dyn AttemptHooks>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Data,
+    Trailers,
+    End,
+}
+
+/// A task that sends the rest of the body of a request. In a call with streams in both directions,
+/// messages of the client pass while it takes no response.
+struct RestOfRequest(JoinHandle<()>);
+
+impl RestOfRequest {
+    fn send(mut stream: StreamUpload, mut upload: Box<Upload>) -> RestOfRequest {
+        RestOfRequest(tokio::spawn(async move {
+            // The response has the reason for a failure; one of the client ends the stream by its
+            // drop, so that the upstream does not take the body for complete.
+            let _ = std::future::poll_fn(|cx| stream.poll(cx, &mut upload)).await;
+        }))
+    }
+}
+
+impl Drop for RestOfRequest {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ResponseBody {
+    pub(crate) fn new(
+        stream: RecvStream,
+        lease: StreamLease,
+        rest: Option<(StreamUpload, Box<Upload>)>,
+        options: BodyOptions,
+    ) -> ResponseBody {
+        let remaining = match options.length {
+            BodyLength::Sized(length) => Some(length),
+            _ => None,
+        };
+        ResponseBody {
+            stream,
+            lease: Some(lease),
+            stage: Stage::Data,
+            received: None,
+            remaining,
+            rest_of_request: rest.map(|(stream, upload)| RestOfRequest::send(stream, upload)),
+            timer: InactivityTimer::default(),
+            options,
+            failure: None,
+        }
+    }
+
+    /// Takes the whole body if it has been received, there are no trailers, and `reserve` has memory for
+    /// a large one.
+    pub(crate) fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut pieces = Vec::new();
+        while !self.stream.is_end_stream() {
+            match self.stream.poll_data(&mut cx) {
+                Poll::Ready(Some(Ok(data))) => {
+                    self.release(data.len());
+                    pieces.push(data);
+                }
+                _ => break,
+            }
+        }
+        let received = match pieces.len() {
+            0 | 1 => pieces.pop(),
+            _ => Some(pieces.concat().into()),
+        };
+        if self.stream.is_end_stream() {
+            let body = received.unwrap_or_default();
+            let taken = match body.len() {
+                ..=MAX_UNRESERVED_BYTES => Some(body.clone()),
+                length => reserve(length).map(|reservation| reservation.hold(body.clone())),
+            };
+            match taken {
+                Some(_) => self.finish(),
+                None => self.received = Some(body),
+            }
+            return taken;
+        }
+        self.received = received;
+        None
+    }
+
+    fn release(&mut self, bytes: usize) {
+        // An error means that the stream has ended.
+        let _ = self.stream.flow_control().release_capacity(bytes);
+    }
+
+    fn poll_next_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        if let Some(data) = self.received.take() {
+            return Poll::Ready(Ok(Some(self.data(data))));
+        }
+        if let Some(deadline) = &mut self.options.deadline
+            && deadline.poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(Failure::Deadline));
+        }
+        let polled = self.poll_stream(cx);
+        if polled.is_ready() {
+            self.timer.stop();
+            return polled;
+        }
+        ready!(self.timer.poll_elapsed(self.options.idle_timeout, cx));
+        Poll::Ready(Err(Failure::Upstream("timed out waiting for response body data".to_owned())))
+    }
+
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        if self.stage == Stage::Data {
+            match ready!(self.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    let data = self.gather(data, cx);
+                    self.release(data.len());
+                    return Poll::Ready(Ok(Some(self.data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(Err(Failure::from(error))),
+                None => self.stage = Stage::Trailers,
+            }
+        }
+        if self.stage == Stage::Trailers {
+            let trailers = ready!(self.stream.poll_trailers(cx));
+            self.stage = Stage::End;
+            if let Some(trailers) = trailers.map_err(Failure::from)? {
+                let trailers = headers(&trailers).map_err(|error| error.reason());
+                let trailers = trailers.map_err(Failure::Upstream)?;
+                return Poll::Ready(Ok(Some(Frame::trailers(response::trailers(&trailers)))));
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
+
+    /// Joins a small piece with those that have been received behind it: for the small messages of a
+    /// stream, a frame of its own costs more than a copy.
+    fn gather(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
+        if first.len() >= MIN_PIECE_BYTES {
+            return first;
+        }
+        let mut gathered = BytesMut::new();
+        // An error or the end is returned again by the next read.
+        while let Poll::Ready(Some(Ok(data))) = self.stream.poll_data(cx) {
+            if gathered.is_empty() {
+                gathered.reserve(GATHERED_BYTES);
+                gathered.extend_from_slice(&first);
+            }
+            gathered.extend_from_slice(&data);
+            if gathered.len() >= GATHERED_BYTES {
+                break;
+            }
+        }
+        if gathered.is_empty() { first } else { gathered.freeze() }
+    }
+
+    fn data(&mut self, data: Bytes) -> Frame<Bytes> {
+        if let Some(remaining) = &mut self.remaining {
+            *remaining = remaining.saturating_sub(data.len() as u64);
+        }
+        Frame::data(data)
+    }
+
+    /// Ends the stream; the rest of the request is not sent.
+    fn finish(&mut self) {
+        self.stage = Stage::End;
+        self.lease = None;
+        self.rest_of_request = None;
+        if let Some(hooks) = self.options.hooks.take() {
+            hooks.end_attempt();
+        }
+    }
+
+    /// Ends a body that is not complete: a call of gRPC by a status, others by an error.
+    fn fail(&mut self, failure: Failure) -> Option<Frame<Bytes>> {
+        let lease = self.lease.take()?;
+        if let Failure::Upstream(reason) = &failure {
+            lease.upstream().record_failure(reason);
+        }
+        let (code, reason) = match failure {
+            Failure::Deadline => (grpc::Code::DeadlineExceeded, "the deadline is over".to_owned()),
+            Failure::Upstream(reason) => (grpc::Code::Unavailable, reason),
+        };
+        let reason = format!("the upstream {}: {reason}", lease.upstream());
+        drop(lease);
+        if self.options.is_grpc {
+            log::debug!("{reason}");
+            self.finish();
+            return Some(Frame::trailers(grpc::status_fields(code)));
+        }
+        self.failure = Some(Error::new(ErrorKind::ServiceFailed, reason));
+        None
+    }
+}
+
+/// The reason why a body is not complete.
+enum Failure {
+    Deadline,
+    Upstream(String),
+}
+
+impl From<::h2::Error> for Failure {
+    fn from(error: ::h2::Error) -> Failure {
+        Failure::Upstream(format!("response body truncated: {error}"))
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        if self.lease.is_none() {
+            return Poll::Ready(None);
+        }
+        match ready!(self.poll_next_frame(cx)) {
+            Ok(frame) => {
+                let is_last = frame.as_ref().is_none_or(Frame::is_trailers);
+                if is_last || self.received.is_none() && self.stream.is_end_stream() {
+                    self.finish();
+                }
+                Poll::Ready(frame.map(Ok))
+            }
+            Err(failure) => match self.fail(failure) {
+                Some(status) => Poll::Ready(Some(Ok(status))),
+                None => {
+                    // As in `Download`: the engine sends the data received so far.
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.failure.is_none() && self.lease.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// The window of the stream limits each read.
+impl Source for ResponseBody {
+    fn buffered_bytes(&self) -> usize {
+        self.received.as_ref().map_or(0, Bytes::len)
+    }
+}

@@ -1,0 +1,49 @@
+//! A client for upstreams and a reverse proxy, for gateways and services on Weft.
+
+pub mod attempt_hooks;
+mod balance;
+mod base;
+mod client;
+mod connect;
+pub mod copy;
+pub mod dns;
+pub mod gateway_error;
+mod head;
+mod health;
+mod http1;
+mod http2;
+mod pool;
+mod proxy;
+pub mod script;
+mod settings;
+pub mod spool;
+pub mod tls;
+mod url;
+
+pub use balance::balancer::{Balancer, Candidate, Share};
+pub use balance::sticky::StickySettings;
+pub use base::counter as metrics;
+pub use base::inactivity_timer::InactivityTimer;
+pub use base::throttled_warning::ThrottledWarning;
+pub use base::{rendezvous, task};
+pub use client::remote_server::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
+pub use connect::upstream::Upstream;
+pub use connect::upstream_connection::UpstreamConnection;
+pub use dns::answer_cache::TtlBounds;
+pub use dns::services::{Answers, Services, keep_or_open};
+pub use head::field_filter::may_permit_in_request_trailers;
+pub use head::request_fields::RequestFields;
+pub use head::rewritten_fields::Replacement;
+pub use health::health_check::run as run_checks;
+pub use health::operator_control::{ControlChange, UpstreamMode};
+pub use health::upstream_health::{Availability, FailurePolicy, Health};
+pub use pool::client_limit;
+pub use pool::upstream_metrics::{State, UpstreamReport};
+pub use proxy::mirror::MirrorSettings;
+pub use proxy::{HashKey, ReverseProxy};
+pub use settings::proxy_settings::{
+    Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
+    HttpVersion, Protocol, ProxySettings,
+};
+pub use url::member::{MAX_WEIGHT, UpstreamMember};
+pub use url::upstream_url::UpstreamUrl;

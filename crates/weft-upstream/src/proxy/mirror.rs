@@ -1,0 +1,174 @@
+//! Copies of requests for another server, whose responses are discarded.
+//!
+//! A copy is sent in a task of its own, and delays neither its request nor the response. The number of
+//! copies in progress is limited, and so are the time and the body of each; a request beyond these
+//! limits is forwarded without a copy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use weft::{HeaderName, HeaderValue, Request};
+
+use super::ReverseProxy;
+use crate::base::rendezvous::mix;
+use crate::head::request_fields::RequestFields;
+use crate::health::operator_control::UpstreamMode;
+use crate::settings::proxy_settings::Balance;
+use crate::settings::proxy_settings::ProxySettings;
+use crate::url::upstream_url::UpstreamUrl;
+
+/// Field that marks a copy.
+const MARK: HeaderName = HeaderName::from_static("x-mirror");
+
+/// Settings of the copies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MirrorSettings {
+    /// Server that gets copies of requests. Default none.
+    pub url: Option<UpstreamUrl>,
+    /// Share of the requests that are copied, in millionths. Default all.
+    pub share: u32,
+    /// Longest time for a copy, from the connection to the end of the response. Default 10 s.
+    pub timeout: Duration,
+    /// Maximum copies of one worker that are in progress. Default 32.
+    pub max_copies: usize,
+}
+
+impl Default for MirrorSettings {
+    fn default() -> MirrorSettings {
+        let timeout = Duration::from_secs(10);
+        MirrorSettings { url: None, share: ALL, timeout, max_copies: 32 }
+    }
+}
+
+/// All requests, in millionths.
+const ALL: u32 = 1_000_000;
+
+impl MirrorSettings {
+    /// # Errors
+    /// If there are settings without a server.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match &self.url {
+            None if *self != MirrorSettings::default() => {
+                Err("mirror_share, mirror_timeout and max_mirrored need mirror".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the settings of the proxy for the copies of `route`. It has no retries, no queue, and a
+    /// connection for each copy.
+    pub(crate) fn proxy_settings(&self, route: &ProxySettings) -> Option<ProxySettings> {
+        let upstreams = vec![self.url.clone()?.into()];
+        Some(ProxySettings {
+            upstreams,
+            balance: Balance::default(),
+            mirror: MirrorSettings::default(),
+            sticky: Default::default(),
+            check: None,
+            grpc_web: false,
+            connect_timeout: route.connect_timeout.min(self.timeout),
+            response_timeout: self.timeout,
+            body_timeout: self.timeout,
+            max_connections: self.max_copies,
+            max_connections_per_client: self.max_copies,
+            max_queued: 0,
+            max_idle_connections: self.max_copies.min(route.max_idle_connections),
+            buffer_responses: false,
+            max_temp_file_bytes: 0,
+            max_retries: 0,
+            failure_statuses: Vec::new(),
+            failure_latency: Duration::ZERO,
+            failure_rate: None,
+            rewrite_location: None,
+            tls_name: None,
+            tls_pin: Vec::new(),
+            ..route.clone()
+        })
+    }
+}
+
+/// The copies of one worker.
+pub(crate) struct Mirror {
+    proxy: Arc<ReverseProxy>,
+    share: u32,
+    timeout: Duration,
+    permits: Arc<Semaphore>,
+    /// Number of requests so far, from which the choice of those that are copied follows.
+    requests: AtomicU64,
+}
+
+/// The right to send a copy of a request.
+pub(crate) struct MirrorPermit(OwnedSemaphorePermit);
+
+impl Mirror {
+    /// Creates the copies of a worker, which are sent by `proxy`. `seed` makes the choices of workers
+    /// differ.
+    pub(crate) fn new(proxy: ReverseProxy, settings: &MirrorSettings, seed: u64) -> Mirror {
+        Mirror {
+            proxy: Arc::new(proxy),
+            share: settings.share,
+            timeout: settings.timeout,
+            permits: Arc::new(Semaphore::new(settings.max_copies)),
+            requests: AtomicU64::new(seed << 32),
+        }
+    }
+
+    pub(crate) fn with_metrics(self) -> Mirror {
+        Mirror { proxy: Arc::new((*self.proxy).clone().with_metrics()), ..self }
+    }
+
+    /// Decides about the next request. `None`: it is not copied.
+    pub(crate) fn permit(&self) -> Option<MirrorPermit> {
+        // An operator has taken it out: nothing is missing.
+        if self
+            .proxy
+            .shared
+            .groups
+            .current()
+            .upstreams
+            .iter()
+            .any(|it| it.mode() != UpstreamMode::Up)
+        {
+            return None;
+        }
+        let number = self.requests.fetch_add(1, Relaxed);
+        if mix(number) % u64::from(ALL) >= u64::from(self.share) {
+            return None;
+        }
+        let permit = self.permits.clone().try_acquire_owned();
+        if permit.is_err() {
+            self.count_dropped();
+        }
+        permit.ok().map(MirrorPermit)
+    }
+
+    /// Counts a request that was to be copied.
+    pub(crate) fn count_dropped(&self) {
+        self.proxy.count_dropped_copy();
+    }
+
+    /// Sends a copy of a request with this body.
+    pub(crate) fn send(&self, request: &Request, body: Bytes, MirrorPermit(permit): MirrorPermit) {
+        let mut copy = request.without_body();
+        if let Some(fields) = RequestFields::of(request) {
+            copy.extensions_mut().insert(fields.clone());
+        }
+        RequestFields::set(&mut copy, MARK, HeaderValue::from_static("1"));
+        *copy.body() = body.into();
+        let (proxy, limit) = (self.proxy.clone(), self.timeout);
+        let exchange = async move {
+            let mut response = ReverseProxy::forward(proxy, copy, None).await.into_body();
+            while let Ok(Some(_)) = response.chunk().await {}
+        };
+        tokio::task::spawn_local(async move {
+            // The upstream counts its failures.
+            let _ = timeout(limit, exchange.boxed_local()).await;
+            drop(permit);
+        });
+    }
+}

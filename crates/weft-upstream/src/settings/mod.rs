@@ -1,0 +1,3 @@
+//! Settings of a proxy.
+
+pub(crate) mod proxy_settings;

@@ -1,0 +1,669 @@
+//! Settings of a proxy: every limit and timeout, in one plain struct.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft::{HeaderName, Network, StatusCode};
+
+use crate::balance::sticky::StickySettings;
+use crate::dns::answer_cache::TtlBounds;
+use crate::head::rewritten_fields::Replacement;
+use crate::proxy::mirror::MirrorSettings;
+use crate::script::Variable;
+use crate::tls::ClientIdentity;
+use crate::tls::Pin;
+use crate::url::member::UpstreamMember;
+use crate::url::upstream_url::UpstreamUrl;
+
+/// Upstreams of a proxy, and the limits within which requests are forwarded to them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProxySettings {
+    /// Upstreams that requests are forwarded to. At least one.
+    pub upstreams: Vec<UpstreamMember>,
+
+    /// Protocol of the upstreams. Default [`Protocol::Http1`].
+    pub protocol: Protocol,
+
+    /// Version of HTTP that is spoken to the upstreams; `h2c://` in a URL overrides it. Default
+    /// [`HttpVersion::Http1`].
+    pub http_version: HttpVersion,
+
+    /// Maximum connections of HTTP/2 of one worker to one upstream. Another one is opened if all
+    /// streams of the others are in use. Default 8.
+    pub max_http2_connections: usize,
+
+    /// Maximum streams of one connection of HTTP/2 that are in use at the same time; an upstream may
+    /// permit fewer. Each may hold 64 KiB of a response that the client does not read. Default 128.
+    pub max_streams: usize,
+
+    /// Convert calls of gRPC-Web, of scripts in web pages, to gRPC. Default false.
+    pub grpc_web: bool,
+
+    /// Scripts of upstreams that use FastCGI or SCGI.
+    pub fastcgi: FastCgiSettings,
+
+    /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
+    pub balance: Balance,
+
+    /// Template of the text that requests are hashed by, with [`Balance::Hash`]. Default the address of
+    /// the client.
+    pub hash_key: String,
+
+    /// Cookie that leads the requests of a client to the same upstream. Default none.
+    pub sticky: StickySettings,
+
+    /// Value of `Host` in forwarded requests. Default [`Host::Client`].
+    pub host: Host,
+
+    /// Proxies in front of this one whose `Forwarded` and `X-Forwarded-*` are trusted and extended;
+    /// from any other peer these fields are replaced, and others by which proxies describe their
+    /// clients are dropped. If the list is not empty, peers on Unix
+    /// sockets are trusted, too.
+    ///
+    /// Default none: if every peer were trusted, any client could choose its own address.
+    pub trusted: Option<Vec<Network>>,
+
+    /// Names of fields that are forwarded. Default [`ForwardedNames::Plain`].
+    pub field_names: ForwardedNames,
+
+    /// Fields that are forwarded in the trailer section of a request. Default none: upstreams merge
+    /// trailers into the fields of the head, after checks that saw the head only.
+    pub request_trailers: Arc<[HeaderName]>,
+
+    /// Certificates of the client that upstreams get. Default [`ClientCert::Leaf`].
+    pub client_cert: ClientCert,
+
+    /// Name of this proxy in `Via` (RFC 9110 §7.6.3); empty: no `Via` is added. Default `weft`.
+    pub via: String,
+
+    /// Longest time to establish a connection, including name lookup and the TCP and TLS
+    /// handshakes; beyond it another upstream is tried, or the response is 504. Default 5 s.
+    pub connect_timeout: Duration,
+
+    /// Longest time from the sent request to the head of the response; beyond it: 504. Progress of
+    /// the request body restarts the timeout, and time spent waiting for the client does not count.
+    /// Default 60 s, as nginx.
+    pub response_timeout: Duration,
+
+    /// Longest pause in the body of a response; beyond it the response is truncated. Time spent
+    /// waiting for the client does not count, and event streams use
+    /// [`tunnel_timeout`](ProxySettings::tunnel_timeout). Default 60 s, as nginx.
+    pub body_timeout: Duration,
+
+    /// Longest time without data in both directions of a tunnel (such as a WebSocket), or without
+    /// an event in an event stream (`text/event-stream`). Default one hour: protocols that run over
+    /// tunnels have their own pings.
+    pub tunnel_timeout: Duration,
+
+    /// Maximum connections of HTTP/1.1 of one worker to one upstream; further requests are queued.
+    /// Default 256.
+    pub max_connections: usize,
+
+    /// Maximum connections of one worker to one upstream that one client uses at the same time; its
+    /// further requests are queued, without delaying those of others. A client is an IPv4 address
+    /// or an IPv6 /64 network. [Trusted](ProxySettings::trusted) proxies and peers on Unix sockets
+    /// are not limited: they forward requests of many clients. Default 0: half of
+    /// [`max_connections`](ProxySettings::max_connections).
+    pub max_connections_per_client: usize,
+
+    /// Maximum requests of one worker that wait for a connection to one upstream; beyond it: 503
+    /// with `Retry-After`. One client may have the same share of them as of the connections.
+    /// Default 256.
+    pub max_queued: usize,
+
+    /// Longest time in that queue; beyond it: 503. Default 5 s.
+    pub queue_timeout: Duration,
+
+    /// Maximum idle connections of one worker to one upstream. Default 64.
+    pub max_idle_connections: usize,
+
+    /// Time after which an idle connection is closed. Default 30 s: shorter than that of most
+    /// upstreams, so that the proxy is the side that closes.
+    pub keep_alive_timeout: Duration,
+
+    /// Maximum size of a request body, in bytes; larger: 413. Default 16 MiB, as for all routes.
+    pub max_body_bytes: u64,
+
+    /// Receive the body of a request before a connection is leased, so that slow clients occupy
+    /// none. Default true; false for upstreams that respond while they receive the body.
+    pub buffer_requests: bool,
+
+    /// Receive the body of a response as fast as the upstream sends it, so that slow clients occupy
+    /// no connection. Event streams are never buffered. Default true.
+    pub buffer_responses: bool,
+
+    /// Maximum memory of a buffered request body, in bytes; more is stored in a temporary file.
+    /// Default 16 KiB: few requests other than uploads of files are larger.
+    pub request_buffer_bytes: usize,
+
+    /// Maximum memory of a buffered response body, in bytes; more is stored in a temporary file.
+    /// Default 16 KiB: many pages, and a sixteenth of the memory that a client may use.
+    pub response_buffer_bytes: usize,
+
+    /// Maximum size of the temporary file of a buffered body, in bytes; more is streamed. 0: none
+    /// is used. Default 1 GiB, as nginx.
+    pub max_temp_file_bytes: u64,
+
+    /// Maximum size of the head of a response, in bytes, including preceding interim responses;
+    /// larger: 502. Default 32 KiB, at most 65,535.
+    pub max_response_head_bytes: usize,
+
+    /// Accept two errors in the heads of responses: lines that end in a bare LF, and equal repeated
+    /// `Content-Length` fields. Default false: a server that does not keep to the framing of HTTP
+    /// may be misread at other places, too.
+    pub lenient_responses: bool,
+
+    /// Maximum retries of a request, on another upstream or another connection. A request is
+    /// retried if no byte of it was sent, or if it is idempotent, has no body, and no byte of a
+    /// response was received. Default 2.
+    pub max_retries: usize,
+
+    /// Failures within the [window](ProxySettings::failure_window) after which an upstream gets no
+    /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default 3.
+    pub max_failures: u32,
+
+    /// Statuses of responses that count as failures. A request that may be sent again is sent to
+    /// another upstream, if there is one. Default none.
+    pub failure_statuses: Vec<StatusCode>,
+
+    /// Time from the request to the head of a response beyond which the response counts as a failure; it
+    /// is forwarded nevertheless. Default zero: none does.
+    pub failure_latency: Duration,
+    /// Share of the upstreams that must be available, in millionths; with fewer, those that rest get
+    /// requests as well. Default none.
+    pub min_available: Option<u32>,
+    /// Share of the requests of a window beyond which their failures take an upstream down, in
+    /// millionths. Default none.
+    pub failure_rate: Option<u32>,
+
+    /// Period in which failures are counted. Default 10 s.
+    pub failure_window: Duration,
+
+    /// Time for which an upstream that failed gets no requests. Then it is tried again; the next
+    /// failure starts another such period. Default 10 s.
+    pub down_time: Duration,
+
+    /// Time in which the share of an upstream that has recovered grows to its weight. Default zero: it
+    /// has its full share at once.
+    pub slow_start: Duration,
+
+    /// Periodic health check of the upstreams. Default none.
+    pub check: Option<Check>,
+
+    /// Text at the beginning of `Location` and `Refresh`, and the text in its place. If there is none for a
+    /// value, the URL of the upstream becomes the prefix of the route. `None`: both fields are
+    /// forwarded as they are. Default no replacements besides that one.
+    pub rewrite_location: Option<Vec<Replacement>>,
+
+    /// Text at the beginning of the attribute `Path` of cookies, and the text in its place.
+    pub cookie_path: Vec<Replacement>,
+
+    /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
+    pub cookie_domain: Vec<Replacement>,
+
+    /// Copies of requests for another server. Default none.
+    pub mirror: MirrorSettings,
+
+    /// Resolution of the names of the upstreams.
+    pub dns: DnsSettings,
+
+    /// PEM file of the trusted certificate authorities; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+
+    /// PEM file of the certificate, with its chain, that upstreams get if they ask for one. Default none.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the key for [`tls_cert`](ProxySettings::tls_cert).
+    pub tls_key: Option<PathBuf>,
+
+    /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams. Default
+    /// none: the host of the URL.
+    pub tls_name: Option<String>,
+
+    /// Keys of which the certificate of an upstream must have one. Default none: any key.
+    pub tls_pin: Vec<Pin>,
+}
+
+/// Resolution of the names of upstreams.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DnsSettings {
+    /// Servers of the DNS. Default none: names are resolved as the system does.
+    pub servers: Vec<SocketAddr>,
+
+    /// Bounds of the time for which addresses are used, which is that of their records. Default 1 s and
+    /// 1 h.
+    pub ttl: TtlBounds,
+}
+
+/// Protocol of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP, in the version of [`http_version`](ProxySettings::http_version).
+    #[default]
+    Http1,
+    /// FastCGI.
+    FastCgi,
+    /// SCGI.
+    Scgi,
+    /// uwsgi.
+    Uwsgi,
+}
+
+/// Version of HTTP that is spoken to upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HttpVersion {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2, by ALPN over TLS and by prior knowledge otherwise.
+    Http2,
+    /// HTTP/2 or HTTP/1.1 over TLS, by ALPN. HTTP/1.1 otherwise.
+    Negotiated,
+}
+
+/// Scripts that an upstream runs, and the variables that it gets with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FastCgiSettings {
+    /// Directory of the scripts, or one script that handles all paths. Default none: the upstream
+    /// itself handles all paths, and gets them as `PATH_INFO`.
+    pub root: Option<PathBuf>,
+
+    /// Path under which the upstream has [`root`](FastCgiSettings::root). Default none: the same.
+    pub script_root: Option<PathBuf>,
+
+    /// Index script of a directory. Default `index.php`.
+    pub index: String,
+
+    /// End of the names of scripts. Default `.php`: no other file is run.
+    pub suffix: String,
+
+    /// Variables in addition to those of RFC 3875; they override these. Default none.
+    pub environment: Vec<Variable>,
+}
+
+impl Default for FastCgiSettings {
+    fn default() -> FastCgiSettings {
+        FastCgiSettings {
+            root: None,
+            script_root: None,
+            index: "index.php".to_owned(),
+            suffix: ".php".to_owned(),
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// Selection of one of several upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Balance {
+    /// Each upstream in turn.
+    #[default]
+    RoundRobin,
+    /// The upstream with the fewest requests in progress from the same worker.
+    LeastConnections,
+    /// The one with fewer requests in progress, of two that are chosen at random.
+    RandomTwo,
+    /// The same upstream for the same [key](ProxySettings::hash_key), by consistent hashing with
+    /// bounded loads.
+    Hash,
+}
+
+/// Value of `Host` in forwarded requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// The value sent by the client.
+    #[default]
+    Client,
+    /// The host and port of the upstream's URL.
+    Upstream,
+    /// This host.
+    Fixed(String),
+}
+
+/// Names of fields that are forwarded. Upstreams that map names to variables (WSGI, Rack, CGI, PHP)
+/// do not distinguish `X_Forwarded_For` from `X-Forwarded-For`, and some map all other punctuation
+/// likewise. In no case do they get a field that would be mistaken for one that the proxy generates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ForwardedNames {
+    /// Letters, digits and hyphens.
+    #[default]
+    Plain,
+    /// Also underscores.
+    Underscores,
+    /// All names that are valid in HTTP.
+    Any,
+}
+
+/// Certificates of a client, verified in the TLS handshake, that upstreams get (RFC 9440).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientCert {
+    /// The certificate of the client, in `Client-Cert`.
+    #[default]
+    Leaf,
+    /// Also the intermediate certificates that the client sent, in `Client-Cert-Chain`.
+    Chain,
+    /// No certificates.
+    None,
+}
+
+/// A health check: a request that is sent to an upstream periodically.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Request of the check.
+    pub target: CheckTarget,
+    /// Time between two checks.
+    pub interval: Duration,
+    /// Longest time for a check; beyond it the check has failed.
+    pub timeout: Duration,
+    /// Statuses of healthy upstreams; empty: 200 to 399.
+    pub statuses: Vec<StatusCode>,
+    /// Text that the response must contain in its first 64 KiB; empty: any response.
+    pub body: String,
+    /// Consecutive failures after which the upstream gets no requests.
+    pub fall: u32,
+    /// Consecutive successes after which it gets requests again.
+    pub rise: u32,
+}
+
+/// The request of a health check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CheckTarget {
+    /// `GET` of a request target, which is appended to the path of the upstream's URL.
+    Path(String),
+    /// `Check` of `grpc.health.v1.Health` for a service; empty: for the server.
+    Grpc(String),
+    /// A connection, with its handshakes.
+    Connection,
+}
+
+impl Check {
+    /// Returns true if healthy upstreams respond with a status.
+    pub(crate) fn permits(&self, status: StatusCode) -> bool {
+        match &*self.statuses {
+            [] => status.is_success() || status.is_redirection(),
+            statuses => statuses.contains(&status),
+        }
+    }
+}
+
+impl CheckTarget {
+    /// Parses a path, `grpc` or `grpc:SERVICE`.
+    pub fn parse(text: String) -> CheckTarget {
+        let service = text.strip_prefix("grpc").and_then(|rest| match rest {
+            "" => Some(""),
+            rest => rest.strip_prefix(':'),
+        });
+        match service {
+            Some(service) => CheckTarget::Grpc(service.to_owned()),
+            None => CheckTarget::Path(text),
+        }
+    }
+}
+
+impl fmt::Display for CheckTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckTarget::Path(path) => f.write_str(path),
+            CheckTarget::Grpc(service) if service.is_empty() => f.write_str("grpc"),
+            CheckTarget::Grpc(service) => write!(f, "grpc:{service}"),
+            CheckTarget::Connection => f.write_str("tcp"),
+        }
+    }
+}
+
+impl Default for Check {
+    fn default() -> Check {
+        Check {
+            target: CheckTarget::Path("/".to_owned()),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            statuses: Vec::new(),
+            body: String::new(),
+            fall: 2,
+            rise: 1,
+        }
+    }
+}
+
+impl ProxySettings {
+    /// The defaults for upstreams that use FastCGI.
+    ///
+    /// No connection is kept: a process of PHP-FPM serves one connection at a time, so that idle
+    /// connections would occupy all of them.
+    pub fn fastcgi() -> ProxySettings {
+        ProxySettings {
+            protocol: Protocol::FastCgi,
+            via: String::new(),
+            max_idle_connections: 0,
+            ..ProxySettings::default()
+        }
+    }
+
+    /// Returns the certificate of the proxy for upstreams, if there is one.
+    pub(crate) fn client_identity(&self) -> Option<ClientIdentity> {
+        let (certificate, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
+        Some(ClientIdentity { certificate, key })
+    }
+
+    /// The defaults for upstreams that use SCGI, which has one request in a connection.
+    pub fn scgi() -> ProxySettings {
+        ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
+    }
+
+    /// The defaults for upstreams that use uwsgi, which has one request in a connection.
+    pub fn uwsgi() -> ProxySettings {
+        ProxySettings { protocol: Protocol::Uwsgi, ..ProxySettings::fastcgi() }
+    }
+
+    /// Parses URLs separated by white space, each with its options behind it.
+    pub fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
+        let members = UpstreamMember::parse_list(text, UpstreamUrl::parse_member)?;
+        if members.is_empty() {
+            return Err("expected the URL of an upstream, such as http://127.0.0.1:3000/".into());
+        }
+        Ok(members)
+    }
+
+    /// URLs of the upstreams.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = &UpstreamUrl> + Clone {
+        self.upstreams.iter().map(|member| &member.url)
+    }
+
+    /// Proxies in front of this one that are trusted.
+    pub fn trusted(&self) -> &[Network] {
+        self.trusted.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the version of HTTP that an upstream is used with.
+    pub(crate) fn http_version_of(&self, url: &UpstreamUrl) -> HttpVersion {
+        match self.http_version {
+            _ if url.is_h2c() => HttpVersion::Http2,
+            HttpVersion::Negotiated if !url.is_tls() => HttpVersion::Http1,
+            version => version,
+        }
+    }
+
+    /// Returns true if servers of the DNS are given, and no name of an upstream is resolved.
+    pub fn has_unused_resolver(&self) -> bool {
+        !self.dns.servers.is_empty() && !self.urls().any(UpstreamUrl::has_name)
+    }
+
+    /// Returns true if connections to an upstream use TLS.
+    pub fn has_tls_upstream(&self) -> bool {
+        self.urls().any(UpstreamUrl::is_tls)
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// The first invalid setting.
+    pub fn validate(&self) -> Result<(), String> {
+        let at_least_one = [
+            ("max_connections", self.max_connections),
+            ("max_http2_connections", self.max_http2_connections),
+            ("max_streams", self.max_streams),
+            ("max_failures", self.max_failures as usize),
+            ("the check's `fall`", self.check.as_ref().map_or(1, |check| check.fall as usize)),
+            ("the check's `rise`", self.check.as_ref().map_or(1, |check| check.rise as usize)),
+        ];
+        if let Some((name, _)) = at_least_one.into_iter().find(|(_, number)| *number == 0) {
+            return Err(format!("proxy: {name} must be at least 1"));
+        }
+        if self.upstreams.is_empty() {
+            return Err("a proxy needs at least one upstream".to_owned());
+        }
+        UpstreamMember::check_list(&self.upstreams)?;
+        self.validate_services()?;
+        if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
+            let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
+            return Err(format!("max_response_head_bytes must be between {min} and {max}"));
+        }
+        let is_http2 = |url| self.http_version_of(url) == HttpVersion::Http2;
+        if self.grpc_web && !self.urls().all(is_http2) {
+            return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
+        }
+        self.sticky.validate()?;
+        self.dns.validate()?;
+        self.mirror.validate()?;
+        let mirror = self.mirror.url.as_ref();
+        if let Some(url) = mirror.filter(|url| self.urls().any(|it| it.is_same_upstream(url))) {
+            return Err(format!("{url} is an upstream, and cannot be the mirror, too"));
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err("tls_cert and tls_key need each other".to_owned());
+        }
+        if !self.tls_pin.is_empty() && !self.urls().all(UpstreamUrl::is_tls) {
+            return Err("tls_pin needs upstreams with https://".to_owned());
+        }
+        let Some(check) = &self.check else { return Ok(()) };
+        match &check.target {
+            CheckTarget::Path(path) if !path.starts_with('/') => {
+                Err("the path of a check must begin with a slash".to_owned())
+            }
+            CheckTarget::Path(path) if path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
+                Err("the path of a check must not contain spaces or control characters".to_owned())
+            }
+            CheckTarget::Grpc(service) if service.len() > MAX_SERVICE_BYTES => {
+                Err(format!("the service of a check must not exceed {MAX_SERVICE_BYTES} bytes"))
+            }
+            CheckTarget::Grpc(_) if !self.urls().all(is_http2) => {
+                Err("a check by gRPC needs upstreams with h2c:// or `http_version = \"2\"`"
+                    .to_owned())
+            }
+            CheckTarget::Grpc(_) if !check.statuses.is_empty() || !check.body.is_empty() => {
+                Err("check_statuses and check_body need a check with a path".to_owned())
+            }
+            _ if check.interval.is_zero() => {
+                Err("the interval of a check must be longer than zero".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ProxySettings {
+    /// # Errors
+    /// If other settings cannot be combined with services in the DNS.
+    fn validate_services(&self) -> Result<(), String> {
+        let Some(member) = self.upstreams.iter().find(|member| member.url.is_service()) else {
+            return Ok(());
+        };
+        let url = &member.url;
+        // The DNS is not authenticated: the name of a server in a record proves nothing.
+        match url.is_tls() && self.tls_name.is_none() {
+            true => {
+                Err(format!("{url} needs tls_name, which the certificates of its servers have"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+impl DnsSettings {
+    /// # Errors
+    /// If the bounds are in the wrong order.
+    pub fn validate(&self) -> Result<(), String> {
+        match self.ttl.min > self.ttl.max {
+            true => Err("dns_min_ttl must not be longer than dns_max_ttl".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Longest name of a service in a health check, in bytes.
+const MAX_SERVICE_BYTES: usize = 100;
+
+/// Range of `max_response_head_bytes`: smaller limits would reject common responses, larger ones
+/// are not supported by [`weft_proto::http1::client`].
+const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
+
+impl ProxySettings {
+    /// Returns true if some responses count as failures.
+    pub fn has_failing_responses(&self) -> bool {
+        !self.failure_statuses.is_empty() || !self.failure_latency.is_zero()
+    }
+}
+
+impl Default for ProxySettings {
+    fn default() -> ProxySettings {
+        ProxySettings {
+            upstreams: Vec::new(),
+            protocol: Protocol::default(),
+            http_version: HttpVersion::default(),
+            max_http2_connections: 8,
+            max_streams: 128,
+            grpc_web: false,
+            fastcgi: FastCgiSettings::default(),
+            balance: Balance::default(),
+            hash_key: "{client_ip}".to_owned(),
+            sticky: StickySettings::default(),
+            host: Host::default(),
+            trusted: None,
+            field_names: ForwardedNames::default(),
+            request_trailers: Arc::default(),
+            client_cert: ClientCert::default(),
+            via: "weft".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(60),
+            tunnel_timeout: Duration::from_secs(3600),
+            max_connections: 256,
+            max_connections_per_client: 0,
+            max_queued: 256,
+            queue_timeout: Duration::from_secs(5),
+            max_idle_connections: 64,
+            keep_alive_timeout: Duration::from_secs(30),
+            max_body_bytes: 16 << 20,
+            buffer_requests: true,
+            buffer_responses: true,
+            request_buffer_bytes: 16 << 10,
+            response_buffer_bytes: 16 << 10,
+            max_temp_file_bytes: 1 << 30,
+            max_response_head_bytes: 32 << 10,
+            lenient_responses: false,
+            max_retries: 2,
+            max_failures: 3,
+            failure_statuses: Vec::new(),
+            failure_latency: Duration::ZERO,
+            min_available: None,
+            failure_rate: None,
+            failure_window: Duration::from_secs(10),
+            down_time: Duration::from_secs(10),
+            slow_start: Duration::ZERO,
+            check: None,
+            rewrite_location: Some(Vec::new()),
+            cookie_path: Vec::new(),
+            cookie_domain: Vec::new(),
+            mirror: MirrorSettings::default(),
+            dns: DnsSettings::default(),
+            ca: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_name: None,
+            tls_pin: Vec::new(),
+        }
+    }
+}

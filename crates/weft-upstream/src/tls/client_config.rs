@@ -1,0 +1,106 @@
+//! TLS configuration for connections to upstreams.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::key_pin::{Pin, PinVerifier};
+use crate::settings::proxy_settings::HttpVersion;
+
+/// Certificate of the proxy for upstreams that ask for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientIdentity {
+    /// PEM file with the certificate and the intermediate ones.
+    pub certificate: PathBuf,
+    /// PEM file with its private key.
+    pub key: PathBuf,
+}
+
+/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system, and of
+/// their certificates those with one of the keys in `pins`, if there are any. A
+/// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
+/// is signed by their own authority.
+pub fn config(
+    ca: Option<&Path>,
+    own: Option<&ClientIdentity>,
+    pins: &[Pin],
+    http_version: HttpVersion,
+) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let certificates = CertificateDer::pem_file_iter(path);
+            for certificate in certificates.map_err(|error| with_path(&error))? {
+                let certificate = certificate.map_err(|error| with_path(&error))?;
+                roots.add(certificate).map_err(|error| with_path(&error))?;
+            }
+            if roots.is_empty() {
+                return Err(with_path(&"the file contains no certificate"));
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            let (added, _) = roots.add_parsable_certificates(found.certs);
+            if added == 0 {
+                return Err(
+                    "the system has no trusted certificate authorities; set `ca`".to_owned()
+                );
+            }
+        }
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+    let builder = match pins {
+        [] => builder.with_root_certificates(roots),
+        pins => {
+            let inner = WebPkiServerVerifier::builder_with_provider(roots.into(), provider);
+            let inner = inner.build().map_err(|error| error.to_string())?;
+            let verifier = PinVerifier { inner, pins: pins.to_vec() };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+    };
+    let mut config = match own {
+        Some(own) => {
+            let (chain, key) = own.read()?;
+            let config = builder.with_client_auth_cert(chain, key);
+            config.map_err(|error| format!("{}: {error}", own.certificate.display()))?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let protocols: &[&[u8]] = match http_version {
+        HttpVersion::Http1 => &[b"http/1.1"],
+        HttpVersion::Http2 => &[b"h2"],
+        HttpVersion::Negotiated => &[b"h2", b"http/1.1"],
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+impl ClientIdentity {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+        let failed = |path: &Path, error: &dyn Display| format!("{}: {error}", path.display());
+        let chain = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| failed(&self.certificate, &error))?;
+        if chain.is_empty() {
+            return Err(failed(&self.certificate, &"the file contains no certificate"));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key);
+        Ok((chain, key.map_err(|error| failed(&self.key, &error))?))
+    }
+}
+
+/// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
+pub fn config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let mut config = Arc::unwrap_or_clone(config(ca, None, &[], HttpVersion::Http1)?);
+    config.alpn_protocols.clear();
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,7 @@
+//! TLS to upstreams.
+
+mod client_config;
+mod key_pin;
+
+pub use client_config::{ClientIdentity, config, config_without_alpn};
+pub use key_pin::Pin;

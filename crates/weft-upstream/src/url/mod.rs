@@ -1,0 +1,4 @@
+//! URLs of upstreams, and members of a group.
+
+pub(crate) mod member;
+pub(crate) mod upstream_url;
