@@ -5,20 +5,24 @@
 //! effect. The counts are compared with `instructions.txt`; `-- --save` updates it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::future::{Ready, ready};
 use std::hint::black_box;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::LazyLock;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tower_service::Service;
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request, Response,
-    Server, StatusCode, Version,
+    Application, Body, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request,
+    Response, Server, StatusCode, Version,
 };
 use weft_proto::Headers;
 use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
@@ -44,44 +48,62 @@ const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pi
     Connection: keep-alive\r\n\
     Cookie: blog_seen_visits=2; blog_seen_last=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.example|utmcct=/reader/|utmcmd=referral\r\n\r\n";
 
-/// The request of a current browser.
-const BROWSER: &[u8] = b"GET / HTTP/1.1\r\n\
-    Host: localhost:8080\r\n\
-    Connection: keep-alive\r\n\
-    sec-ch-ua: \"Chromium\";v=\"140\", \"Not=A?Brand\";v=\"24\"\r\n\
-    sec-ch-ua-mobile: ?0\r\n\
-    sec-ch-ua-platform: \"Linux\"\r\n\
-    Upgrade-Insecure-Requests: 1\r\n\
-    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36\r\n\
-    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8\r\n\
-    Sec-Fetch-Site: none\r\n\
-    Sec-Fetch-Mode: navigate\r\n\
-    Sec-Fetch-User: ?1\r\n\
-    Sec-Fetch-Dest: document\r\n\
-    Accept-Encoding: gzip, deflate, br, zstd\r\n\
-    Accept-Language: en-GB,en;q=0.9\r\n\r\n";
+/// Requests of a current browser, no two of which are alike: they differ in query, referrer and cookie.
+/// All exist before the first one is used, so that their number does not change the cost of a request.
+static BROWSER: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..MANY as u32).map(browser).collect());
+
+fn browser(number: u32) -> Vec<u8> {
+    // Spreads the digits of consecutive numbers.
+    let id = number.wrapping_mul(0x9E37_79B1);
+    format!(
+        "GET /?id={id:08x} HTTP/1.1\r\n\
+         Host: localhost:8080\r\n\
+         Connection: keep-alive\r\n\
+         sec-ch-ua: \"Chromium\";v=\"140\", \"Not=A?Brand\";v=\"24\"\r\n\
+         sec-ch-ua-mobile: ?0\r\n\
+         sec-ch-ua-platform: \"Linux\"\r\n\
+         Upgrade-Insecure-Requests: 1\r\n\
+         User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36\r\n\
+         Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8\r\n\
+         Sec-Fetch-Site: same-origin\r\n\
+         Sec-Fetch-Mode: navigate\r\n\
+         Sec-Fetch-User: ?1\r\n\
+         Sec-Fetch-Dest: document\r\n\
+         Referer: http://localhost:8080/list?page={id:08x}\r\n\
+         Accept-Encoding: gzip, deflate, br, zstd\r\n\
+         Accept-Language: en-GB,en;q=0.9\r\n\
+         Cookie: session={id:08x}; theme=dark\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// Numbers of repetitions. The workloads of browsers have as many heads.
+const FEW: u64 = 100;
+const MANY: u64 = 1_100;
 
 type Workload = (&'static str, fn(usize));
 
 const WORKLOADS: &[Workload] = &[
-    ("parse minimal", |n| parse(n, MINIMAL)),
-    ("parse classic", |n| parse(n, CLASSIC)),
-    ("parse browser", |n| parse(n, BROWSER)),
-    ("httparse minimal", |n| with_httparse(n, MINIMAL)),
-    ("httparse classic", |n| with_httparse(n, CLASSIC)),
-    ("httparse browser", |n| with_httparse(n, BROWSER)),
+    ("parse minimal", |n| parse(n, &[MINIMAL])),
+    ("parse classic", |n| parse(n, &[CLASSIC])),
+    ("parse browser", |n| parse(n, &BROWSER)),
+    ("httparse minimal", |n| with_httparse(n, &[MINIMAL])),
+    ("httparse classic", |n| with_httparse(n, &[CLASSIC])),
+    ("httparse browser", |n| with_httparse(n, &BROWSER)),
     ("trickle of 1 KB", |n| trickle(n / 10, 1_000)),
     ("trickle of 10 KB", |n| trickle(n / 10, 10_000)),
     ("negotiate", |n| negotiate(n, 0)),
     ("negotiate 16 KB", |n| negotiate(n, 16_000)),
     ("compose", compose),
-    ("exchange minimal", |n| exchange(n, hello, MINIMAL)),
-    ("exchange browser", |n| exchange(n, hello, BROWSER)),
-    ("file minimal", |n| exchange(n, site(), MINIMAL)),
-    ("file browser", |n| exchange(n, site(), BROWSER)),
-    ("file compressed", |n| exchange(n, compressed_site(), BROWSER)),
+    ("exchange minimal", |n| exchange(n, hello, &[MINIMAL])),
+    ("exchange browser", |n| exchange(n, hello, &BROWSER)),
+    ("file minimal", |n| exchange(n, site(), &[MINIMAL])),
+    ("file browser", |n| exchange(n, site(), &BROWSER)),
+    ("file compressed", |n| exchange(n, compressed_site(), &BROWSER)),
+    ("tower minimal", |n| exchange(n, weft::tower::app(HelloService), &[MINIMAL])),
+    ("tower browser", |n| exchange(n, weft::tower::app(HelloService), &BROWSER)),
     // The cost of each middleware, in comparison with `exchange browser`.
-    ("with a function", |n| exchange(n, hello.with(function), BROWSER)),
+    ("with a function", |n| exchange(n, hello.with(function), &BROWSER)),
     ("with Canonical", |n| with_middleware(n, Canonical::new().host("localhost:8080"))),
     ("with CatchPanic", |n| with_middleware(n, CatchPanic::new())),
     ("with CleanPath", |n| with_middleware(n, CleanPath::new())),
@@ -99,8 +121,13 @@ const WORKLOADS: &[Workload] = &[
 
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
-fn parse(times: usize, input: &[u8]) {
-    for _ in 0..times {
+/// Returns this number of heads, one after the other.
+fn repeat<'a, T: AsRef<[u8]>>(times: usize, heads: &'a [T]) -> impl Iterator<Item = &'a [u8]> {
+    heads.iter().cycle().take(times).map(AsRef::as_ref)
+}
+
+fn parse(times: usize, heads: &[impl AsRef<[u8]>]) {
+    for input in repeat(times, heads) {
         black_box(parse_in_pieces(black_box(input), [input.len()]).unwrap());
     }
 }
@@ -117,9 +144,9 @@ fn parse_in_pieces(input: &[u8], ends: impl IntoIterator<Item = usize>) -> Optio
     None
 }
 
-fn with_httparse(times: usize, input: &[u8]) {
-    for _ in 0..times {
-        let mut fields = [httparse::EMPTY_HEADER; 16];
+fn with_httparse(times: usize, heads: &[impl AsRef<[u8]>]) {
+    for input in repeat(times, heads) {
+        let mut fields = [httparse::EMPTY_HEADER; 24];
         let mut request = httparse::Request::new(&mut fields);
         assert!(request.parse(black_box(input)).unwrap().is_complete());
         black_box(&request);
@@ -183,14 +210,18 @@ fn compose(times: usize) {
 
 /// Sends sequential requests through a pipe in memory. Measures everything that the engine does
 /// except system calls, including the pipe and the runtime.
-fn exchange(times: usize, app: impl Application + Clone + Send + 'static, input: &[u8]) {
+fn exchange(
+    times: usize,
+    app: impl Application + Clone + Send + 'static,
+    heads: &[impl AsRef<[u8]>],
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, server) = tokio::io::duplex(64 << 10);
         let engine = Server::new(app);
         let client = async move {
             let mut response = [0; 4096];
-            for _ in 0..times {
+            for input in repeat(times, heads) {
                 client.write_all(input).await.unwrap();
                 let length = client.read(&mut response).await.unwrap();
                 assert!(response[..length].starts_with(b"HTTP/1.1 200 OK\r\n"));
@@ -204,13 +235,32 @@ async fn hello(_: Request) -> Response {
     Response::text("Hello, world!\n")
 }
 
+/// A tower service, as a router of axum is one.
+#[derive(Clone)]
+struct HelloService;
+
+impl Service<http::Request<Body>> for HelloService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        black_box(&request);
+        ready(Ok(http::Response::new(Body::from("Hello, world!\n"))))
+    }
+}
+
 async fn function(request: Request, next: Next<'_>) -> Response {
     next.call(request).await
 }
 
 /// Runs the browser's exchange with a middleware.
 fn with_middleware(times: usize, middleware: impl Middleware + Clone + Send + 'static) {
-    exchange(times, hello.with(middleware), BROWSER);
+    exchange(times, hello.with(middleware), &BROWSER);
 }
 
 /// Serves a small file from memory.
@@ -254,10 +304,9 @@ fn report(save: bool) -> ExitCode {
     let mut table = String::new();
     let mut has_regression = false;
     for (number, (name, _)) in WORKLOADS.iter().enumerate() {
-        let (few, many) = (100, 1_100);
-        let runs = [many, few].map(|times| start(number, times));
+        let runs = [MANY, FEW].map(|times| start(number, times));
         let [many_counted, few_counted] = runs.map(instructions);
-        let count = (many_counted - few_counted) / (many - few);
+        let count = (many_counted - few_counted) / (MANY - FEW);
         let before = baseline.get(name).copied();
         let verdict = match before {
             Some(before) if count * 100 > before * (100 + TOLERANCE) => "WORSE",
