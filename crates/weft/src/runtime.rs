@@ -8,37 +8,36 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::LocalRuntime;
 
 use crate::clock::deadline::Stopwatch;
-use crate::clock::run_delay::RunDelay;
 
 /// A call to be made outside of the runtime.
 pub(crate) trait OutsideCall {
     /// Makes the call on the current thread.
-    fn call(&self);
+    fn call(&mut self);
 
     /// Has the call made by another thread.
-    fn delegate(&self);
+    fn delegate(&mut self);
 
     /// Wakes the task that waits for the call, inside of the runtime.
-    fn wake(&self);
+    fn finish(self: Box<Self>);
 }
 
 /// Duration of a call that delays the other connections of its worker, because it computes or blocks
 /// for so long.
 const LONG_CALL: Duration = Duration::from_millis(1);
 
-/// After a long call, the thread makes no calls for this multiple of its duration. So long calls
-/// take one percent of its time at most.
-const PAUSE_FACTOR: u32 = 100;
+/// Each long call costs a multiple of its duration, so that long calls take one percent of the time of
+/// a thread at most.
+const COST_FACTOR: u32 = 100;
 
-/// A call is not long for its own sake if the thread may have waited for a CPU for this part of it.
-const MAX_RUN_DELAY_DIVISOR: u32 = 2;
+/// Cost of long calls after which the thread makes no calls for some time: 20 ms of long calls. An
+/// interruption by another process makes a call long that is not, and rarely takes as much.
+const MAX_COST: Duration = Duration::from_secs(2);
 
 thread_local! {
     /// The calls of the current thread; `None` outside of [`block_on`].
@@ -48,20 +47,18 @@ thread_local! {
 #[derive(Default)]
 struct Calls {
     /// At most one call for each request in progress.
-    queued: Vec<Arc<dyn OutsideCall>>,
-    made: Vec<Arc<dyn OutsideCall>>,
+    queued: Vec<Box<dyn OutsideCall>>,
+    made: Vec<Box<dyn OutsideCall>>,
     /// Lets the thread leave the runtime.
     leave: Option<Waker>,
-    /// The pause after a long call.
-    pause: Option<Pause>,
-    /// The waits for a CPU since the last call that took long.
-    run_delay: Option<RunDelay>,
+    long_calls: LongCalls,
 }
 
-#[derive(Clone, Copy)]
-struct Pause {
-    start: Stopwatch,
-    duration: Duration,
+/// The cost of the long calls of a thread, which time reduces.
+#[derive(Default)]
+struct LongCalls {
+    /// The cost at the end of the last long call.
+    cost: Option<(Duration, Stopwatch)>,
 }
 
 /// Runs a future on the runtime of the current thread, and makes the calls that its tasks
@@ -71,7 +68,7 @@ pub(crate) fn block_on<F: Future>(runtime: &LocalRuntime, future: F) -> F::Outpu
     let mut future = pin!(future);
     loop {
         let output = runtime.block_on(poll_fn(|cx| {
-            wake_callers();
+            finish_calls();
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
@@ -87,21 +84,19 @@ pub(crate) fn block_on<F: Future>(runtime: &LocalRuntime, future: F) -> F::Outpu
     }
 }
 
-/// Queues a call for the current thread. Returns `false` if another thread has to make it: the
-/// current one is not in [`block_on`], or has made a long call.
-pub(crate) fn queue_call(call: &Arc<impl OutsideCall + 'static>) -> bool {
-    with_calls(|calls| {
-        if calls.is_paused() {
-            return false;
+/// Queues a call for the current thread. Returns the call if another thread has to make it: the
+/// current thread is not in [`block_on`], or has made long calls.
+pub(crate) fn queue_call<C: OutsideCall + 'static>(call: C) -> Result<(), C> {
+    CALLS.with_borrow_mut(|calls| match calls {
+        Some(calls) if !calls.long_calls.are_too_many() => {
+            calls.queued.push(Box::new(call));
+            if let Some(leave) = calls.leave.take() {
+                leave.wake();
+            }
+            Ok(())
         }
-        calls.run_delay.get_or_insert_with(RunDelay::start);
-        calls.queued.push(call.clone());
-        if let Some(leave) = calls.leave.take() {
-            leave.wake();
-        }
-        true
+        _ => Err(call),
     })
-    .unwrap_or(false)
 }
 
 fn with_calls<T>(use_calls: impl FnOnce(&mut Calls) -> T) -> Option<T> {
@@ -110,10 +105,10 @@ fn with_calls<T>(use_calls: impl FnOnce(&mut Calls) -> T) -> Option<T> {
 
 /// Makes the calls of a turn.
 fn make_calls() {
-    let queued = with_calls(|calls| std::mem::take(&mut calls.queued)).unwrap_or_default();
+    let mut queued = with_calls(|calls| std::mem::take(&mut calls.queued)).unwrap_or_default();
     let mut start = Stopwatch::start();
     let mut is_paused = false;
-    for call in &queued {
+    for call in &mut queued {
         if is_paused {
             call.delegate();
             continue;
@@ -122,7 +117,7 @@ fn make_calls() {
         let end = Stopwatch::start();
         let duration = end.since(start);
         if duration >= LONG_CALL {
-            is_paused = with_calls(|calls| calls.pause_after(start, duration)) == Some(true);
+            is_paused = with_calls(|calls| calls.long_calls.add(duration)) == Some(true);
         }
         start = end;
     }
@@ -130,9 +125,9 @@ fn make_calls() {
 }
 
 /// Wakes the tasks whose calls were made. A wake outside of the runtime would write to an eventfd.
-fn wake_callers() {
+fn finish_calls() {
     let mut made = with_calls(|calls| std::mem::take(&mut calls.made)).unwrap_or_default();
-    made.drain(..).for_each(|call| call.wake());
+    made.drain(..).for_each(|call| call.finish());
     // The allocation is used for the calls of the next turn.
     with_calls(|calls| {
         if calls.queued.capacity() == 0 {
@@ -151,20 +146,19 @@ fn has_queued_calls(leave: &Waker) -> bool {
     .unwrap_or(false)
 }
 
-impl Calls {
-    /// Starts the pause after a call that took long, unless the thread may have waited for a CPU.
-    /// Returns `true` if there is a pause.
-    fn pause_after(&mut self, start: Stopwatch, duration: Duration) -> bool {
-        let run_delay = self.run_delay.as_mut().map_or(Duration::ZERO, RunDelay::restart);
-        if run_delay < duration / MAX_RUN_DELAY_DIVISOR {
-            self.pause = Some(Pause { start, duration: duration * PAUSE_FACTOR });
-        }
-        self.is_paused()
+impl LongCalls {
+    /// Adds a call with this duration. Returns `true` if the calls are too many.
+    fn add(&mut self, duration: Duration) -> bool {
+        self.cost = Some((self.cost() + duration * COST_FACTOR, Stopwatch::start()));
+        self.are_too_many()
     }
 
-    fn is_paused(&mut self) -> bool {
-        self.pause = self.pause.filter(|pause| pause.start.elapsed() < pause.duration);
-        self.pause.is_some()
+    fn are_too_many(&self) -> bool {
+        self.cost() > MAX_COST
+    }
+
+    fn cost(&self) -> Duration {
+        self.cost.map_or(Duration::ZERO, |(cost, at)| cost.saturating_sub(at.elapsed()))
     }
 }
 
@@ -188,9 +182,10 @@ impl Drop for CallsGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
-    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::runtime::{Builder, Handle, LocalOptions};
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -199,45 +194,29 @@ mod tests {
         name: &'static str,
         duration: Duration,
         events: Arc<Mutex<Vec<String>>>,
-        waker: Mutex<Option<Waker>>,
+        finished: oneshot::Sender<()>,
     }
 
     impl Call {
         fn record(&self, event: &str) {
-            let in_runtime = tokio::runtime::Handle::try_current().is_ok();
-            let place = if in_runtime { "inside" } else { "outside" };
+            let place = if Handle::try_current().is_ok() { "inside" } else { "outside" };
             self.events.lock().unwrap().push(format!("{} {event} {place}", self.name));
-        }
-
-        async fn wait(self: Arc<Call>) {
-            let mut is_queued = false;
-            poll_fn(|cx| {
-                if is_queued {
-                    return Poll::Ready(());
-                }
-                *self.waker.lock().unwrap() = Some(cx.waker().clone());
-                is_queued = queue_call(&self);
-                assert!(is_queued);
-                Poll::Pending
-            })
-            .await;
-            self.record("done");
         }
     }
 
     impl OutsideCall for Call {
-        fn call(&self) {
+        fn call(&mut self) {
             self.record("called");
             std::thread::sleep(self.duration);
         }
 
-        fn delegate(&self) {
+        fn delegate(&mut self) {
             self.record("delegated");
         }
 
-        fn wake(&self) {
-            self.record("woken");
-            self.waker.lock().unwrap().take().unwrap().wake();
+        fn finish(self: Box<Self>) {
+            self.record("finished");
+            self.finished.send(()).unwrap();
         }
     }
 
@@ -246,52 +225,54 @@ mod tests {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.build_local(LocalOptions::default()).unwrap();
         let events = Arc::default();
-        let calls = durations.iter().map(|&(name, millis)| {
+        let call = |name, millis| {
+            let (finished, is_finished) = oneshot::channel();
             let duration = Duration::from_millis(millis);
-            Arc::new(Call { name, duration, events: Arc::clone(&events), waker: Mutex::default() })
-        });
-        let calls: Vec<_> = calls.collect();
-        let another = calls[0].clone();
-        let accepts = block_on(&runtime, async move {
-            let tasks: Vec<_> =
-                calls.into_iter().map(|call| tokio::task::spawn_local(call.wait())).collect();
-            for task in tasks {
-                task.await.unwrap();
+            (Call { name, duration, events: Arc::clone(&events), finished }, is_finished)
+        };
+        let accepts = block_on(&runtime, async {
+            let mut calls = Vec::new();
+            for &(name, millis) in durations {
+                let (call, is_finished) = call(name, millis);
+                assert!(queue_call(call).is_ok());
+                calls.push(is_finished);
             }
-            queue_call(&another)
+            for is_finished in calls {
+                is_finished.await.unwrap();
+            }
+            queue_call(call("", 0).0).is_ok()
         });
         (std::mem::take(&mut events.lock().unwrap()), accepts)
     }
 
     #[test]
     fn calls_of_a_turn_are_made_outside_of_the_runtime() {
-        let expected = [
-            "a called outside",
-            "b called outside",
-            "a woken inside",
-            "b woken inside",
-            "a done inside",
-            "b done inside",
-        ];
-        // A busy machine may interrupt a call for a millisecond.
-        let mut runs = (0..100).map(|_| run(&[("a", 0), ("b", 0)]));
-        assert!(runs.any(|(events, accepts)| accepts && events == expected));
+        let (events, accepts) = run(&[("a", 0), ("b", 0)]);
+        let expected =
+            ["a called outside", "b called outside", "a finished inside", "b finished inside"];
+        assert_eq!(events, expected);
+        assert!(accepts);
     }
 
     #[test]
-    fn long_call_is_followed_by_a_pause() {
-        // On a busy machine, the thread may wait for a CPU for longer than the call takes.
-        let mut runs = (0..100).map(|_| run(&[("a", 20), ("b", 0)]));
-        assert!(runs.any(|(events, accepts)| {
-            !accepts && events[..2] == ["a called outside", "b delegated outside"]
-        }));
+    fn long_calls_are_followed_by_a_pause() {
+        let (events, accepts) = run(&[("a", 30), ("b", 0)]);
+        assert_eq!(events[..2], ["a called outside", "b delegated outside"]);
+        assert!(!accepts);
+    }
+
+    #[test]
+    fn one_interruption_causes_no_pause() {
+        // On a busy machine, the calls may take longer.
+        let mut runs = (0..100).map(|_| run(&[("a", 2), ("b", 0)]));
+        assert!(runs.any(|(events, accepts)| accepts && events[1] == "b called outside"));
     }
 
     #[test]
     fn threads_without_a_worker_accept_no_calls() {
+        let (finished, _) = oneshot::channel();
         let (name, events) = ("a", Arc::default());
-        let duration = Duration::ZERO;
-        let call = Arc::new(Call { name, duration, events, waker: Mutex::default() });
-        assert!(!queue_call(&call));
+        let call = Call { name, duration: Duration::ZERO, events, finished };
+        assert!(queue_call(call).is_err());
     }
 }

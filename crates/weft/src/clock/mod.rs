@@ -3,6 +3,5 @@
 #[cfg(feature = "files")]
 pub(crate) mod age;
 pub(crate) mod deadline;
-pub(crate) mod run_delay;
 pub(crate) mod ticker;
 pub(crate) mod wall;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind};
@@ -35,18 +35,35 @@ impl<B, E> RuntimeCall<B, E> {
         task: JoinHandle<Result<http::Response<B>, E>>,
         runtime: Handle,
     ) -> RuntimeCall<B, E> {
-        RuntimeCall { stage: CallStage::Task(task), runtime }
+        RuntimeCall { stage: CallStage::Task(Task(task)), runtime }
     }
 }
 
 /// The stages of a call.
 enum CallStage<T> {
     New(CallFuture<T>),
-    /// Shared with the thread of the worker, which starts it.
-    Starting(Arc<StartingCall<T>>),
-    Task(JoinHandle<T>),
+    /// In the queue of the worker's thread, which starts it.
+    Starting(oneshot::Receiver<Started<T>>),
+    Task(Task<T>),
     /// The result was returned.
     Complete,
+}
+
+/// A call after its first poll.
+enum Started<T> {
+    /// The result, or the panic of the call.
+    Complete(std::thread::Result<T>),
+    /// The rest of the call.
+    Task(Task<T>),
+}
+
+/// A task of the runtime, which ends when this is dropped.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 pub(super) type CallFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -75,17 +92,19 @@ impl<T: Send + 'static> CallStage<T> {
         {
             *self = CallStage::start(future, runtime);
         }
-        if let CallStage::Starting(call) = self {
-            *self = match ready!(call.poll_started(cx)) {
-                Started::Complete(result) => {
+        if let CallStage::Starting(started) = self {
+            *self = match ready!(Pin::new(started).poll(cx)) {
+                Ok(Started::Complete(result)) => {
                     *self = CallStage::Complete;
                     return Poll::Ready(Ok(result.unwrap_or_else(|panic| resume_unwind(panic))));
                 }
-                Started::Task(task) => CallStage::Task(task),
+                Ok(Started::Task(task)) => CallStage::Task(task),
+                // The worker ends, and with it the task that polls this.
+                Err(_) => return Poll::Pending,
             };
         }
         let CallStage::Task(task) = self else { panic!("polled after completion") };
-        Poll::Ready(match ready!(Pin::new(task).poll(cx)) {
+        Poll::Ready(match ready!(Pin::new(&mut task.0).poll(cx)) {
             Ok(result) => Ok(result),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
@@ -99,20 +118,23 @@ impl<T: Send + 'static> CallStage<T> {
 
     /// Lets the thread of the worker start a call, or makes it a task.
     fn start(future: CallFuture<T>, runtime: &Handle) -> CallStage<T> {
-        let call = StartingCall::new(future, runtime.clone());
-        if !queue_call(&call) {
+        let (sender, receiver) = oneshot::channel();
+        let call =
+            NewCall { future: Some(future), started: None, sender, runtime: runtime.clone() };
+        if let Err(mut call) = queue_call(call) {
             call.delegate();
+            Box::new(call).finish();
         }
-        CallStage::Starting(call)
+        CallStage::Starting(receiver)
     }
 }
 
 impl<B, E> Drop for RuntimeCall<B, E> {
     fn drop(&mut self) {
-        match &self.stage {
-            CallStage::Starting(call) => call.cancel(),
-            CallStage::Task(task) => task.abort(),
-            CallStage::New(_) | CallStage::Complete => {}
+        if !matches!(self.stage, CallStage::Complete) {
+            // For destructors that start tasks of the runtime.
+            let _context = self.runtime.enter();
+            self.stage = CallStage::Complete;
         }
     }
 }
@@ -123,110 +145,47 @@ impl<B, E> fmt::Debug for RuntimeCall<B, E> {
     }
 }
 
-/// A call that the thread of the worker starts.
-struct StartingCall<T> {
-    progress: Mutex<Progress<T>>,
+/// A call that the thread of the worker starts, unless nobody waits for it any more.
+struct NewCall<T> {
+    future: Option<CallFuture<T>>,
+    started: Option<Started<T>>,
+    sender: oneshot::Sender<Started<T>>,
     runtime: Handle,
 }
 
-struct Progress<T> {
-    state: StartState<T>,
-    /// The task that waits for the start.
-    waiting: Option<Waker>,
-}
-
-/// The states of the start of a call.
-enum StartState<T> {
-    Queued(CallFuture<T>),
-    /// Being polled, without the lock.
-    Polling,
-    Started(Started<T>),
-    /// The result was returned, or nobody needs it.
-    Closed,
-}
-
-/// The state of a call after its first poll.
-enum Started<T> {
-    /// The result, or the panic of the call.
-    Complete(std::thread::Result<T>),
-    /// The rest of the call.
-    Task(JoinHandle<T>),
-}
-
-impl<T> StartingCall<T> {
-    fn new(future: CallFuture<T>, runtime: Handle) -> Arc<StartingCall<T>> {
-        let progress = Progress { state: StartState::Queued(future), waiting: None };
-        Arc::new(StartingCall { progress: Mutex::new(progress), runtime })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress<T>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn poll_started(&self, cx: &mut Context<'_>) -> Poll<Started<T>> {
-        let mut progress = self.lock();
-        match std::mem::replace(&mut progress.state, StartState::Closed) {
-            StartState::Started(started) => Poll::Ready(started),
-            waiting => {
-                progress.state = waiting;
-                progress.waiting = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
+impl<T: Send + 'static> NewCall<T> {
     /// Starts the call by `start`, unless it was cancelled.
-    fn start(&self, start: impl FnOnce(CallFuture<T>) -> Started<T>) {
-        let queued = std::mem::replace(&mut self.lock().state, StartState::Polling);
-        let state = match queued {
-            StartState::Queued(future) => StartState::Started(start(future)),
-            other => other,
-        };
-        let mut progress = self.lock();
-        match progress.state {
-            StartState::Polling => progress.state = state,
-            _ => {
-                drop(progress);
-                state.cancel();
-            }
-        }
-    }
-
-    fn cancel(&self) {
-        let state = std::mem::replace(&mut self.lock().state, StartState::Closed);
-        // For destructors that start tasks of the runtime.
-        let _context = self.runtime.enter();
-        state.cancel();
+    fn start(&mut self, start: impl FnOnce(&Handle, CallFuture<T>) -> Started<T>) {
+        let _context = self.sender.is_closed().then(|| self.runtime.enter());
+        let future = self.future.take().filter(|_| !self.sender.is_closed());
+        self.started = future.map(|future| start(&self.runtime, future));
     }
 }
 
-impl<T> StartState<T> {
-    fn cancel(self) {
-        if let StartState::Started(Started::Task(task)) = self {
-            task.abort();
-        }
-    }
-}
-
-impl<T: Send + 'static> OutsideCall for StartingCall<T> {
-    fn call(&self) {
-        self.start(|future| {
+impl<T: Send + 'static> OutsideCall for NewCall<T> {
+    fn call(&mut self) {
+        self.start(|runtime, future| {
             let poll_once = async move { poll_once(future) };
-            match catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(poll_once))) {
+            match catch_unwind(AssertUnwindSafe(|| runtime.block_on(poll_once))) {
                 Ok(Ok(result)) => Started::Complete(Ok(result)),
-                Ok(Err(future)) => Started::Task(self.runtime.spawn(future)),
+                Ok(Err(future)) => Started::Task(Task(runtime.spawn(future))),
                 Err(panic) => Started::Complete(Err(panic)),
             }
         });
     }
 
-    fn delegate(&self) {
-        self.start(|future| Started::Task(self.runtime.spawn(future)));
+    fn delegate(&mut self) {
+        self.start(|runtime, future| Started::Task(Task(runtime.spawn(future))));
     }
 
-    fn wake(&self) {
-        let waiting = self.lock().waiting.take();
-        waiting.into_iter().for_each(Waker::wake);
+    fn finish(self: Box<Self>) {
+        let NewCall { started, sender, runtime, .. } = *self;
+        if let Some(started) = started
+            && let Err(cancelled) = sender.send(started)
+        {
+            let _context = runtime.enter();
+            drop(cancelled);
+        }
     }
 }
 
