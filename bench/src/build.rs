@@ -75,7 +75,7 @@ pub fn programs(peers: &[&Peer]) -> Result<Programs> {
     }
     let bin = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
     let bin = bin.ok_or("cannot determine the path of this program")?;
-    let weft = target()?.join("release/weft");
+    let weft = target()?.join("dist/weft");
     let lock = fs::read_to_string(bench().join("Cargo.lock")).unwrap_or_default();
     let mut programs = Programs { bin, weft, versions: BTreeMap::new(), missing: Vec::new() };
     for peer in peers {
@@ -95,13 +95,13 @@ pub fn programs(peers: &[&Peer]) -> Result<Programs> {
 fn prepare(peer: &Peer, bin: &Path, lock: &str) -> Result<String> {
     match peer.origin {
         Origin::Weft => {
-            run(cargo(&bench().join("..")).args(["--package", "weft-server"]))?;
+            run(cargo(&bench().join(".."), "dist").args(["--package", "weft-server"]))?;
             Ok(commit())
         }
         Origin::Crate(package, subject) => {
             // The peers are built into the target folder of this program.
             let target = bin.parent().ok_or("this program is not in a target folder of cargo")?;
-            let mut cargo = cargo(&bench());
+            let mut cargo = cargo(&bench(), "release");
             run(cargo.args(["--package", package, "--target-dir"]).arg(target))?;
             Ok(match subject {
                 "weft-http" => commit(),
@@ -143,9 +143,9 @@ fn build_warp(bin: &Path) -> Result<String> {
     Ok(format!("warp {warp}, GHC {version}"))
 }
 
-fn cargo(folder: &Path) -> Command {
+fn cargo(folder: &Path, profile: &str) -> Command {
     let mut command = Command::new("cargo");
-    command.args(["build", "--release", "--quiet"]).current_dir(folder);
+    command.args(["build", "--profile", profile, "--quiet"]).current_dir(folder);
     command
 }
 

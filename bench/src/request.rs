@@ -6,6 +6,8 @@ pub struct RequestSpec {
     pub scheme: Scheme,
     pub path: &'static str,
     pub fields: &'static [(&'static str, &'static str)],
+    /// Whether requests differ in query, referrer and cookie, as those of browsers do.
+    pub varies: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -17,7 +19,7 @@ pub enum Scheme {
 }
 
 pub const fn http(path: &'static str) -> RequestSpec {
-    RequestSpec { scheme: Scheme::Http, path, fields: &[] }
+    RequestSpec { scheme: Scheme::Http, path, fields: &[], varies: false }
 }
 
 impl RequestSpec {

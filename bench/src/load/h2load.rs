@@ -8,6 +8,9 @@ use crate::Result;
 use crate::request::{RequestSpec, Scheme};
 use crate::stats::percentile;
 
+/// The file with the URLs of requests that differ, which the program cannot let differ in fields.
+const URLS: &str = "urls";
+
 pub struct H2load {
     /// The number of requests; `None` for a fixed duration.
     pub requests: Option<u32>,
@@ -50,6 +53,11 @@ impl H2load {
         // h2load appends to its log.
         let _ = fs::remove_file(&log);
         let threads = run.machine.load_cpus.len();
+        if run.request.varies {
+            let path = run.folder.join(URLS);
+            let urls: String = (0..500).map(|id| format!("{}?id={id}\n", run.url())).collect();
+            fs::write(&path, urls).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
         let output = Command::new("h2load")
             .args(further)
             .args(self.arguments(&run.url(), run.request, run.seconds, threads))
@@ -88,7 +96,10 @@ impl H2load {
             arguments.push("--h1".to_owned());
         }
         arguments.extend(request.fields.iter().map(|(name, value)| format!("-H{name}: {value}")));
-        arguments.push(url.to_owned());
+        match request.varies {
+            true => arguments.extend(["-i", URLS].map(str::to_owned)),
+            false => arguments.push(url.to_owned()),
+        }
         arguments
     }
 }

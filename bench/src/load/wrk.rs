@@ -55,7 +55,10 @@ impl Wrk {
         let slow = if self.slow { "/slow" } else { "-" };
         arguments.extend(["-s", "wrk.lua", url, "--"].map(str::to_owned));
         let pause = if self.has_pause { "1" } else { "0" };
-        arguments.extend([self.pipelined.to_string(), slow.to_owned(), pause.to_owned()]);
+        let varied = if request.varies { "4096" } else { "1" };
+        let script =
+            [self.pipelined.to_string(), slow.to_owned(), pause.to_owned(), varied.to_owned()];
+        arguments.extend(script);
         arguments
     }
 }

@@ -67,9 +67,10 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "browser",
         title: "The same, with the header fields of a browser",
-        note: "64 connections; the fourteen fields of Chromium.",
+        note: "64 connections; the sixteen fields of Chromium. No two of 4,096 requests have the same query, \
+               referrer and cookie.",
         peers: MEMORY,
-        request: RequestSpec { fields: BROWSER, ..http("/memory") },
+        request: RequestSpec { fields: BROWSER, varies: true, ..http("/memory") },
         load: wrk(64),
         workers: Workers::One,
     },
@@ -304,9 +305,10 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "axum",
         title: "axum on Weft and on axum::serve",
-        note: "The same router, with the header fields of a browser; 64 connections.",
+        note: "The same router, with the header fields of a browser; 64 connections; the requests differ as those of \
+               `browser`.",
         peers: &["axum-weft", "axum"],
-        request: RequestSpec { fields: BROWSER, ..http("/memory") },
+        request: RequestSpec { fields: BROWSER, varies: true, ..http("/memory") },
         load: wrk(64),
         workers: Workers::One,
     },
