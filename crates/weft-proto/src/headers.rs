@@ -28,8 +28,6 @@ pub struct Headers {
     text: Bytes,
     fields: Fields,
     names: NameSketch,
-    /// Set if these are all the fields of a parsed section, whose bytes show where each of them ends.
-    is_section: bool,
 }
 
 /// The lengths and initials of all names of a list, as a set of 64 bits. It may have those of removed
@@ -98,12 +96,12 @@ impl Headers {
     /// or those that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
         let names = NameSketch::of(&text, &fields);
-        Headers { text, fields, names, is_section: false }
+        Headers { text, fields, names }
     }
 
     /// Creates a list as [`new`](Headers::new), with the names that the parser has recorded.
     pub(crate) fn parsed(text: Bytes, fields: Fields, names: NameSketch) -> Headers {
-        Headers { text, fields, names, is_section: false }
+        Headers { text, fields, names }
     }
 
     /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
@@ -111,8 +109,7 @@ impl Headers {
     pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
         self.names = head.name_sketch;
-        self.is_section = true;
-        head.take_fields(&mut self.fields);
+        std::mem::swap(&mut self.fields, &mut head.fields);
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
@@ -252,7 +249,7 @@ impl Headers {
                 fields.push(*field);
             }
         }
-        Headers { text: self.text.clone(), fields, names: self.names, is_section: false }
+        Headers { text: self.text.clone(), fields, names: self.names }
     }
 
     /// Keeps only the fields for which `predicate(name, value)` returns true.
@@ -267,57 +264,7 @@ impl Headers {
     /// ```
     pub fn retain(&mut self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) {
         let text = &self.text;
-        self.is_section = false;
         self.fields.retain(|field| predicate(field.name.of(text), field.value.of(text)));
-    }
-
-    /// Returns the bytes from the name of the first field to the value of the last one. Between the
-    /// fields of a received message are the colons and line ends; a [`HeadersBuilder`] writes none.
-    pub fn section(&self) -> &[u8] {
-        match (self.fields.first(), self.fields.last()) {
-            (Some(first), Some(last)) => first.name.to(last.value).of(&self.text),
-            _ => b"",
-        }
-    }
-
-    /// Returns true if both lists have the same [`section`](Headers::section), with the same fields at
-    /// the same positions. Faster than a comparison of all fields.
-    ///
-    /// ```
-    /// use weft_proto::Headers;
-    ///
-    /// let headers = Headers::parse("Host: a\r\nTE: b\r\n\r\n")?;
-    /// assert!(headers.has_section_of(&headers.detached()));
-    /// assert!(!headers.has_section_of(&Headers::parse("Host: a\r\nTE: c\r\n\r\n")?));
-    /// # Ok::<(), weft_proto::Error>(())
-    /// ```
-    pub fn has_section_of(&self, other: &Headers) -> bool {
-        self.fields.len() == other.fields.len()
-            && self.section() == other.section()
-            && (self.is_section && other.is_section || self.has_positions_of(other))
-    }
-
-    /// Returns true if the fields have the same positions in their sections.
-    fn has_positions_of(&self, other: &Headers) -> bool {
-        let start =
-            |headers: &Headers| headers.fields.first().map_or(0, |first| first.name.start());
-        let (start, other_start) = (start(self), start(other));
-        self.fields.iter().zip(&other.fields).all(|(field, other)| {
-            field.name.is_shifted(start, other.name, other_start)
-                && field.value.is_shifted(start, other.value, other_start)
-        })
-    }
-
-    /// Copies the [`section`](Headers::section), so that the list does not keep the message in memory.
-    pub fn detached(&self) -> Headers {
-        let start = self.fields.first().map_or(0, |first| first.name.start());
-        let back = |span: Span| Span::new(span.start() - start, span.start() - start + span.len());
-        let fields = self
-            .fields
-            .iter()
-            .map(|field| Field { name: back(field.name), value: back(field.value) });
-        let text = Bytes::copy_from_slice(self.section());
-        Headers { text, fields: fields.collect(), names: self.names, is_section: self.is_section }
     }
 
     /// Removes all fields with this name, and copies none of the others.
@@ -331,7 +278,6 @@ impl Headers {
     /// # Ok::<(), weft_proto::Error>(())
     /// ```
     pub fn remove(&mut self, name: &str) {
-        self.is_section = false;
         while let Some(at) = self.fields.iter().position(|field| self.is_named(field, name)) {
             self.fields.remove(at);
         }

@@ -56,17 +56,12 @@ pub enum Length {
 // Inlined: its result has seven words, of which the caller uses each once.
 #[inline(always)]
 pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
-    if let Some(framing) = head.kept_framing() {
-        return Ok(framing);
-    }
     let KnownFields { host, connection, expect, .. } = head.known;
     let http_10 = head.version == Version::HTTP_10;
     let length = request_length(&head.known, text, http_10)?;
     let (authority, local) = target(&head.method, head.target, text)?;
     let host = match host {
-        Occurrence::Once(host) if head.has_plain_host() || is_plain_authority(host, text) => {
-            Some(host)
-        }
+        Occurrence::Once(host) if is_plain_authority(host, text) => Some(host),
         Occurrence::Once(host) => check_authority(host.of(text)).map(|()| Some(host))?,
         Occurrence::Repeated => return Err(Error::malformed("more than one Host")),
         Occurrence::Absent if http_10 => None,
@@ -187,7 +182,7 @@ pub fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>
 /// Returns true if the authority consists of letters, digits, hyphens and dots, and an optional
 /// port, as nearly all do. The scan includes the bytes after it, because a full chunk of 16 bytes
 /// costs less than a shorter one.
-pub(super) fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
+fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
     let length = authority.of(text).len();
     let end = scan::host(authority.with_rest(text));
     (1..=length).contains(&end) && is_port(&authority.of(text)[end..])

@@ -19,13 +19,9 @@
 //! # Ok::<(), weft_proto::Error>(())
 //! ```
 
-mod kept_head;
-
 use http::{Method, Version};
 use smallvec::SmallVec;
 
-pub use self::kept_head::HeadId;
-use self::kept_head::{KeptHead, Repetition};
 use crate::headers::NameSketch;
 use crate::http1::scan;
 use crate::names::is_same_name;
@@ -86,21 +82,6 @@ impl Span {
         &head[self.start as usize..self.end as usize]
     }
 
-    /// Returns the position of the first byte.
-    pub(crate) fn start(self) -> usize {
-        self.start.into()
-    }
-
-    /// Returns the range from the start of this span to the end of `last`.
-    pub(crate) fn to(self, last: Span) -> Span {
-        Span { start: self.start, end: last.end.max(self.start) }
-    }
-
-    /// Returns true if both ranges are equal relative to these positions.
-    pub(crate) fn is_shifted(self, base: usize, other: Span, other_base: usize) -> bool {
-        self.len() == other.len() && self.start() + other_base == other.start() + base
-    }
-
     /// Returns the bytes of `head` from the start of this span to the end of `head`.
     pub(super) fn with_rest(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..]
@@ -111,9 +92,6 @@ impl Span {
 pub type Fields = SmallVec<[Field; 16]>;
 
 /// A request head, parsed incrementally. Its parts are positions in the input.
-///
-/// A parser that is used again keeps one of the heads before, to which it compares the next ones, so that a
-/// repetition is not parsed.
 #[derive(Debug)]
 pub struct ParsedHead {
     /// The method.
@@ -126,11 +104,7 @@ pub struct ParsedHead {
     pub fields: Fields,
     pub(crate) name_sketch: NameSketch,
     pub(super) known: KnownFields,
-    repetition: Repetition,
     progress: Progress,
-    kept: Option<Box<KeptHead>>,
-    /// Number of heads to parse until one is kept.
-    until_kept: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -213,27 +187,16 @@ impl ParsedHead {
             fields: Fields::new(),
             name_sketch: NameSketch::default(),
             known: KnownFields::default(),
-            repetition: Repetition::None,
             progress: Progress::Start,
-            kept: None,
-            until_kept: kept_head::FIRST_KEPT,
         }
     }
 
     /// Resets the parser for the next head and keeps the allocation of the field list.
     pub fn clear(&mut self) {
-        // The parts of a repeated head stay: the next head is probably the same.
-        if self.repetition != Repetition::Head {
-            self.clear_parts();
-        }
-        self.progress = Progress::Start;
-    }
-
-    fn clear_parts(&mut self) {
         self.fields.clear();
         self.name_sketch = NameSketch::default();
         self.known = KnownFields::default();
-        self.repetition = Repetition::None;
+        self.progress = Progress::Start;
     }
 
     /// Parses `input`, which starts with the head and may have grown since the last call. Returns
@@ -247,12 +210,7 @@ impl ParsedHead {
     /// bytes. The parser must not be used after an error until it is [cleared](ParsedHead::clear).
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         match self.progress {
-            Progress::Start => {
-                if let Some(length) = self.repeat_head(input, limits) {
-                    return Ok(Some(length));
-                }
-                self.forget_repetition();
-            }
+            Progress::Start => {}
             Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned) => {
                 // An incomplete line is parsed again only if the new input can contain its end.
                 let has_line_end =
@@ -273,13 +231,7 @@ impl ParsedHead {
                     return self.need_more(start, input, limits);
                 }
                 match self.request_line(input, start, limits)? {
-                    Some(next) => {
-                        if let Some(length) = self.repeat_section(input, next, limits) {
-                            self.record_head(input, length);
-                            return Ok(Some(length));
-                        }
-                        next
-                    }
+                    Some(next) => next,
                     None => return self.need_more(start, input, limits),
                 }
             }
@@ -297,13 +249,7 @@ impl ParsedHead {
                     self.fields.push(field);
                     line = next;
                 }
-                FieldLine::End(length) if length <= limits.head => {
-                    if !matches!(self.progress, Progress::FieldLine(..)) {
-                        // The section was parsed at once.
-                        self.record_head(input, length);
-                    }
-                    return Ok(Some(length));
-                }
+                FieldLine::End(length) if length <= limits.head => return Ok(Some(length)),
                 FieldLine::End(_) => return Err(head_too_large()),
                 FieldLine::Partial => {
                     self.progress = Progress::FieldLine(line, 0);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method, Version};
 
 use weft_proto::headers::Headers;
-use weft_proto::http1::parse::{self, HeadId, Span};
+use weft_proto::http1::parse::{self, Span};
 use weft_proto::semantics::path::{Segments, decode, decode_segments};
 
 /// The request line and the header fields. Cloning and moving it is cheap.
@@ -39,12 +39,8 @@ struct Inner {
     authority: Option<Span>,
     version: Version,
     headers: Headers,
-    /// Identifies the head among those that were received, unless middleware has changed it.
-    repeated: Option<HeadId>,
     /// The decoded segments of the whole path.
     decoded: OnceLock<Box<[String]>>,
-    #[cfg(feature = "tower")]
-    uri: slices::CachedUri,
 }
 
 impl RequestHead {
@@ -64,13 +60,6 @@ impl RequestHead {
         RequestHead { inner: Arc::new(inner), mount: 0 }
     }
 
-    /// Returns `true` if a head that was parsed is the same as this one, which may then be shared with the
-    /// request before.
-    #[inline]
-    pub(crate) fn is_repeated_by(&self, parsed: &parse::ParsedHead) -> bool {
-        parsed.repeated().is_some_and(|(id, _)| self.inner.repeated == Some(id)) && self.mount == 0
-    }
-
     /// Replaces this head with the one that was parsed from `text`. The allocation is reused,
     /// unless the application still holds the previous head. The parser gets the field list of the
     /// previous head in exchange.
@@ -82,12 +71,6 @@ impl RequestHead {
     ) {
         self.mount = 0;
         let parts = self.unique_inner();
-        let (repeated, text) = match parsed.repeated() {
-            // The text of the parser stays the same, so that the next repetition needs no change.
-            Some((id, kept)) => (Some(id), kept.clone()),
-            None => (None, text),
-        };
-        parts.repeated = repeated;
         // Otherwise released together with the text.
         parts.original.shrink_to(MAX_RETAINED_TARGET_BYTES);
         std::mem::swap(&mut parts.method, &mut parsed.method);
@@ -95,39 +78,22 @@ impl RequestHead {
         parts.version = parsed.version;
         parts.target = parsed.target;
         parts.authority = authority;
-        let path_and_query = path_and_query.of(&text);
-        // Clients often request the same path again, which needs no validation then.
-        let is_rewritten = parts.rewritten.take().is_some();
-        if is_rewritten || parts.original.as_bytes() != path_and_query {
-            parts.original.clear();
-            parts.original.push_str(as_text(path_and_query));
-            parts.path_end = path_end(&parts.original);
-            #[cfg(feature = "tower")]
-            parts.uri.clear();
-        } else {
-            #[cfg(feature = "tower")]
-            parts.uri.count_repetition();
-        }
+        parts.rewritten = None;
+        parts.original.clear();
+        parts.original.push_str(as_text(path_and_query.of(&text)));
+        parts.path_end = path_end(&parts.original);
         parts.headers.replace(text, parsed);
         parts.decoded.take();
     }
 
     /// Releases the text of the head if it is a slice of the input buffer. Returns `false` if the
     /// application still holds the head, and with it the text.
-    #[inline]
     pub(crate) fn release_text(&mut self) -> bool {
-        // A repeated head has a text of its own.
-        self.inner.repeated.is_some() || self.release_received_text()
-    }
-
-    fn release_received_text(&mut self) -> bool {
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return false };
         inner.headers.clear();
         if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
             inner.original = String::new();
             inner.path_end = 0;
-            #[cfg(feature = "tower")]
-            inner.uri.clear();
         }
         true
     }
@@ -139,17 +105,9 @@ impl RequestHead {
         Arc::get_mut(&mut self.inner).expect("a new Arc is not shared")
     }
 
-    /// Returns the identifier of a head that was received before, unless middleware has changed it.
-    #[cfg(feature = "tower")]
-    pub(crate) fn repeated(&self) -> Option<HeadId> {
-        self.inner.repeated
-    }
-
     /// Returns the parts for a change by middleware. They are copied if they are shared.
     fn changed(&mut self) -> &mut Inner {
-        let inner = Arc::make_mut(&mut self.inner);
-        inner.repeated = None;
-        inner
+        Arc::make_mut(&mut self.inner)
     }
 
     /// The method.
@@ -384,45 +342,16 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_head_is_shared_until_it_is_changed() {
-        let (mut parsed, mut head) = (parse::ParsedHead::new(), RequestHead::default());
-        let mut receive = |head: &mut RequestHead, line: &str| {
-            let text = format!("{line}\r\nHost: a\r\n\r\n");
-            let limits = parse::Limits { request_line: 8_000, head: 8_000, fields: 10 };
-            parsed.clear();
-            parsed.read(text.as_bytes(), &limits).unwrap();
-            let framed = weft_proto::http1::framing::request(&parsed, text.as_bytes()).unwrap();
-            let is_repeated = head.is_repeated_by(&parsed);
-            if !is_repeated {
-                head.set_parsed(&mut parsed, text.into(), (framed.authority, framed.local));
-            }
-            let path = line.split(' ').nth(1).unwrap();
-            assert_eq!((head.path(), head.headers().get("host")), (path, Some("a")));
-            head.release_text();
-            is_repeated
-        };
-        let line = "GET /b HTTP/1.1";
-        let first: Vec<bool> = (0..5).map(|_| receive(&mut head, line)).collect();
-        assert_eq!(first, [false, false, false, true, true]);
-        // The application holds it, and changes it.
+    fn changes_of_a_held_head_are_its_own() {
+        let request = crate::testing::request("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = request.head().clone();
         let mut held = head.clone();
-        assert!(receive(&mut head, line) && Arc::ptr_eq(&head.inner, &held.inner));
         held.set_path_and_query("/changed".into());
         held.set_method(Method::PUT);
         assert_eq!((head.method(), head.path()), (&Method::GET, "/b"));
-        assert_eq!(held.inner.repeated, None);
         let mut held = head.clone();
         held.replace_fields(&[("c", b"d")]).unwrap();
         assert_eq!((head.headers().get("c"), held.headers().get("c")), (None, Some("d")));
-        assert_eq!(held.inner.repeated, None);
-        // Another one in between.
-        let after = ["GET /e HTTP/1.1", line, line, line].map(|line| receive(&mut head, line));
-        assert_eq!(after, [false, false, true, true]);
-        head.set_path_and_query("/changed".into());
-        assert!(!receive(&mut head, line));
-        assert!(receive(&mut head, line));
-        head.take_prefix("/b".len());
-        assert!(!receive(&mut head, line));
     }
 
     #[test]

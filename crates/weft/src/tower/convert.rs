@@ -43,7 +43,7 @@ pub(crate) fn to_http_request<B>(
 ) -> Result<()> {
     let (head, body, connection, mut extensions) = request.into_components();
     *converted.uri_mut() = uri(&head, &connection)?;
-    let headers = maps.get_for(&head).map_err(|_| too_many_fields())?;
+    let headers = maps.get(head.headers()).map_err(|_| too_many_fields())?;
     // An empty map has no memory to free, but the compiler does not know that it is empty.
     mem::forget(mem::replace(converted.headers_mut(), headers));
     *converted.method_mut() = head.method().clone();

@@ -2,9 +2,7 @@
 //!
 //! Clients send the same few lists of field names repeatedly. Building a `HeaderMap` hashes each
 //! name; cloning a cached map with the same names and replacing the values does not. Most values
-//! repeat as well; they are cloned with the map, without being validated again. If all of them
-//! repeat, as in most requests without cookies, one comparison of the bytes replaces one for each
-//! field, and none is needed if the parser has made it.
+//! repeat as well; they are cloned with the map, without being validated again.
 
 use std::cell::RefCell;
 
@@ -12,10 +10,8 @@ use bytes::Bytes;
 use http::header::MaxSizeReached;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
-use crate::message::request_head::RequestHead;
 use crate::tower::names::{HeaderNameCache, is_stable};
 use weft_proto::headers::Headers;
-use weft_proto::http1::parse::HeadId;
 
 /// Number of cached maps: the browsers of a site send several dozen lists of names.
 const SLOTS: usize = 64;
@@ -27,9 +23,6 @@ const MAX_NAMES_BYTES: usize = 1024;
 /// Longer values are not cached.
 const MAX_VALUE_BYTES: usize = 192;
 
-/// Longer sections are not cached as a whole. That of a browser has 700 bytes.
-const MAX_SECTION_BYTES: usize = 1024;
-
 /// Caching a map takes longer than building it. So for a client that never sends the same list
 /// twice, or lists that share a slot, only one map in 16 is cached.
 const INSERT_ONE_IN: u32 = 16;
@@ -39,57 +32,16 @@ const INSERT_ONE_IN: u32 = 16;
 pub(crate) struct HeaderMapCache {
     names: HeaderNameCache,
     /// Maps by the names of their fields.
-    slots: RefCell<Vec<Slot<CachedMap>>>,
-    /// Maps by their whole section.
-    sections: RefCell<Vec<Slot<CachedSection>>>,
-    /// Maps of heads that the parser has found to be repetitions, so that nothing is compared again.
-    repeated: RefCell<Vec<Option<(HeadId, HeaderMap)>>>,
+    slots: RefCell<Vec<Slot>>,
     /// No extensions, with space for some.
     extensions: Extensions,
 }
 
-#[derive(Clone)]
-struct Slot<T> {
-    cached: Option<T>,
+#[derive(Clone, Default)]
+struct Slot {
+    cached: Option<CachedMap>,
     /// Number of maps built for this slot.
     built: u32,
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { cached: None, built: 0 }
-    }
-}
-
-impl<T> Slot<T> {
-    /// Counts a map that was built, and caches it if it is its turn and if it is cacheable.
-    fn record(&mut self, cacheable: impl FnOnce() -> Option<T>) {
-        if self.built.is_multiple_of(INSERT_ONE_IN) {
-            self.cached = cacheable().or(self.cached.take());
-        }
-        self.built = self.built.wrapping_add(1);
-    }
-}
-
-/// A list of fields all of which are stable, and its map.
-#[derive(Clone)]
-struct CachedSection {
-    headers: Headers,
-    map: HeaderMap,
-}
-
-impl CachedSection {
-    fn new(headers: &Headers, map: &HeaderMap) -> Option<CachedSection> {
-        let is_small = headers.len() <= MAX_FIELDS && headers.section().len() <= MAX_SECTION_BYTES;
-        (is_small && map.keys().all(is_stable)).then(|| {
-            let mut map = map.clone();
-            for value in map.values_mut() {
-                // A copy, so that the cache does not keep the head in memory.
-                *value = self::value(Bytes::copy_from_slice(value.as_bytes()));
-            }
-            CachedSection { headers: headers.detached(), map }
-        })
-    }
 }
 
 #[derive(Clone)]
@@ -105,8 +57,6 @@ impl HeaderMapCache {
         HeaderMapCache {
             names: HeaderNameCache::new(),
             slots: RefCell::new(vec![Slot::default(); SLOTS]),
-            sections: RefCell::new(vec![Slot::default(); SLOTS]),
-            repeated: RefCell::new(vec![None; SLOTS]),
             extensions: empty_extensions(),
         }
     }
@@ -117,49 +67,20 @@ impl HeaderMapCache {
         self.extensions.clone()
     }
 
-    /// Returns all fields of a head, in order. The values are slices of the head, or cached.
+    /// Returns all fields, in order. The values are slices of the head, or cached.
     ///
     /// # Errors
     /// If there are more fields than a map can hold.
-    #[inline]
-    pub(super) fn get_for(&self, head: &RequestHead) -> Result<HeaderMap, MaxSizeReached> {
-        if let Some(id) = head.repeated()
-            && let Some((cached, map)) = &self.repeated.borrow()[id.slot(SLOTS)]
-            && *cached == id
-        {
-            return Ok(map.clone());
-        }
-        self.get(head.headers(), head.repeated())
-    }
-
-    /// Returns all fields. `repeated` identifies the head if it is a repetition.
-    #[inline(never)]
-    fn get(
-        &self,
-        headers: &Headers,
-        repeated: Option<HeadId>,
-    ) -> Result<HeaderMap, MaxSizeReached> {
-        let slot = &mut self.sections.borrow_mut()[section_slot_index(headers)];
-        if let Some(cached) = &slot.cached
-            && headers.has_section_of(&cached.headers)
-        {
-            if let Some(id) = repeated {
-                self.repeated.borrow_mut()[id.slot(SLOTS)] = Some((id, cached.map.clone()));
-            }
-            return Ok(cached.map.clone());
-        }
-        let map = self.get_by_names(headers)?;
-        slot.record(|| CachedSection::new(headers, &map));
-        Ok(map)
-    }
-
-    fn get_by_names(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
+    pub(super) fn get(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
         let slot = &mut self.slots.borrow_mut()[slot_index(headers)];
         if let Some(cached) = slot.cached.as_ref().filter(|cached| cached.has_names(headers)) {
             return Ok(cached.with_values(headers));
         }
         let map = self.build(headers)?;
-        slot.record(|| CachedMap::new(headers, &map));
+        if slot.built.is_multiple_of(INSERT_ONE_IN) {
+            slot.cached = CachedMap::new(headers, &map).or(slot.cached.take());
+        }
+        slot.built = slot.built.wrapping_add(1);
         Ok(map)
     }
 
@@ -230,11 +151,6 @@ fn value(bytes: Bytes) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("the parser rejects control characters")
 }
 
-/// The length distinguishes the usual sections well enough: it depends on the `User-Agent`.
-fn section_slot_index(headers: &Headers) -> usize {
-    (headers.section().len() + headers.len()) % SLOTS
-}
-
 /// Lengths and last letters distinguish the usual lists of names well enough.
 fn slot_index(headers: &Headers) -> usize {
     let add = |sum: usize, name: &[u8]| {
@@ -248,8 +164,6 @@ fn slot_index(headers: &Headers) -> usize {
 mod tests {
     use super::*;
     use crate::testing::request;
-    use weft_proto::http1::framing;
-    use weft_proto::http1::parse::{Limits, ParsedHead};
 
     fn headers(lines: &[&str]) -> Headers {
         request(format!("GET / HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n"))).headers().clone()
@@ -277,10 +191,10 @@ mod tests {
         let maps = HeaderMapCache::new();
         for list in [lists; INSERT_ONE_IN as usize + 2].concat() {
             let headers = headers(list);
-            let mut map = maps.get(&headers, None).unwrap();
+            let mut map = maps.get(&headers).unwrap();
             assert_eq!(
                 fields(&map),
-                fields(&HeaderMapCache::new().get(&headers, None).unwrap()),
+                fields(&HeaderMapCache::new().get(&headers).unwrap()),
                 "{list:?}"
             );
             for name in headers.names() {
@@ -295,7 +209,7 @@ mod tests {
     fn entry_matches_only_the_same_list_of_names() {
         let entry = |list: &[&str]| {
             let headers = headers(list);
-            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
+            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
         };
         let cached = entry(&["Host: a", "X: 1", "Y: 2"]).unwrap();
         for (list, expected) in [
@@ -318,79 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn section_matches_only_the_same_fields() {
-        let entry = |list: &[&str]| {
-            let headers = headers(list);
-            CachedSection::new(&headers, &HeaderMapCache::new().get(&headers, None).unwrap())
-        };
-        let list = ["Host: a", "Accept: b", "accept: c"];
-        let cached = entry(&list).unwrap();
-        assert_eq!(
-            fields(&cached.map),
-            fields(&HeaderMapCache::new().get(&headers(&list), None).unwrap())
-        );
-        for (list, expected) in [
-            (&list[..], true),
-            (&["Host: a", "Accept: b", "accept: d"], false),
-            (&["Host: a", "accept: b", "accept: c"], false),
-            (&["Host: a", "Accept: b"], false),
-            (&["Host: a", "Accept: b", "accept: c", "TE: d"], false),
-        ] {
-            assert_eq!(headers(list).has_section_of(&cached.headers), expected, "{list:?}");
-        }
-        // The section of a list without separators does not show where its fields end.
-        let built = |fields: &[(&str, &str)]| {
-            let mut builder = weft_proto::headers::HeadersBuilder::with_capacity(99).unwrap();
-            builder.part(b"/");
-            for (name, value) in fields {
-                builder.field(name.as_bytes(), value.as_bytes());
-            }
-            builder.into_headers()
-        };
-        let detached = built(&[("te", "a"), ("te", "b")]).detached();
-        assert!(built(&[("te", "a"), ("te", "b")]).has_section_of(&detached));
-        assert!(!built(&[("te", "at"), ("e", "b")]).has_section_of(&detached));
-        assert!(entry(&["Host: a", &format!("TE: {}", "a".repeat(MAX_SECTION_BYTES))]).is_none());
-    }
-
-    #[test]
-    fn finds_the_map_of_a_repeated_head_by_its_number() {
-        let limits = Limits { request_line: 100, head: 1_000, fields: 10 };
-        let mut parsed = ParsedHead::new();
-        let mut head = |lines: &str| {
-            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-            let mut head = RequestHead::default();
-            for _ in 0..20 {
-                parsed.clear();
-                parsed.read(text.as_bytes(), &limits).unwrap();
-                let framed = framing::request(&parsed, text.as_bytes()).unwrap();
-                let text = text.clone().into();
-                head.set_parsed(&mut parsed, text, (framed.authority, framed.local));
-            }
-            assert!(head.repeated().is_some());
-            head
-        };
-        let heads = ["TE: b\r\n", "TE: c\r\n", "Accept: b\r\nTE: d\r\n"].map(&mut head);
-        let maps = HeaderMapCache::new();
-        for head in [&heads, &heads, &heads].into_iter().flatten() {
-            // The first two share a slot of the sections, and take turns there.
-            for _ in 0..=INSERT_ONE_IN + 1 {
-                let mut map = maps.get_for(head).unwrap();
-                let expected = HeaderMapCache::new().get(head.headers(), None).unwrap();
-                assert_eq!(fields(&map), fields(&expected));
-                map.insert("te", HeaderValue::from_static("changed"));
-            }
-        }
-        let found = maps.repeated.borrow().iter().flatten().count();
-        assert_eq!(found, heads.len());
-    }
-
-    #[test]
     fn does_not_cache_secret_values() {
         let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
-        maps.get(&headers, None).unwrap();
-        assert!(maps.sections.borrow().iter().all(|slot| slot.cached.is_none()));
+        maps.get(&headers).unwrap();
         let slots = maps.slots.borrow();
         let cached: Vec<_> = slots
             .iter()

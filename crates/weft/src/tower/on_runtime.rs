@@ -19,9 +19,10 @@ use crate::tower::runtime_call::RuntimeCall;
 /// runtime, and becomes a task of the runtime when it has to wait. Most calls are complete before. A
 /// task wakes a thread of the runtime, and its response wakes the worker.
 ///
-/// A call that computes or blocks for a long time delays the other connections of its worker. After
-/// a call that has taken more than a millisecond, the worker starts none for a hundred times as
-/// long: calls are tasks from their start then. Those for a current-thread runtime always are.
+/// A call that computes or blocks for a long time delays the other connections of its worker. Calls
+/// that take more than a millisecond may take 20 ms of the worker's time, and one percent of it in
+/// the long run. Beyond that, calls are tasks from their start. Calls for a current-thread runtime
+/// always are.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -22,7 +22,6 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf;
 use http::{Method, Version};
 
 use self::lent_reader::{LentReader, ReturnedReader};
@@ -278,16 +277,8 @@ impl<A: Application> ActiveConnection<'_, A> {
         let input = &mut self.conn.reader.as_mut().expect("the reader is not lent").buffer;
         let framed = framing::request(&self.heads.parsed, &input[..length])?;
         let HeadBuffers { parsed, head } = self.heads;
-        if head.is_repeated_by(parsed) {
-            match input.len() == length {
-                // Unlike an advanced buffer, an empty one need not be reclaimed.
-                true => input.clear(),
-                false => input.advance(length),
-            }
-        } else {
-            let text = input.split_to(length).freeze();
-            head.set_parsed(parsed, text, (framed.authority, framed.local));
-        }
+        let text = input.split_to(length).freeze();
+        head.set_parsed(parsed, text, (framed.authority, framed.local));
         self.conn.requests += 1;
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         let exchange = &mut self.exchange;
