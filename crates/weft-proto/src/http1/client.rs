@@ -382,6 +382,7 @@ impl BodyReader {
     }
 
     /// Returns the number of remaining bytes, if known: 0 at the end.
+    #[inline]
     pub fn remaining(&self) -> Option<u64> {
         match &self.0 {
             State::Framed(decoder) => decoder.remaining(),
@@ -390,6 +391,7 @@ impl BodyReader {
     }
 
     /// Returns true if the body is complete when the connection ends at this point.
+    #[inline]
     pub fn may_end_at_eof(&self) -> bool {
         matches!(self.0, State::UntilClose | State::Framed(BodyDecoder::Done))
     }

@@ -88,6 +88,7 @@ impl HeadPrefix {
     }
 
     /// Returns the date without the field name.
+    #[inline]
     pub fn date(&self) -> &[u8] {
         &self.date_line()["date: ".len()..][..29]
     }

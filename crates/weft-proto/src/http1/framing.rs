@@ -92,6 +92,7 @@ pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
 
 /// Determines the length of a request's body (RFC 9112 §6.3), without the RFC's leniencies: each
 /// of them allows two servers to disagree about the end of a request (request smuggling).
+#[inline]
 fn request_length(known: &KnownFields, text: &[u8], http_10: bool) -> Result<Length> {
     use Occurrence::{Absent, Once, Repeated};
     match (known.transfer_encoding, known.content_length) {
@@ -182,6 +183,7 @@ pub fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>
 /// Returns true if the authority consists of letters, digits, hyphens and dots, and an optional
 /// port, as nearly all do. The scan includes the bytes after it, because a full chunk of 16 bytes
 /// costs less than a shorter one.
+#[inline]
 fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
     let length = authority.of(text).len();
     let end = scan::host(authority.with_rest(text));
@@ -220,6 +222,7 @@ fn is_ipv6(text: &[u8]) -> bool {
 
 /// Returns true for a port with its colon, and for no port. An empty port is valid (RFC 3986
 /// §3.2.3).
+#[inline]
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
@@ -267,6 +270,7 @@ pub enum ResponseFraming {
 }
 
 /// Determines the framing of a response. `length` is the length of its payload, if known.
+#[inline]
 pub fn response(version: Version, status: StatusCode, length: Option<u64>) -> ResponseFraming {
     match length {
         _ if is_bodiless(status) => ResponseFraming::Bodiless,
@@ -277,6 +281,7 @@ pub fn response(version: Version, status: StatusCode, length: Option<u64>) -> Re
 }
 
 /// Returns true if a response with this status never has a body (RFC 9112 §6.3).
+#[inline]
 pub fn is_bodiless(status: StatusCode) -> bool {
     status.is_informational()
         || status == StatusCode::NO_CONTENT

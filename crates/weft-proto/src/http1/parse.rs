@@ -54,22 +54,26 @@ pub struct Span {
 
 impl Span {
     /// Creates the range from `start` to `end`, which is at most [`MAX_HEAD_BYTES`].
+    #[inline]
     pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end && end <= MAX_HEAD_BYTES);
         Span { start: start as u16, end: end as u16 }
     }
 
     /// Returns the number of bytes.
+    #[inline]
     pub fn len(self) -> usize {
         usize::from(self.end - self.start)
     }
 
     /// Returns true if there are no bytes.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 
     /// Returns the range from `start` to `end`, both relative to the start of this span.
+    #[inline]
     pub fn slice(self, start: usize, end: usize) -> Span {
         Span::new(self.start as usize + start, self.start as usize + end)
     }
@@ -78,11 +82,13 @@ impl Span {
     ///
     /// # Panics
     /// If the span exceeds `head`.
+    #[inline]
     pub fn of(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..self.end as usize]
     }
 
     /// Returns the bytes of `head` from the start of this span to the end of `head`.
+    #[inline]
     pub(super) fn with_rest(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..]
     }
@@ -192,6 +198,7 @@ impl ParsedHead {
     }
 
     /// Resets the parser for the next head and keeps the allocation of the field list.
+    #[inline]
     pub fn clear(&mut self) {
         self.fields.clear();
         self.name_sketch = NameSketch::default();

@@ -113,6 +113,7 @@ impl FloodLimiter {
     }
 
     /// Adds the credit for bytes sent to the client.
+    #[inline]
     pub fn on_bytes_sent(&mut self, bytes: usize) {
         self.add_credit(bytes as u64);
     }

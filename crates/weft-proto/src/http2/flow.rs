@@ -39,21 +39,25 @@ pub struct SendWindow(i64);
 
 impl SendWindow {
     /// Creates a window of this many bytes.
+    #[inline]
     pub fn new(bytes: i64) -> SendWindow {
         SendWindow(bytes)
     }
 
     /// Returns the number of bytes that may be sent now.
+    #[inline]
     pub fn available(self) -> usize {
         self.0.max(0) as usize
     }
 
     /// Returns true if at least one byte may be sent now.
+    #[inline]
     pub fn is_open(self) -> bool {
         self.0 > 0
     }
 
     /// Uses credit for bytes that are sent, at most [`available`](SendWindow::available).
+    #[inline]
     pub fn consume(&mut self, bytes: usize) {
         self.0 -= bytes as i64;
     }
@@ -62,6 +66,7 @@ impl SendWindow {
     ///
     /// # Errors
     /// [`Overflow`] if the window exceeds [`MAX_WINDOW`].
+    #[inline]
     pub fn increase(&mut self, bytes: i64) -> Result<(), Overflow> {
         self.0 += bytes;
         if self.0 > MAX_WINDOW { Err(Overflow) } else { Ok(()) }
@@ -72,6 +77,7 @@ impl SendWindow {
     ///
     /// # Errors
     /// [`Overflow`] if the window exceeds [`MAX_WINDOW`].
+    #[inline]
     pub fn adjust(&mut self, difference: i64) -> Result<(), Overflow> {
         self.increase(difference)
     }
@@ -88,23 +94,27 @@ pub struct RecvWindow {
 
 impl RecvWindow {
     /// Creates a window of this many bytes.
+    #[inline]
     pub fn new(open: i64) -> RecvWindow {
         RecvWindow { open, owed: 0 }
     }
 
     /// Uses credit for bytes received. Returns false if they exceed it.
+    #[inline]
     pub fn receive(&mut self, bytes: usize) -> bool {
         self.open -= bytes as i64;
         self.open >= 0
     }
 
     /// Records that bytes were processed, so that the peer can get credit for them.
+    #[inline]
     pub fn release(&mut self, bytes: usize) {
         self.owed += bytes as i64;
     }
 
     /// Returns the increment of a WINDOW_UPDATE if it is worth a frame: at least half of the credit
     /// that the peer still has. The caller must send it.
+    #[inline]
     pub fn take_update(&mut self) -> Option<u32> {
         if self.owed == 0 || self.owed < self.open / 2 {
             return None;

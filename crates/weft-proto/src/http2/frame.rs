@@ -123,6 +123,7 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// Parses a frame header. The reserved bit is ignored.
+    #[inline]
     pub fn read(bytes: &[u8; FRAME_HEADER_LEN]) -> FrameHeader {
         let [a, b, c, kind, flags, s, t, u, v] = *bytes;
         FrameHeader {
@@ -134,6 +135,7 @@ impl FrameHeader {
     }
 
     /// Serializes the frame header.
+    #[inline]
     pub fn bytes(self) -> [u8; FRAME_HEADER_LEN] {
         let [_, a, b, c] = (self.length as u32).to_be_bytes();
         let [s, t, u, v] = self.stream.to_be_bytes();
@@ -141,12 +143,14 @@ impl FrameHeader {
     }
 
     /// Returns true if a [flag] is set.
+    #[inline]
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     /// Returns the payload without its padding (§6.1), or `None` if the padding exceeds the
     /// payload.
+    #[inline]
     pub fn unpadded(self, payload: &[u8]) -> Option<&[u8]> {
         if !self.has(flag::PADDED) {
             return Some(payload);
@@ -157,11 +161,13 @@ impl FrameHeader {
 }
 
 /// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
+#[inline]
 pub fn read_u31(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
 
 /// Appends a frame. The payload is at most [`MAX_FRAME_PAYLOAD`].
+#[inline]
 pub fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(&FrameHeader { length: payload.len(), kind, flags, stream }.bytes());
     out.extend_from_slice(payload);
@@ -179,11 +185,13 @@ pub fn settings(out: &mut Vec<u8>, parameters: &[(u16, u32)]) {
 }
 
 /// Appends an RST_STREAM frame (§6.4).
+#[inline]
 pub fn rst_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     write(out, kind::RST_STREAM, 0, stream, &code.0.to_be_bytes());
 }
 
 /// Appends a WINDOW_UPDATE frame (§6.9) for a stream, or for the connection if `stream` is 0.
+#[inline]
 pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     write(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
 }

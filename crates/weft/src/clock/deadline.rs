@@ -73,6 +73,7 @@ const MIN_HEAD_WAIT: Duration = Duration::from_secs(2);
 const BATCH_DIVISOR: usize = 16;
 
 impl Deadlines {
+    #[inline]
     pub(crate) fn new(settings: &Settings) -> Deadlines {
         let timeouts = [
             settings.head_timeout,
@@ -215,6 +216,7 @@ impl Cell {
 
 impl Deadline {
     /// Sets the deadline to `after` from now, replacing the previous one.
+    #[inline]
     pub(crate) fn set(&self, after: Duration) {
         self.set_due(after);
         self.0.waiting.store(NEVER, Relaxed);
@@ -222,6 +224,7 @@ impl Deadline {
 
     /// Sets the deadline of a connection that waits for a request. It
     /// [expires earlier](Deadlines::expire_longest_waiting) if another connection needs the room.
+    #[inline]
     pub(crate) fn set_awaiting(&self, awaited: Awaited, after: Duration) {
         let now = self.set_due(after);
         self.0.waiting.store(now << 1 | awaited as u64, Relaxed);
@@ -240,16 +243,19 @@ impl Deadline {
 
     /// Postpones the deadline of a connection that waits for a request. Its place in the order of
     /// [`expire_longest_waiting`](Deadlines::expire_longest_waiting) stays.
+    #[inline]
     pub(crate) fn postpone(&self, after: Duration) {
         self.set_due(after);
     }
 
     /// Returns the milliseconds on the worker's clock.
+    #[inline]
     pub(crate) fn now_millis(&self) -> u64 {
         self.0.clock.now()
     }
 
     /// Clears the deadline.
+    #[inline]
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
         self.0.waiting.store(NEVER, Relaxed);
@@ -260,6 +266,7 @@ impl Deadline {
     }
 
     /// Ready once the deadline has expired. Call it last, when everything else is pending.
+    #[inline]
     pub(crate) fn poll_expired(&self, cx: &Context<'_>) -> Poll<()> {
         if self.0.due.load(Relaxed) <= self.0.clock.now() {
             return Poll::Ready(());
@@ -295,10 +302,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    #[inline]
     pub(crate) fn new(settings: &Settings) -> Pace {
         Pace::with_rate(settings.min_bytes_per_second, settings.stall_timeout)
     }
 
+    #[inline]
     pub(crate) fn with_rate(bytes_per_second: u32, stall_timeout: Duration) -> Pace {
         let max_credit = micros(stall_timeout);
         let bytes_per_second = bytes_per_second.max(1);
@@ -306,11 +315,13 @@ impl Pace {
     }
 
     /// Restores the full credit.
+    #[inline]
     pub(crate) fn restart(&mut self) {
         (self.credit, self.waiting_since) = (self.max_credit, NEVER);
     }
 
     /// Starts or continues a wait for the peer. Ready when the credit is used up.
+    #[inline]
     pub(crate) fn poll_expired(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
         if self.waiting_since == NEVER || !deadline.is_set() {
             // The deadline may have been cleared by the end of a request head since.
@@ -326,6 +337,7 @@ impl Pace {
     }
 
     /// Records that `bytes` were transferred; this ends the wait.
+    #[inline]
     pub(crate) fn record_progress(&mut self, bytes: usize, deadline: &Deadline) {
         let since = std::mem::replace(&mut self.waiting_since, NEVER);
         if since == NEVER {

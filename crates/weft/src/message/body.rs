@@ -101,6 +101,7 @@ type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>
 
 impl Body {
     /// Creates an empty body.
+    #[inline]
     pub fn empty() -> Body {
         Body(Kind::Empty)
     }
@@ -126,6 +127,7 @@ impl Body {
     }
 
     /// Boxes a body whose error type is already [`Error`].
+    #[inline]
     pub(crate) fn boxed<B>(body: B) -> Body
     where
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
@@ -140,6 +142,7 @@ impl Body {
     }
 
     /// Returns `true` if a framework has removed the content, so that its framing is unknown.
+    #[inline]
     pub(crate) fn is_removed(&self) -> bool {
         matches!(self.0, Kind::Removed)
     }
@@ -156,11 +159,13 @@ impl Body {
 
     /// Returns `true` if the body is known to be empty.
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only services get no body"))]
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.0, Kind::Empty)
     }
 
     /// Returns the bytes, if the body is in memory. Otherwise returns the body unchanged.
+    #[inline]
     pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
@@ -170,11 +175,13 @@ impl Body {
     }
 
     /// Returns `true` if [`take_bytes`](Body::take_bytes) returns the complete body.
+    #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.0, Kind::Empty | Kind::Bytes(_))
     }
 
     /// Takes the bytes of a body in memory.
+    #[inline]
     pub(crate) fn take_bytes(&mut self) -> Bytes {
         match &mut self.0 {
             Kind::Bytes(bytes) => std::mem::take(bytes),
@@ -183,6 +190,7 @@ impl Body {
     }
 
     /// Returns the bytes, if the body is in memory and not empty.
+    #[inline]
     pub(crate) fn as_bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Bytes(bytes) => Some(bytes),
@@ -275,6 +283,7 @@ impl Body {
     }
 
     /// Number of bytes that remain to be read, if known in advance.
+    #[inline]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             Kind::Empty => Some(0),

@@ -77,6 +77,7 @@ impl RequestContext {
 
     /// Resets the state for the next request. Returns `false` if the application still holds it
     /// for the previous request.
+    #[inline]
     pub(crate) fn try_reset(self: &mut Arc<RequestContext>) -> bool {
         let Some(shared) = Arc::get_mut(self) else { return false };
         shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
@@ -96,16 +97,19 @@ impl RequestContext {
 
     /// Begins the next exchange of a connection that shares its state with one request after the
     /// other. Interim responses of the requests before, which tasks may still hold, are not sent.
+    #[inline]
     pub(crate) fn begin_exchange(&self) {
         self.exchange_number.store(self.exchange_number.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Returns `true` while the final response of the current exchange is sent, from the first wait
     /// for its body.
+    #[inline]
     pub(crate) fn is_responding(&self) -> bool {
         self.is_responding.load(Relaxed)
     }
 
+    #[inline]
     pub(crate) fn set_responding(&self, is_responding: bool) {
         self.is_responding.store(is_responding, Relaxed);
     }
@@ -218,6 +222,7 @@ impl Connection {
 
     /// The same connection, for a request whose interim responses and record are not those of an
     /// exchange.
+    #[inline]
     pub(super) fn without_exchange(&self) -> Connection {
         // Half of all numbers away from that of the exchange in progress.
         Connection { exchange: self.exchange ^ 1 << 31, ..self.clone() }

@@ -101,6 +101,7 @@ impl Fields {
     }
 
     /// Returns the fields in the form in which they are written.
+    #[inline]
     pub(crate) fn sources(&self) -> FieldSources<'_> {
         match self {
             Fields::Owned(list) => FieldSources { forwarded: None, list, lines: b"" },
@@ -120,6 +121,7 @@ impl Fields {
 
     /// Like [`find`](Fields::find), for the fields that frame a message. Serialized fields never
     /// contain them and are not searched.
+    #[inline]
     pub(crate) fn find_framing<'a>(
         &'a self,
         name: &'a HeaderName,
@@ -132,6 +134,7 @@ impl Fields {
     }
 
     /// Returns the value of the first field with this name for which `predicate` returns true.
+    #[inline]
     pub(crate) fn find<'a>(
         &'a self,
         name: &'a HeaderName,
@@ -156,6 +159,7 @@ impl Fields {
     }
 
     /// Adds a field.
+    #[inline]
     pub(crate) fn push(&mut self, field: Field) {
         match self {
             Fields::Forwarded(forwarded) => {
@@ -171,6 +175,7 @@ impl Fields {
 
     /// Returns the static fields that consist of this field, if there are any.
     #[cfg(feature = "tower")]
+    #[inline]
     pub(crate) fn find_static(
         name: &HeaderName,
         value: &HeaderValue,
@@ -199,6 +204,7 @@ impl Fields {
     }
 
     /// Adds the fields of another message. They are not copied if the list is empty.
+    #[inline]
     pub(crate) fn forward(&mut self, headers: Headers) {
         let forwarded = ForwardedFields { headers, added: SmallVec::new(), list: OnceLock::new() };
         match self {

@@ -42,18 +42,21 @@ pub struct Request {
 }
 
 impl Request {
+    #[inline]
     pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<RequestContext>) -> Request {
         let connection = Connection::new(shared);
         Request { head, body, connection, extensions: Extensions::new() }
     }
 
     /// The head. It can be cloned and kept after the request is passed on.
+    #[inline]
     pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
     /// The other end of the connection, or the client of a proxy, if middleware has
     /// [set](Request::set_peer) it.
+    #[inline]
     pub fn peer(&self) -> &Peer {
         self.connection.peer()
     }
@@ -139,12 +142,14 @@ impl Request {
     }
 
     /// The body, for reading in place.
+    #[inline]
     pub fn body(&mut self) -> &mut Body {
         &mut self.body
     }
 
     /// Splits the request into head and body, so that a `match` on the segments of the head can
     /// pass the body on.
+    #[inline]
     pub fn into_parts(self) -> (RequestHead, Body) {
         (self.head, self.body)
     }
@@ -173,6 +178,7 @@ impl Request {
     }
 
     /// Returns the body.
+    #[inline]
     pub fn into_body(self) -> Body {
         self.body
     }
@@ -265,6 +271,7 @@ impl Request {
     }
 
     /// Values that middleware has attached to the request, by type.
+    #[inline]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }

@@ -88,6 +88,7 @@ impl RequestHead {
 
     /// Releases the text of the head if it is a slice of the input buffer. Returns `false` if the
     /// application still holds the head, and with it the text.
+    #[inline]
     pub(crate) fn release_text(&mut self) -> bool {
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return false };
         inner.headers.clear();
@@ -111,6 +112,7 @@ impl RequestHead {
     }
 
     /// The method.
+    #[inline]
     pub fn method(&self) -> &Method {
         &self.inner.method
     }
@@ -147,27 +149,32 @@ impl RequestHead {
 
     /// The method that the client sent, which determines the effect of preconditions and ranges and
     /// the presence of a response body.
+    #[inline]
     pub(crate) fn received_method(&self) -> &Method {
         self.inner.received_method.as_deref().unwrap_or(&self.inner.method)
     }
 
     /// The HTTP version of the request.
+    #[inline]
     pub fn version(&self) -> Version {
         self.inner.version
     }
 
     /// The header fields.
+    #[inline]
     pub fn headers(&self) -> &Headers {
         &self.inner.headers
     }
 
     /// The request target as received, in any of its forms (RFC 9112 §3.2).
+    #[inline]
     pub fn target(&self) -> &str {
         self.text(self.inner.target)
     }
 
     /// The path, percent-encoded as received. `*` for the asterisk form, empty for the authority
     /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
+    #[inline]
     pub fn path(&self) -> &str {
         match &self.mounted()[self.mount..self.inner.path_end] {
             "" if self.inner.method != Method::CONNECT => "/",
@@ -182,6 +189,7 @@ impl RequestHead {
     /// request.take_prefix("/api".len());
     /// assert_eq!((request.full_path(), request.path()), ("/api/users", "/users"));
     /// ```
+    #[inline]
     pub fn full_path(&self) -> &str {
         match &self.mounted()[..self.inner.path_end] {
             "" if self.inner.method != Method::CONNECT => "/",
@@ -222,6 +230,7 @@ impl RequestHead {
     }
 
     /// The [authority](RequestHead::authority) as bytes, for which it need not be validated as UTF-8.
+    #[inline]
     pub fn authority_bytes(&self) -> Option<&[u8]> {
         match self.inner.authority {
             Some(authority) => Some(authority.of(self.inner.headers.text())),
@@ -243,16 +252,19 @@ impl RequestHead {
     /// The prefix removed from the path because the application is mounted under it
     /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
     /// as received: empty, or `/prefix`. Links to paths of the application start with it.
+    #[inline]
     pub fn mount(&self) -> &str {
         &self.mounted()[..self.mount]
     }
 
     /// Path and query.
+    #[inline]
     pub(crate) fn path_and_query(&self) -> &str {
         &self.mounted()[self.mount..]
     }
 
     /// The mount prefix, path and query.
+    #[inline]
     fn mounted(&self) -> &str {
         self.inner.rewritten.as_deref().unwrap_or(&self.inner.original)
     }
@@ -262,6 +274,7 @@ impl RequestHead {
         &self.inner.original
     }
 
+    #[inline]
     fn text(&self, span: Span) -> &str {
         as_text(span.of(self.inner.headers.text()))
     }

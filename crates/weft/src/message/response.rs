@@ -53,11 +53,13 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
+    #[inline]
     pub(crate) fn empty() -> Payload {
         Payload::Body(Body::empty())
     }
 
     /// Returns the content if it is in memory, otherwise the payload unchanged.
+    #[inline]
     pub(crate) fn into_bytes(self) -> Result<Bytes, Payload> {
         match self {
             Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
@@ -88,6 +90,7 @@ const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 impl Response {
     /// Creates a response without a body.
+    #[inline]
     pub fn new(status: StatusCode) -> Response {
         Response::with_parts(status, Fields::default(), Payload::empty())
     }
@@ -98,17 +101,20 @@ impl Response {
     }
 
     /// Creates a 200 response with plain text.
+    #[inline]
     pub fn text(text: impl Into<Body>) -> Response {
         Response::success(Fields::Static(&TEXT), Payload::Body(text.into()))
     }
 
     /// Creates a 200 response with an HTML page.
+    #[inline]
     pub fn html(page: impl Into<Body>) -> Response {
         Response::success(Fields::Static(&HTML), Payload::Body(page.into()))
     }
 
     /// Creates a 200 response with bytes or a stream, and without `Content-Type`. For the memory that
     /// many responses occupy, see [`Body`](Body#memory).
+    #[inline]
     pub fn body(body: impl Into<Body>) -> Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }
@@ -119,11 +125,13 @@ impl Response {
     }
 
     /// Creates a 200 response with these fields and this payload.
+    #[inline]
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
         Response::with_parts(StatusCode::OK, headers, payload)
     }
 
     /// Takes the payload and leaves an empty one.
+    #[inline]
     pub(crate) fn take_payload(&mut self) -> Payload {
         std::mem::replace(&mut self.payload, Payload::empty())
     }
@@ -322,6 +330,7 @@ impl Response {
     }
 
     /// The value of the first field with this name.
+    #[inline]
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {
         let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
         found.map(|(_, value)| value)
@@ -329,6 +338,7 @@ impl Response {
 
     /// Values that middleware has attached for other middleware, by type. They are not sent to the
     /// client.
+    #[inline]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
@@ -339,11 +349,13 @@ impl Response {
     }
 
     /// The status.
+    #[inline]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
     /// The length of the payload, if known in advance.
+    #[inline]
     pub fn length(&self) -> Option<u64> {
         match &self.payload {
             Payload::Body(body) => body.length(),
@@ -355,6 +367,7 @@ impl Response {
 
     /// Returns the length of the body, if known. Returns an error if it differs from the
     /// `Content-Length` set by the application, or if the status is informational.
+    #[inline]
     pub(crate) fn validated_length(&self, head_only: bool) -> Result<Option<u64>, Error> {
         if self.status.is_informational() {
             let reason = "an informational status (1xx) is not a final response";
@@ -374,6 +387,7 @@ impl Response {
     }
 
     /// Returns `true` if the application has set `Connection: close`.
+    #[inline]
     pub(crate) fn wants_close(&self) -> bool {
         let has_close =
             |value: &[u8]| list_members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
@@ -381,6 +395,7 @@ impl Response {
     }
 
     /// The `Content-Length` set by the application; `Err` if its value is invalid.
+    #[inline]
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
         let value = self.headers.find_framing(&CONTENT_LENGTH, |_| true)?;
         Some(content_length(value).ok_or(()))

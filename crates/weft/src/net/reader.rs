@@ -70,6 +70,7 @@ impl Reader {
     }
 
     /// Ready when there is input. For streams that do not report readiness, it is always ready.
+    #[inline]
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_readable(cx)
     }
@@ -77,6 +78,7 @@ impl Reader {
     /// Waits for input on an idle connection, which owns no buffer. Input that is not encrypted is
     /// read at once, into a buffer taken from the pool. Ready with `false` at the end of the
     /// stream.
+    #[inline]
     pub(crate) fn poll_first_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,6 +104,7 @@ impl Reader {
     }
 
     /// Reads directly into `buf`, bypassing the buffer.
+    #[inline]
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,6 +118,7 @@ impl Reader {
     ///
     /// A short read clears the readiness, because the socket is empty then. The next call waits,
     /// instead of trying a read that would fail.
+    #[inline]
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,6 +132,7 @@ impl Reader {
 
     /// Like [`poll_fill`](Reader::poll_fill), for input that is probably short: input from a kernel
     /// socket is read into `scratch` and then copied, up to the length of `scratch`.
+    #[inline]
     pub(crate) fn poll_fill_from_scratch(
         &mut self,
         cx: &mut Context<'_>,
@@ -152,6 +157,7 @@ pub(crate) struct ReadBudget {
 
 impl ReadBudget {
     /// Like [`Reader::poll_fill`], but yields after [`BUDGET_BYTES`] received without a wait.
+    #[inline]
     pub(crate) fn poll_fill(
         &mut self,
         reader: &mut Reader,
@@ -175,6 +181,7 @@ impl ReadBudget {
 
 impl ReadHalf {
     /// Ready when there is input. For streams that do not report readiness, it is always ready.
+    #[inline]
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ReadHalf::Socket(socket) => socket.poll_readable(cx),
@@ -183,6 +190,7 @@ impl ReadHalf {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -197,6 +205,7 @@ impl ReadHalf {
     }
 
     /// Reads once, into the spare capacity of `buffer`. Ready with 0 at the end of the stream.
+    #[inline]
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -212,11 +221,13 @@ impl ReadHalf {
 
     /// Registers a kernel socket with the event loop, before another thread may read from it. If that
     /// fails, the next read fails.
+    #[inline]
     pub(crate) fn register(&self) {
         let _ = self.socket().map(Socket::register);
     }
 
     /// The kernel socket, if the bytes are read from one directly.
+    #[inline]
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
             ReadHalf::Socket(socket) => Some(socket),

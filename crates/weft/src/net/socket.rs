@@ -52,11 +52,13 @@ impl Socket {
 
     /// Registers the socket with the event loop of the current thread, if it is not registered.
     /// Necessary before another thread may wait for the socket.
+    #[inline]
     pub(crate) fn register(&self) -> io::Result<()> {
         self.stream().map(|_| ())
     }
 
     /// Returns the registered socket.
+    #[inline]
     fn stream(&self) -> io::Result<&TcpStream> {
         match self.registered.get() {
             Some(stream) => Ok(stream),
@@ -81,11 +83,13 @@ impl Socket {
     }
 
     /// Ready when there is input.
+    #[inline]
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream()?.poll_read_ready(cx)
     }
 
     /// Receives once. Ready with 0 at the end of the stream.
+    #[inline]
     pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -95,6 +99,7 @@ impl Socket {
     }
 
     /// Receives once into the spare capacity of `buf`. Ready with 0 at the end of the stream.
+    #[inline]
     pub(crate) fn poll_receive_into(
         &self,
         cx: &mut Context<'_>,
@@ -105,6 +110,7 @@ impl Socket {
 
     /// Like [`poll_receive`](Socket::poll_receive), for a socket that is probably empty, unless
     /// nothing was received yet. Consumes none of tokio's cooperative budget.
+    #[inline]
     pub(crate) fn poll_receive_when_ready(
         &self,
         cx: &mut Context<'_>,
@@ -134,6 +140,7 @@ impl Socket {
         self.is_ending.store(true, Relaxed);
     }
 
+    #[inline]
     fn send_flags(&self) -> SendFlags {
         match self.is_ending.load(Relaxed) {
             true => SendFlags::NOSIGNAL | SendFlags::MORE,
@@ -142,6 +149,7 @@ impl Socket {
     }
 
     /// Sends as many bytes as the socket accepts.
+    #[inline]
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let flags = self.send_flags();
         self.poll_io(cx, Interest::WRITABLE, || {
@@ -168,6 +176,7 @@ impl Socket {
     }
 
     /// Makes a system call that sends, when the socket is ready.
+    #[inline]
     pub(crate) fn poll_call(
         &self,
         cx: &mut Context<'_>,
@@ -180,6 +189,7 @@ impl Socket {
     }
 
     /// Makes a system call that sends, without checking the readiness of the socket.
+    #[inline]
     pub(crate) fn write_ignoring_readiness(
         &self,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -208,6 +218,7 @@ impl Socket {
     /// Retries `attempt` until it succeeds or fails. While the socket is not ready, registers the
     /// task for its readiness. Consumes tokio's cooperative budget, so that no task runs
     /// indefinitely.
+    #[inline]
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
@@ -233,12 +244,14 @@ impl Socket {
         }
     }
 
+    #[inline]
     fn try_receive(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.try_transfer(Interest::READABLE, buf.len(), |fd| {
             Ok(rustix::net::recv(fd, &mut *buf, RecvFlags::empty())?.0)
         })
     }
 
+    #[inline]
     fn try_receive_into(&self, buf: &mut impl BufMut) -> io::Result<usize> {
         let room = buf.chunk_mut().len();
         match self.registered.get() {
@@ -255,6 +268,7 @@ impl Socket {
     }
 
     /// Makes a system call that receives or sends up to `length` bytes.
+    #[inline]
     fn try_transfer(
         &self,
         interest: Interest,
@@ -287,6 +301,7 @@ impl Socket {
         Ok(transferred?)
     }
 
+    #[inline]
     fn with_fd<T>(
         &self,
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,

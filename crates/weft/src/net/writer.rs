@@ -51,27 +51,32 @@ impl Writer {
     }
 
     /// Takes the socket and the buffer out, and leaves a closed writer.
+    #[inline]
     pub(crate) fn take(&mut self) -> Writer {
         let full_bytes = self.buffer.full_bytes();
         std::mem::replace(self, Writer::new(WriteHalf::Closed, full_bytes))
     }
 
     /// The end of the buffered output, to append to.
+    #[inline]
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         self.buffer.tail()
     }
 
     /// Returns `true` if everything was sent.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.has_unflushed
     }
 
     /// Returns `true` if the buffered bytes have to be sent before more are appended.
+    #[inline]
     pub(crate) fn must_flush(&self) -> bool {
         self.buffer.is_full()
     }
 
     /// The number of buffered bytes that are not sent.
+    #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.buffer.remaining()
     }
@@ -81,6 +86,7 @@ impl Writer {
     }
 
     /// Sends the buffered bytes. After an error, nothing can be sent any more.
+    #[inline]
     pub(crate) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,6 +118,7 @@ impl Writer {
         Poll::Ready(Ok(()))
     }
 
+    #[inline]
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let chunk = self.buffer.chunk();
         let sent = if chunk.is_empty() || (self.has_unflushed && self.half.has_unsent_records()) {
@@ -139,6 +146,7 @@ impl Writer {
     /// Sends without waiting for readiness; `None` if the socket accepts nothing. The kernel reports
     /// a socket as writable only when a large part of its send buffer is free, and a slow peer may
     /// have received less than that.
+    #[inline]
     fn write_ignoring_readiness(&mut self) -> Option<usize> {
         if let WriteHalf::Secure(half) = &mut self.half {
             return half.write_ignoring_readiness();
@@ -248,6 +256,7 @@ impl Writer {
     }
 
     /// Returns `true` if nothing can be sent any more.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.half, WriteHalf::Closed)
     }
@@ -361,6 +370,7 @@ impl WriteHalf {
     }
 
     /// Returns the half below TLS, or `self` without TLS.
+    #[inline]
     fn plain(&self) -> &WriteHalf {
         match self {
             WriteHalf::Secure(half) => half.plain(),
@@ -374,6 +384,7 @@ impl WriteHalf {
     }
 
     /// Sends accepted bytes; 0 when none are left.
+    #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match self {
             WriteHalf::Secure(half) => half.poll_send(cx),
@@ -382,10 +393,12 @@ impl WriteHalf {
     }
 
     /// Returns `true` if several slices are sent by one write.
+    #[inline]
     pub(crate) fn is_write_vectored(&self) -> bool {
         matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()
     }
 
+    #[inline]
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
             WriteHalf::Socket(socket) => Some(socket),
@@ -393,6 +406,7 @@ impl WriteHalf {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -406,6 +420,7 @@ impl WriteHalf {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),

@@ -35,11 +35,13 @@ impl CachedDate {
     }
 
     /// Seconds since 1970, as of the last refresh.
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.second.get()
     }
 
     /// The date, and the first field lines of an HTTP/1 head.
+    #[inline]
     pub(crate) fn head_prefix(&self) -> Ref<'_, HeadPrefix> {
         self.head_prefix.borrow()
     }

@@ -28,6 +28,7 @@ pub(crate) struct HeadBuffers {
 impl HeadBuffers {
     /// Releases the head of the current request, whose text would prevent the reuse of an input
     /// buffer.
+    #[inline]
     pub(crate) fn clear(&mut self) {
         if !self.head.release_text() {
             self.head = RequestHead::default();
@@ -36,11 +37,13 @@ impl HeadBuffers {
 }
 
 impl HeadBufferPool {
+    #[inline]
     pub(crate) fn take(&self) -> Box<HeadBuffers> {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Returns a cleared buffer to the pool.
+    #[inline]
     pub(crate) fn put(&self, buffers: Box<HeadBuffers>) {
         let mut pool = self.0.borrow_mut();
         if pool.len() < MAX_POOLED {

@@ -62,6 +62,7 @@ impl ReceiveClock {
         ReceiveClock { pace, deadline, exchange: exchange.clone(), is_explicit: false }
     }
 
+    #[inline]
     pub(super) fn received(&mut self, bytes: usize) {
         self.pace.record_progress(bytes, &self.deadline);
     }
