@@ -8,6 +8,7 @@ mod template; // texts with placeholders
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod route; // keys, patterns and paths of routes
 mod sections; // the sections with fixed keys
+mod options; // options of a route: keys, inheritance, middleware
 mod config; // text → Config
 mod config_change; // changes by clients of the status endpoint
 mod plan; // Config → Plan
@@ -17,7 +18,6 @@ mod import; // configurations of other servers → text
 #[path = "import/disabled.rs"]
 mod import;
 mod cli; // the command line
-mod middleware; // middleware of a route, made of its options
 mod logs; // access log and error log
 mod router; // router: host and path → application
 mod stream; // TCP connections that are forwarded without HTTP

@@ -2,7 +2,7 @@
 
 mod balance; // choice of an upstream
 mod check; // active health checks of upstreams
-mod effect; // keys without effect
+mod warnings; // keys without effect
 mod files; // the keys of [files]
 mod cgi; // the keys of a CGI route
 mod respond; // the keys of redirects and fixed responses
@@ -11,8 +11,6 @@ mod rewrite; // rewrite and try_files
 mod split; // shares of requests for other routes
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI or SCGI route
-mod statuses; // statuses and classes of them
-mod options; // options of a route, a host or all hosts
 mod section; // the list of the sections with fixed keys
 pub(crate) mod schema; // a JSON schema of the file
 mod route; // routes: operators, targets and tables
@@ -26,23 +24,17 @@ use weft_config::{
 };
 
 pub(crate) use cgi::CGI;
-pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
 pub(crate) use files::{FILES, FilesConfig};
-#[cfg(test)]
-pub(crate) use options::ACCESS_LOG;
-pub(crate) use options::{
-    AccelFolder, AccessLogConfig, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS,
-    Origin, PageSource, RouteOptions, Satisfy,
-};
 pub(crate) use proxy::PROXY;
 pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use section::{Section, sections};
 pub(crate) use split::{SPLIT, SplitConfig};
-pub(crate) use statuses::Statuses;
+pub(crate) use warnings::without_effect;
 
+use crate::options::{RouteOptions, option_keys};
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
 use crate::sections::log::LogConfig;
@@ -224,7 +216,7 @@ fn read_hosts(
     for (names, value) in tables {
         let entries = section_entries(&[value], problems);
         let (options, others) =
-            snippets.read_section(&OPTIONS, entries, RouteOptions::or, problems);
+            snippets.read_section(option_keys(), entries, RouteOptions::or, problems);
         let mut routes = Vec::new();
         for (name, value) in others {
             match RouteKey::is_meant(&name.value) {
@@ -241,7 +233,7 @@ fn unknown_host_key(name: &Name) -> Problem {
     if is_top_key(name) {
         return misplaced(name, "hosts");
     }
-    match suggest(&name.value, OPTIONS.iter().map(|key| key.name)) {
+    match suggest(&name.value, option_keys().iter().map(SectionKey::name)) {
         Some(suggestion) => name.problem(format!(
             "unknown key `{}` in [hosts]; did you mean `{suggestion}`?",
             name.value

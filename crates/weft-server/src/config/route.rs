@@ -12,12 +12,12 @@ use weft_upstream::{ProxySettings, UpstreamMember};
 use super::cgi::CGI;
 use super::fastcgi::{self, fastcgi_keys, php_keys, scgi_keys};
 use super::files::{FILES, FilesConfig};
-use super::options::{OPTIONS, RouteOptions};
 use super::proxy::PROXY;
 use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 use super::rewrite::{REWRITE, RewriteConfig};
 use super::split::{SPLIT, SplitConfig};
 use crate::apps::cgi;
+use crate::options::{RouteOptions, option_keys};
 
 /// A route: the action for the requests of a key, such as a prefix.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(super) fn read_route<'a>(
             Ok(entries) => {
                 let form = form_of(&entries);
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
-                let keys: Vec<_> = OPTIONS.iter().filter(|key| !is_own(key.name)).collect();
+                let keys: Vec<_> = option_keys().iter().filter(|key| !is_own(key.name())).collect();
                 let (options, others) =
                     snippets.read_section(&keys, entries, RouteOptions::or, problems);
                 let mut split = SplitConfig::default();
@@ -339,7 +339,7 @@ fn read_other_keys<'a, T: 'static>(
             Some(key) => key.set_value(into, value),
             None => {
                 let own = keys.clone().map(|key| key.name);
-                let general = OPTIONS.iter().map(|key| key.name);
+                let general = option_keys().iter().map(SectionKey::name);
                 let of_paths = REWRITE.iter().map(|key| key.name);
                 let of_shares = SPLIT.iter().map(|key| key.name);
                 match suggest(&name.value, general.chain(of_paths).chain(of_shares)) {

@@ -8,9 +8,10 @@ use weft_config::schema::{
 };
 
 use crate::config::{
-    CGI, FILES, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS_CODE, sections,
+    CGI, FILES, PROXY, RESPONSE, REWRITE, RewriteConfig, SPLIT, STATUS_CODE, sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
+use crate::options::option_keys;
 use crate::sections::streams::STREAM;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
@@ -25,7 +26,7 @@ pub(crate) fn schema() -> String {
         }
     }
     let routes = json!({ ROUTE_NAMES: reference("route") });
-    let mut host = properties(&OPTIONS);
+    let mut host = properties(option_keys());
     host.insert("use".to_owned(), reference("use"));
     let mut host = table(host);
     host["patternProperties"] = routes.clone();
@@ -56,7 +57,7 @@ fn route() -> Value {
     let mut forms = vec![or_variable(matching("^ *(->|<<|=>|>>) *[^ ]"))];
     for (form, own) in forms_of_routes() {
         let mut form_table = own;
-        form_table.extend(properties(&OPTIONS));
+        form_table.extend(properties(option_keys()));
         form_table.extend(properties(&SPLIT));
         form_table.insert("use".to_owned(), reference("use"));
         let mut form_table = table(form_table);
@@ -130,7 +131,7 @@ fn with_rewrite(mut own: Properties, keys: &'static [Key<RewriteConfig>]) -> Pro
 }
 
 fn all_route_properties() -> Properties {
-    let mut all = properties(&OPTIONS);
+    let mut all = properties(option_keys());
     all.extend(properties(&SPLIT));
     forms_of_routes().into_iter().for_each(|(_, own)| all.extend(own));
     all

@@ -3,9 +3,10 @@
 
 use std::sync::LazyLock;
 
-use weft_config::{Key, PartKey, SectionKey, SectionKeys};
+use weft_config::{PartKey, SectionKey, SectionKeys};
 
-use super::{Config, FILES, OPTIONS};
+use super::{Config, FILES};
+use crate::options::option_keys;
 use crate::sections::acme::ACME;
 use crate::sections::limits::LIMITS;
 use crate::sections::log::LOG;
@@ -55,22 +56,22 @@ static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
         Section::new("files", &FILES, |it| &it.files, |it| &mut it.files)
             .help("files", "Files:")
             .options(&[("--follow-links", "the same as --links anywhere")]),
-        Section::new("defaults", &OPTIONS, |it| &it.defaults, |it| &mut it.defaults)
+        Section::new("defaults", option_keys(), |it| &it.defaults, |it| &mut it.defaults)
             .help("routes", "All routes:"),
     ]
 });
 
 impl Section {
-    fn new<P: 'static>(
+    fn new<P: 'static, K: SectionKey<P> + 'static>(
         name: &'static str,
-        keys: &'static [Key<P>],
+        keys: impl IntoIterator<Item = K>,
         part: fn(&Config) -> &P,
         part_mut: fn(&mut Config) -> &mut P,
     ) -> Section {
         let key = |key| Box::new(PartKey::new(key, part, part_mut)) as Box<dyn SectionKey<Config>>;
         Section {
             name,
-            keys: keys.iter().map(key).collect(),
+            keys: keys.into_iter().map(key).collect(),
             title: "",
             help_group: "",
             other_options: &[],

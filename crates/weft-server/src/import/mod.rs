@@ -5,10 +5,11 @@ mod tests; // imported configurations
 
 use std::path::Path;
 
+use weft_config::find;
 use weft_import::Target;
 
 use crate::base::password_file::PasswordFile;
-use crate::config::OPTIONS;
+use crate::options::option_keys;
 use crate::route::{Pattern, RouteKey};
 use crate::template::nginx_placeholder;
 
@@ -27,7 +28,7 @@ struct Program;
 
 impl Target for Program {
     fn is_option(&self, key: &str) -> bool {
-        OPTIONS.iter().any(|option| option.name == key)
+        find(option_keys(), key).is_some()
     }
 
     fn placeholder(&self, variable: &str) -> Option<String> {

@@ -10,7 +10,7 @@ use weft::{LogFormat, Record};
 use super::request_values::RequestValues;
 use super::sink::LineSender;
 use crate::base::request_notes::{AccessLogs, RequestNotes};
-use crate::config::AccessLogConfig;
+use crate::options::AccessLogConfig;
 use crate::route::Share;
 
 /// An access log of a worker.

@@ -20,7 +20,7 @@ use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::stream::StreamLog;
 use super::target::Target;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
-use crate::config::AccessLogConfig;
+use crate::options::AccessLogConfig;
 use crate::plan::Plan;
 use crate::sections::log::target::LogTarget;
 use crate::sections::log::{Facility, LogConfig};

@@ -3,7 +3,7 @@
 use weft::{HeaderName, LogFormat};
 
 use crate::base::request_notes::is_group;
-use crate::config::AccessLogConfig;
+use crate::options::AccessLogConfig;
 use crate::plan::{AppPlan, RoutePlan};
 use crate::route::PathKey;
 use crate::sections::log::LogConfig;
@@ -41,7 +41,7 @@ impl RouteLogPlan {
         let id = names.contains(&"request_id").then_some("x-request-id");
         let fields = formats.iter().flat_map(|format| format.response_fields()).chain(id);
         let response_fields: Box<[_]> = fields.filter_map(|name| name.parse().ok()).collect();
-        let has_span = exports_spans && route.options.has_tracing();
+        let has_span = exports_spans && route.options.tracing.has_spans();
         let needs_notes =
             own.is_some() || !names.is_empty() || !response_fields.is_empty() || has_span;
         needs_notes.then(|| RouteLogPlan {
@@ -55,24 +55,23 @@ impl RouteLogPlan {
 
 /// Returns the logs of a route in place of that of `[log]`.
 pub(super) fn own_logs(route: &RoutePlan) -> Option<&[AccessLogConfig]> {
-    let own = route.options.access_log.as_deref();
-    own.filter(|own| *own != [AccessLogConfig::default()])
+    route.options.access_log.logs()
 }
 
 /// Returns true if requests of a route may have a value with this name.
 fn has_value(route: &RoutePlan, name: &str) -> bool {
     match name {
         "route" => true,
-        "trace_id" | "span_id" => route.options.has_tracing(),
+        "trace_id" | "span_id" => route.options.tracing.has_spans(),
         name if RequestValue::parse(name).is_some() => true,
         name if name.starts_with("re.") => matches!(route.key.path, PathKey::Pattern(_)),
         // A host has several names, of which some may be patterns.
         name if is_group(name) => true,
-        "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
+        "user" => route.options.has_users(),
         "request_id" => {
             let is_forwarded = route.app.value.upstreams().is_some();
             let is_script = matches!(route.app.value, AppPlan::Cgi(_));
-            route.options.request_id.is_some() || is_forwarded || is_script
+            route.options.request_id.is_set() || is_forwarded || is_script
         }
         _ => route.app.value.upstreams().is_some(),
     }

@@ -16,11 +16,10 @@ use weft_upstream::spool::BufferSpace;
 use weft_upstream::{FastCgiSettings, Protocol, ProxySettings, ReverseProxy};
 
 use crate::apps::{App, Cgi, FastCgi, Redirect, Respond, RespondFile, ScriptSite};
-use crate::config::{FilesConfig, RouteOptions};
+use crate::config::FilesConfig;
 use crate::logs::RouteLogPlan;
-use crate::middleware::RouteMiddleware;
-use crate::middleware::access::AccessContext;
-use crate::middleware::error_pages::pages;
+use crate::options::access_log::AccessLogOptions;
+use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
 use crate::plan::{AppPlan, Plan};
 use crate::router::{Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
@@ -66,10 +65,8 @@ impl Plan {
         }
         let (mut apps, mut middleware) = (HashMap::new(), HashMap::new());
         let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
-        let context = AccessContext {
-            trusted_proxies: &self.top.trusted_proxies,
-            buffer_space: &buffer_space,
-        };
+        let context =
+            OpenContext { trusted_proxies: &self.top.trusted_proxies, buffer_space: &buffer_space };
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_files = |app: &&Located<AppPlan>| app.value.files().is_some();
         let directories = routes().map(|route| &route.app).filter(is_files).count();
@@ -84,11 +81,14 @@ impl Plan {
                 let (names, key) = (host.names.clone(), route.key.to_string());
                 let trusted_proxies = self.top.trusted_proxies.clone();
                 // A change of its logs does not replace the middleware of a route.
-                let options = RouteOptions { access_log: None, ..route.options.clone() };
+                let options = RouteOptions {
+                    access_log: AccessLogOptions::default(),
+                    ..route.options.clone()
+                };
                 let options = (names, key, options, trusted_proxies);
                 let opened = match former.and_then(|former| former.middleware.get(&options)) {
                     Some(opened) => Ok(opened.clone()),
-                    None => RouteMiddleware::new(&options.2, &context)
+                    None => RouteMiddleware::open(&options.2, &context)
                         .map(|opened| opened.map(Arc::new))
                         .map_err(|message| route.app.problem(message)),
                 };
@@ -105,9 +105,10 @@ impl Plan {
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
                 }
             }
-            if let (Err(message), Some(route)) =
-                (builder.add(&host.names, routes, pages(&host.error_pages)), host.routes.first())
-            {
+            if let (Err(message), Some(route)) = (
+                builder.add(&host.names, routes, host.error_pages.middleware()),
+                host.routes.first(),
+            ) {
                 problems.push(route.app.problem(message));
             }
         }

@@ -1,14 +1,12 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
 //! logs them at a start and at a reload.
 
-use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use weft_config::Problem;
 
-use crate::config::{FilesConfig, PageSource};
-use crate::middleware::error_pages;
+use crate::config::FilesConfig;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
 use crate::sections::log::target::LogTarget;
@@ -35,7 +33,7 @@ impl Plan {
                 warnings.extend(missing_fallback(route));
                 warnings.extend(missing_index(route));
                 warnings.extend(missing_error_pages(route));
-                let own = route.options.access_log.iter().flatten();
+                let own = route.options.access_log.logs().into_iter().flatten();
                 let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);
                 warnings.extend(paths.map(|message| route.app.problem(message)));
                 warnings.extend(unreplaced_variable(route));
@@ -135,12 +133,7 @@ fn missing_index(route: &RoutePlan) -> Option<Problem> {
 }
 
 fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
-    let files = route.options.error_pages.iter().filter_map(|page| match &page.source {
-        PageSource::File(path) => Some(path),
-        PageSource::Default | PageSource::Url(_) => None,
-    });
-    let files: BTreeSet<_> = files.collect();
-    let reasons = files.into_iter().filter_map(|path| error_pages::read(path).err());
+    let reasons = route.options.error_pages.missing_files();
     reasons.map(|reason| route.app.problem(format!("{reason}; the built-in page in its place")))
 }
 

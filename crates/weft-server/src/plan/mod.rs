@@ -22,7 +22,9 @@ use self::route::{Inherited, plan_routes, route_of_others};
 pub(crate) use self::route::{AppPlan, RoutePlan};
 pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
 
-use crate::config::{Config, ErrorPage, FilesConfig, HostConfig, RouteOptions, without_effect};
+use crate::config::{Config, FilesConfig, HostConfig, without_effect};
+use crate::options::RouteOptions;
+use crate::options::error_pages::ErrorPageOptions;
 use crate::route::{PathKey, Pattern};
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
@@ -61,7 +63,7 @@ pub(crate) struct HostPlan {
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
     /// Pages for errors of the router itself.
-    pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) error_pages: ErrorPageOptions,
 }
 
 impl HostPlan {
@@ -114,7 +116,7 @@ impl Plan {
             tls.certificates = Certificates::Automatic;
         }
         if is_automatic || acme.orders_certificates() {
-            defaults.https_redirect.get_or_insert(true);
+            defaults.canonical.redirect_to_https_by_default();
         }
         let common = Common {
             defaults: &defaults,
@@ -180,8 +182,10 @@ fn plan_hosts(
             _ => None,
         };
         let options = host.options.or(common.defaults);
-        let groups =
-            options.templates().filter_map(|it| check_host_groups(it, host_pattern.as_ref()).err());
+        let groups = options
+            .templates()
+            .into_iter()
+            .filter_map(|it| check_host_groups(it, host_pattern.as_ref()).err());
         problems.extend(groups.map(|message| host.names.problem(message)));
         let Common { files, trusted_proxies, limits, .. } = *common;
         let inherited = Inherited { host_pattern, options, files, trusted_proxies, limits };

@@ -9,10 +9,11 @@ use weft_upstream::{Protocol, ProxySettings};
 
 use crate::apps::cgi::CgiSettings;
 use crate::config::{
-    CGI, Config, FILES, FilesConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig,
-    RewriteConfig, RouteOptions, SPLIT, SplitConfig, sections,
+    CGI, Config, FILES, FilesConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig,
+    SPLIT, SplitConfig, sections,
 };
 use crate::config::{fastcgi_keys, php_keys, scgi_keys};
+use crate::options::{RouteOptions, option_keys};
 use crate::plan::{AppPlan, DEFAULT_SPLIT_KEY, Plan, RoutePlan};
 use crate::route::Rewrite;
 use crate::sections::streams::STREAM;
@@ -117,7 +118,7 @@ fn app(route: &RoutePlan) -> String {
     };
     let rewrite = other_keys(&REWRITE, &rewrite_config(route), &RewriteConfig::default());
     let split = other_keys(&SPLIT, &split_config(route), &SplitConfig::default());
-    let options = other_keys(&OPTIONS, &route.options, &RouteOptions::default());
+    let options = other_keys(option_keys(), &route.options, &RouteOptions::default());
     let keys = format!("{action}{rewrite}{split}{options}");
     format!("{{ {} }}", keys.trim_start_matches(", "))
 }

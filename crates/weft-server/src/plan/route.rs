@@ -10,7 +10,8 @@ use super::redirect::check_redirect;
 use super::rewrite::{Patterns, check_groups, check_route_names, parse_template, plan_rewrite};
 use super::split::plan_split;
 use crate::apps::cgi;
-use crate::config::{Action, FilesConfig, RouteConfig, RouteOptions};
+use crate::config::{Action, FilesConfig, RouteConfig};
+use crate::options::RouteOptions;
 use crate::route::{Otherwise, PathKey, Pattern, Rewrite, RouteKey, Split, TryFiles};
 use crate::template::Template;
 
@@ -126,10 +127,10 @@ pub(super) fn plan_routes(
         let key = RouteKey::parse(&written.value);
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
         let patterns = Patterns { key: key.as_ref(), host: inherited.host_pattern.as_ref() };
-        let groups = options.templates().filter_map(|it| check_groups(it, patterns).err());
+        let groups =
+            options.templates().into_iter().filter_map(|it| check_groups(it, patterns).err());
         problems.extend(groups.map(|message| written.problem(message)));
-        let mut options = options.or(&inherited.options).without_effectless();
-        options.complete_body_rate(inherited.limits);
+        let mut options = options.or(&inherited.options).complete(inherited.limits);
         let rewrite = plan_rewrite(rewrite, &action, patterns);
         let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
         let split = plan_split(split, patterns);
@@ -172,7 +173,8 @@ pub(super) fn route_of_others(
     location: &ConfigLocation,
 ) -> Option<RoutePlan> {
     let key = RouteKey { methods: None, path: PathKey::Prefix(String::new()) };
-    if options.error_pages.is_empty() || routes.iter().any(|route| route.key.conflicts_with(&key)) {
+    if !options.error_pages.has_pages() || routes.iter().any(|route| route.key.conflicts_with(&key))
+    {
         return None;
     }
     let text = Template::parse("").ok()?;
@@ -189,7 +191,7 @@ fn plan_app(
     inherited: &Inherited<'_>,
 ) -> ConfigResult<Located<AppPlan>> {
     let Located { location, value } = action;
-    let max_body_bytes = options.max_body_bytes.unwrap_or(inherited.limits.max_body_bytes);
+    let max_body_bytes = options.request_body.max_bytes(inherited.limits);
     let problem = |message| Problem { location: location.clone(), message };
     let app = match value {
         Action::Cgi(mut settings) => {
@@ -202,9 +204,9 @@ fn plan_app(
         }
         Action::ScriptSite { root, files, upstreams } => {
             // Scripts compress their output themselves, or a route with `compress` does.
-            let compress = options.compress;
+            let compress = options.compress.is_enabled;
             let files = plan_files(*files, options, inherited);
-            options.compress = options.compress.or(compress);
+            options.compress.is_enabled = options.compress.is_enabled.or(compress);
             let mut upstreams = plan_upstreams(upstreams, max_body_bytes, inherited);
             upstreams.validate().map_err(problem)?;
             upstreams.fastcgi.root = Some(root.clone());
@@ -258,14 +260,14 @@ fn plan_files(
     options: &mut RouteOptions,
     inherited: &Inherited<'_>,
 ) -> Box<FilesConfig> {
-    files.compress = files.compress.or(options.compress.take());
+    files.compress = files.compress.or(options.compress.is_enabled.take());
     let own = files.headers.iter().flatten().map(|rule| rule.rule.name());
     let own: Vec<_> = own.collect();
-    options.response_fields.set.retain(|field| !own.contains(&&field.name));
+    options.response_headers.keep_unset(&own);
     let mut files = files.or(inherited.files);
-    if options.substitutes() {
+    if options.sub_filter.has_texts() {
         // The substitution reads uncoded files, and its result is compressed.
-        options.compress = files.compress.take();
+        options.compress.is_enabled = files.compress.take();
         files.is_uncoded = true;
     }
     Box::new(files)

@@ -36,7 +36,7 @@ use crate::apps::{App, ResponseFuture, respond_later, respond_now};
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
-use crate::middleware::{RouteMiddleware, WrappedApp};
+use crate::options::{RouteMiddleware, WrappedApp};
 use crate::route::{PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{PrefixLength, escape};
 

@@ -44,3 +44,29 @@ impl fmt::Display for AuthUrl {
         f.write_str(&self.text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_urls_into_upstream_and_target() {
+        for (text, expected) in [
+            ("http://a", Some(("http://a", "/"))),
+            ("http://a:1/b/c?d=e", Some(("http://a:1", "/b/c?d=e"))),
+            ("https://a?b", Some(("https://a", "/?b"))),
+            ("unix:/run/a.sock", Some(("unix:/run/a.sock", "/"))),
+            ("unix:/run/a.sock:/b?c", Some(("unix:/run/a.sock", "/b?c"))),
+            ("a/b", None),
+            ("http:///b", None),
+            ("http://a/b c", None),
+            ("http://a/b#c", None),
+            ("ftp://a/", None),
+        ] {
+            let url = AuthUrl::parse(text).ok();
+            let found = url.map(|url| (url.upstream.to_string(), url.target));
+            let expected = expected.map(|(url, target)| (url.to_owned(), target.to_owned()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -21,7 +21,7 @@ use weft_upstream::client_limit::{Client, ClientLimit, ClientLimitSettings, Clie
 use weft_upstream::copy::Pipes;
 use weft_upstream::{Check, CheckTarget, UpstreamUrl, tls};
 
-use crate::middleware::access::{NetworkFilter, NetworkRules};
+use crate::options::{NetworkFilter, NetworkRules};
 use crate::sections::streams::{ServerNamePattern, StreamSettings};
 
 use self::metrics::EndCounts;

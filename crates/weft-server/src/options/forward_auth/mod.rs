@@ -1,0 +1,112 @@
+//! Authentication by another server.
+
+mod client; // asks the server about requests
+
+use std::time::Duration;
+
+use weft::HeaderName;
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
+
+use self::client::DEFAULT_TIMEOUT;
+pub(super) use self::client::ForwardAuth;
+use super::fields::names::{check_request_name, parse_name};
+use super::layer::OpenContext;
+use super::scope::{Finding, Scope};
+use super::{NONE, RouteOption, Setting, show_setting};
+use crate::sections::auth_url::AuthUrl;
+
+/// The server that is asked about requests. The layer of `authentication` asks it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ForwardAuthOptions {
+    url: Option<Setting<AuthUrl>>,
+    headers: Option<Vec<HeaderName>>,
+    timeout: Option<Duration>,
+}
+
+impl ForwardAuthOptions {
+    fn url(&self) -> Option<&AuthUrl> {
+        self.url.as_ref().and_then(Setting::value)
+    }
+
+    /// Returns true if a server is asked.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.url().is_some()
+    }
+
+    /// Creates the client of the server, if there is one.
+    ///
+    /// # Errors
+    /// If the URL needs certificate authorities, and the system has none.
+    pub(super) fn client(&self, context: &OpenContext<'_>) -> Result<Option<ForwardAuth>, String> {
+        let client = |url| {
+            let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
+            let copied = self.headers.as_deref().unwrap_or_default();
+            ForwardAuth::new(url, copied, timeout, context)
+        };
+        self.url().map(client).transpose()
+    }
+}
+
+impl RouteOption for ForwardAuthOptions {
+    const KEYS: &'static [Key<Self>] = &[
+        Key {
+            name: "forward_auth",
+            flag: "",
+            argument: "",
+            help: "URL of a server that is asked about each request: with a status of 2xx the request \
+                   continues, any other response is that for the client; none: no such server",
+            kind: ValueKind::Text(set_url),
+            show: |options| show_setting(options.url.as_ref(), AuthUrl::to_string),
+        },
+        Key {
+            name: "forward_auth_headers",
+            flag: "",
+            argument: "",
+            help: "names of fields of the response of `forward_auth` that upstreams and scripts get, in \
+                   place of those of the client",
+            kind: ValueKind::Texts(|options, texts| {
+                let names =
+                    texts.iter().map(|text| parse_name(text, &text.value, check_request_name));
+                options.headers = Some(names.collect::<ConfigResult<_>>()?);
+                Ok(())
+            }),
+            show: |options| {
+                let names = options.headers.as_ref();
+                names.map_or_else(String::new, |names| quoted_list(names.iter()))
+            },
+        },
+        Key {
+            name: "forward_auth_timeout",
+            flag: "",
+            argument: "",
+            help: "timeout for the response of `forward_auth` (10s); then 504",
+            kind: ValueKind::Time(|options, time| options.timeout = Some(time)),
+            show: |options| options.timeout.map_or_else(String::new, quoted_time),
+        },
+    ];
+
+    fn or(self, outer: &Self) -> Self {
+        ForwardAuthOptions {
+            url: self.url.or_else(|| outer.url.clone()),
+            headers: self.headers.or_else(|| outer.headers.clone()),
+            timeout: self.timeout.or(outer.timeout),
+        }
+    }
+
+    fn findings(&self, scope: &Scope<'_>) -> Vec<Finding> {
+        let lacks_server =
+            scope.route().is_some() && !scope.any(|all| all.forward_auth.is_enabled());
+        vec![(
+            (self.headers.is_some() || self.timeout.is_some()) && lacks_server,
+            "`forward_auth_headers` and `forward_auth_timeout` have no effect without `forward_auth`",
+        )]
+    }
+}
+
+fn set_url(options: &mut ForwardAuthOptions, text: Located<String>) -> ConfigResult {
+    options.url = Some(match &*text.value {
+        NONE => Setting::None,
+        url => Setting::Value(AuthUrl::parse(url).map_err(|invalid| text.problem(invalid))?),
+    });
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The middleware of a route, made of its options.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::{Application, Middleware, Network, Request, Response};
+use weft_upstream::spool::BufferSpace;
+
+use super::RouteOptions;
+
+/// The middleware of a route, shared by all workers with its state, such as the rates of the
+/// clients.
+pub(crate) struct RouteMiddleware {
+    /// Outermost first.
+    layers: Vec<Layer>,
+    has_cors: bool,
+}
+
+/// Values of the plan on which middleware depends, besides the options of the route.
+pub(crate) struct OpenContext<'a> {
+    pub(crate) trusted_proxies: &'a [Network],
+    pub(crate) buffer_space: &'a Arc<BufferSpace>,
+}
+
+/// A layer of middleware: wraps the application of a worker.
+pub(crate) struct Layer(Box<dyn Fn(WrappedApp) -> WrappedApp + Send + Sync>);
+
+/// An application with the middleware of its route.
+#[derive(Clone)]
+pub(crate) struct WrappedApp(Rc<dyn Fn(Request) -> LocalBoxFuture<'static, Response>>);
+
+/// Middleware that passes most requests on without waiting, and so needs no future for them. Each
+/// worker has its own.
+pub(super) trait WorkerLayer: Sized + 'static {
+    /// Handles a request.
+    fn respond(
+        self: &Rc<Self>,
+        request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response>;
+}
+
+impl WrappedApp {
+    pub(crate) fn new(
+        respond: impl Fn(Request) -> LocalBoxFuture<'static, Response> + 'static,
+    ) -> WrappedApp {
+        WrappedApp(Rc::new(respond))
+    }
+
+    /// Handles a request. The future borrows nothing, so that a reload may replace the router.
+    pub(crate) fn respond(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        (self.0)(request)
+    }
+}
+
+impl Application for WrappedApp {
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.respond(request)
+    }
+}
+
+impl Layer {
+    /// Makes a layer of middleware of the library.
+    pub(super) fn of_middleware(
+        middleware: impl Middleware + Clone + Send + Sync + 'static,
+    ) -> Layer {
+        Layer(Box::new(move |app| {
+            let app = Rc::new(app.with(middleware.clone()));
+            WrappedApp::new(move |request| {
+                let app = app.clone();
+                async move { app.call(request).await }.boxed_local()
+            })
+        }))
+    }
+
+    /// Makes a layer that is created anew for each worker.
+    pub(super) fn of_worker<L: WorkerLayer>(
+        for_worker: impl Fn() -> L + Send + Sync + 'static,
+    ) -> Layer {
+        Layer(Box::new(move |app| {
+            let layer = Rc::new(for_worker());
+            WrappedApp::new(move |request| layer.respond(request, &app))
+        }))
+    }
+}
+
+impl RouteMiddleware {
+    /// Opens the middleware of a route; `None` if its options need none.
+    ///
+    /// # Errors
+    /// If a file of the options cannot be read.
+    pub(crate) fn open(
+        options: &RouteOptions,
+        context: &OpenContext<'_>,
+    ) -> Result<Option<RouteMiddleware>, String> {
+        if *options == RouteOptions::default() {
+            return Ok(None);
+        }
+        let layers = options.layers(context)?;
+        let has_cors = options.cors.has_origins();
+        Ok((!layers.is_empty()).then_some(RouteMiddleware { layers, has_cors }))
+    }
+
+    /// Returns true if preflight requests are answered.
+    pub(crate) fn has_cors(&self) -> bool {
+        self.has_cors
+    }
+
+    /// Wraps the application of a worker.
+    pub(crate) fn wrap(&self, app: WrappedApp) -> WrappedApp {
+        // With one type for all layers, the future of each request would contain a copy of the request
+        // for every layer that the route does not use.
+        self.layers.iter().rev().fold(app, |app, layer| (layer.0)(app))
+    }
+}
