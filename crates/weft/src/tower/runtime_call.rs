@@ -119,8 +119,8 @@ impl<T: Send + 'static> CallStage<T> {
     /// Lets the thread of the worker start a call, or makes it a task.
     fn start(future: CallFuture<T>, runtime: &Handle) -> CallStage<T> {
         let (sender, receiver) = oneshot::channel();
-        let call =
-            NewCall { future: Some(future), started: None, sender, runtime: runtime.clone() };
+        let (future, sender, runtime) = (Some(future), Some(sender), runtime.clone());
+        let call = NewCall { future, started: None, sender, runtime };
         if let Err(mut call) = queue_call(call) {
             call.delegate();
             Box::new(call).finish();
@@ -145,20 +145,31 @@ impl<B, E> fmt::Debug for RuntimeCall<B, E> {
     }
 }
 
-/// A call that the thread of the worker starts, unless nobody waits for it any more.
+/// A call that the thread of the worker starts, unless it was cancelled.
 struct NewCall<T> {
     future: Option<CallFuture<T>>,
     started: Option<Started<T>>,
-    sender: oneshot::Sender<Started<T>>,
+    /// Closed if the call was cancelled.
+    sender: Option<oneshot::Sender<Started<T>>>,
     runtime: Handle,
 }
 
-impl<T: Send + 'static> NewCall<T> {
-    /// Starts the call by `start`, unless it was cancelled.
+impl<T> NewCall<T> {
     fn start(&mut self, start: impl FnOnce(&Handle, CallFuture<T>) -> Started<T>) {
-        let _context = self.sender.is_closed().then(|| self.runtime.enter());
-        let future = self.future.take().filter(|_| !self.sender.is_closed());
-        self.started = future.map(|future| start(&self.runtime, future));
+        if self.sender.as_ref().is_some_and(|sender| !sender.is_closed()) {
+            let future = self.future.take();
+            self.started = future.map(|future| start(&self.runtime, future));
+        }
+    }
+}
+
+impl<T> Drop for NewCall<T> {
+    fn drop(&mut self) {
+        if self.future.is_some() || self.started.is_some() {
+            // For destructors that start tasks of the runtime.
+            let _context = self.runtime.enter();
+            (self.future, self.started) = (None, None);
+        }
     }
 }
 
@@ -178,13 +189,9 @@ impl<T: Send + 'static> OutsideCall for NewCall<T> {
         self.start(|runtime, future| Started::Task(Task(runtime.spawn(future))));
     }
 
-    fn finish(self: Box<Self>) {
-        let NewCall { started, sender, runtime, .. } = *self;
-        if let Some(started) = started
-            && let Err(cancelled) = sender.send(started)
-        {
-            let _context = runtime.enter();
-            drop(cancelled);
+    fn finish(mut self: Box<Self>) {
+        if let (Some(sender), Some(started)) = (self.sender.take(), self.started.take()) {
+            self.started = sender.send(started).err();
         }
     }
 }
