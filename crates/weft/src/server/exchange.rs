@@ -42,7 +42,7 @@ use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
 use crate::server::error_response::error_response;
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 
 /// The sending side of one exchange, implemented by each HTTP version.
 pub(super) trait ResponseSink {
@@ -128,7 +128,7 @@ pub(super) enum Outcome {
 /// An exchange in progress. Its drop passes the record to the hooks, so that each request is
 /// recorded exactly once, also if the client disconnects or the task of the connection is dropped.
 struct Exchange<'a, A: Application, S: ResponseSink> {
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     sink: &'a mut S,
     /// `None` if the exchange is not recorded, or was recorded.
     watch: Option<Stopwatch>,
@@ -144,7 +144,7 @@ struct Exchange<'a, A: Application, S: ResponseSink> {
 /// reading. Therefore this function and those that it awaits are not `async` themselves, so that
 /// their futures contain each argument once, and they take references.
 pub(super) fn serve<'a, A: Application, S: ResponseSink>(
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     sink: &'a mut S,
     request: impl FnOnce(&mut S) -> Request,
     watch: Option<Stopwatch>,
@@ -177,7 +177,7 @@ pub(super) fn serve<'a, A: Application, S: ResponseSink>(
 
 /// Sends an error response to an invalid request.
 pub(super) async fn reject<A: Application, S: ResponseSink>(
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
     sink: &mut S,
     error: &Error,
     watch: Option<Stopwatch>,
@@ -203,7 +203,7 @@ pub(super) async fn reject<A: Application, S: ResponseSink>(
 
 /// Reports and records an invalid request that gets no response.
 pub(super) fn record_invalid<A: Application, S: ResponseSink>(
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
     sink: &mut S,
     error: &Error,
 ) {
@@ -244,7 +244,7 @@ fn send_queued_interim<S: ResponseSink>(sink: &mut S, queued: Vec<Interim>) {
 }
 
 impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
-    fn new(worker: &'a Worker<A>, sink: &'a mut S, watch: Option<Stopwatch>) -> Self {
+    fn new(worker: &'a WorkerContext<A>, sink: &'a mut S, watch: Option<Stopwatch>) -> Self {
         Exchange { worker, sink, watch, status: None, has_response: false }
     }
 
@@ -424,7 +424,7 @@ fn cancelled() -> Error {
 
 /// Applies the preconditions and ranges of a request to a response with a file.
 fn complete_file_response<A: Application>(
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
     head: &RequestHead,
     response: Response,
 ) -> Response {

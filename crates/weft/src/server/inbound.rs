@@ -11,7 +11,7 @@ use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
 use crate::message::connection::RequestContext;
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 use weft_proto::headers::Headers;
 
 /// The content of one request, as received by an HTTP version.
@@ -57,7 +57,10 @@ pub(super) struct ReceiveClock {
 }
 
 impl ReceiveClock {
-    pub(super) fn new<A>(worker: &Worker<A>, exchange: &Arc<RequestContext>) -> ReceiveClock {
+    pub(super) fn new<A>(
+        worker: &WorkerContext<A>,
+        exchange: &Arc<RequestContext>,
+    ) -> ReceiveClock {
         let (pace, deadline) = (Pace::new(&worker.settings), worker.deadlines.deadline());
         ReceiveClock { pace, deadline, exchange: exchange.clone(), is_explicit: false }
     }

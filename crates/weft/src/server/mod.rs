@@ -3,12 +3,14 @@
 mod acceptors;
 pub(crate) mod blocking;
 pub(crate) mod connection;
+mod connection_life;
 mod date;
 mod error_response;
 mod exchange;
 mod h1;
 mod h2;
 pub(crate) mod handle;
+mod handshake_semaphore;
 mod head_buffers;
 mod inbound;
 mod linger;
@@ -17,7 +19,8 @@ mod threads;
 mod tls;
 mod tls_handshake;
 mod upgraded;
-pub(crate) mod worker;
+mod worker;
+mod worker_context;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -33,9 +36,7 @@ use crate::hooks::Hooks;
 use crate::message::shutdown::ShutdownSignal;
 use crate::net::address::Address;
 use crate::net::listen::Listener;
-use crate::net::reader::Transport;
 use crate::net::secure::SecureAcceptor;
-use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
 use crate::server::handle::{ServerHandle, ShutdownHandle};
 use crate::server::threads::Threads;
@@ -322,10 +323,7 @@ impl<A: Application + 'static> Server<A> {
         let (_, shutdown) = watch::channel(None);
         let app = (self.make_app)().await?;
         let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(shutdown));
-        let transport = Transport::Other(Box::new(stream));
-        let mut conn = worker.connection(transport, Peer::default());
-        worker.connection_opened();
-        worker.with_sweeper(worker.serve(&mut conn)).await;
+        worker.serve_connection(Box::new(stream)).await;
         Ok(())
     }
 }

@@ -1,11 +1,10 @@
 //! TLS handshakes.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
 use crate::app::Application;
 use crate::clock::deadline::{Awaited, Pace};
@@ -16,49 +15,16 @@ use crate::net::secure::{SecureAcceptor, SecureHandshake};
 use crate::net::writer::WriteHalf;
 use crate::server::connection::ServerConnection;
 use crate::server::linger;
-use crate::server::worker::Worker;
-
-/// Semaphore that lets one connection of a worker at a time take a handshake step.
-///
-/// A step takes up to a millisecond of cryptography, a hundred times as long as a request. Between
-/// two steps the event loop polls other tasks, so that a burst of handshakes does not block the
-/// other connections. A handshake that is alone waits for its client after each step anyway.
-pub(super) struct HandshakeSemaphore {
-    steps: Semaphore,
-    /// Number of handshakes in progress.
-    handshakes: Cell<usize>,
-}
-
-impl Default for HandshakeSemaphore {
-    fn default() -> HandshakeSemaphore {
-        HandshakeSemaphore { steps: Semaphore::new(1), handshakes: Cell::new(0) }
-    }
-}
-
-/// Counts a handshake as long as it is in progress.
-struct HandshakeInProgress<'a>(&'a Cell<usize>);
-
-impl<'a> HandshakeInProgress<'a> {
-    fn new(count: &'a Cell<usize>) -> HandshakeInProgress<'a> {
-        count.update(|count| count + 1);
-        HandshakeInProgress(count)
-    }
-}
-
-impl Drop for HandshakeInProgress<'_> {
-    fn drop(&mut self) {
-        self.0.update(|count| count - 1);
-    }
-}
+use crate::server::worker_context::WorkerContext;
 
 /// Negotiates TLS; from then on the connection carries plaintext on our side. `false` if the
 /// handshake failed. The deadline for the first head applies.
 pub(super) async fn handshake<A: Application>(
     tls: &dyn SecureAcceptor,
     conn: &mut ServerConnection,
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
 ) -> bool {
-    let _in_progress = HandshakeInProgress::new(&worker.handshake_semaphore.handshakes);
+    let _in_progress = worker.handshake_semaphore.begin();
     let tls = tls.start_handshake(worker.settings.http2);
     let handshake = Handshake { tls, conn, worker, has_input: false, is_draining: false };
     handshake.run().await.unwrap_or_else(|error| {
@@ -70,7 +36,7 @@ pub(super) async fn handshake<A: Application>(
 struct Handshake<'a, A> {
     tls: Box<dyn SecureHandshake>,
     conn: &'a mut ServerConnection,
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     /// `true` once the client has sent anything.
     has_input: bool,
     /// `true` once a shutdown has shortened the deadline.
@@ -138,7 +104,7 @@ impl<'a, A: Application> Handshake<'a, A> {
             // The client can compute its part while other connections take their steps.
             poll_fn(|cx| Poll::Ready(self.poll_flush(cx).is_ready())).await;
         }
-        if self.worker.handshake_semaphore.handshakes.get() > 1 {
+        if self.worker.handshake_semaphore.is_contended() {
             tokio::task::yield_now().await;
         }
         Ok(result)
@@ -162,10 +128,10 @@ impl<'a, A: Application> Handshake<'a, A> {
 
     /// Waits for the handshake semaphore, under the connection's deadline.
     async fn acquire_permit(&self) -> Result<SemaphorePermit<'a>> {
-        let worker: &'a Worker<A> = self.worker;
-        let mut permit = pin!(worker.handshake_semaphore.steps.acquire());
+        let worker: &'a WorkerContext<A> = self.worker;
+        let mut permit = pin!(worker.handshake_semaphore.acquire());
         poll_fn(|cx| match permit.as_mut().poll(cx) {
-            Poll::Ready(permit) => Poll::Ready(Ok(permit.expect("the semaphore is never closed"))),
+            Poll::Ready(permit) => Poll::Ready(Ok(permit)),
             Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(timed_out())),
         })
         .await

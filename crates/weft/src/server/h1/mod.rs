@@ -2,7 +2,7 @@
 //!
 //! # The life of a request
 //!
-//! 1. An idle connection waits in `worker.rs` until it is readable; it owns no buffer. Then
+//! 1. An idle connection waits in `connection_life.rs` until it is readable; it owns no buffer. Then
 //!    [`serve`] takes over.
 //! 2. `next_head` reads until the head is complete, and `parse` parses it.
 //! 3. `take_head` determines the framing of the content after the head, and `request` creates the
@@ -37,7 +37,7 @@ use crate::server::connection::ServerConnection;
 use crate::server::exchange::{self, Outcome, ResponseSink};
 use crate::server::head_buffers::HeadBuffers;
 use crate::server::inbound::{InboundBody, ReceiveClock};
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 use weft_proto::http1::chunked::BodyDecoder;
 use weft_proto::http1::framing::{self, Length, ResponseFraming};
 use weft_proto::write_buffer::Mark;
@@ -71,7 +71,7 @@ const MIN_READ_BYTES: usize = 1 << 10;
 /// Serves a readable connection until all input is processed.
 pub(crate) async fn serve<A: Application>(
     conn: &mut ServerConnection,
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
 ) -> NextState {
     let mut heads = worker.head_buffers.take();
     let mut active = ActiveConnection {
@@ -109,7 +109,7 @@ pub(crate) async fn serve<A: Application>(
 /// A connection that is serving requests.
 struct ActiveConnection<'a, A> {
     conn: &'a mut ServerConnection,
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     /// Minimum rate at which the peer must receive.
     pace: Pace,
     heads: &'a mut HeadBuffers,

@@ -35,14 +35,14 @@ use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::h2::turns::Demand;
 use crate::server::inbound::{InboundBody, ReceiveClock};
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
 use weft_proto::http2::frame::ErrorCode;
 
 /// Serves the request of a stream. Without `async`, the future contains each argument once.
 pub(super) fn serve<'a, A: Application>(
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     connection: &'a RefCell<Http2Connection>,
     peer: &Arc<Peer>,
     received: StreamRequest,
@@ -82,7 +82,7 @@ pub(super) fn serve<'a, A: Application>(
 
 /// The sending side of a stream.
 struct StreamSink<'a, A> {
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     connection: &'a RefCell<Http2Connection>,
     stream: u32,
     shared: Arc<RequestContext>,

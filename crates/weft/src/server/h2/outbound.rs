@@ -8,7 +8,7 @@ use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::turns::{Demand, FRAME_WINDOW};
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 
 /// Content of up to this size is queued in the connection regardless of the client's windows,
 /// because that is cheaper than waiting. A budget of the connection bounds the total size.
@@ -73,7 +73,7 @@ impl OutboundContent {
     /// Sends the piece, once. Ready when it is written.
     pub(super) fn poll_send<A>(
         &mut self,
-        worker: &Worker<A>,
+        worker: &WorkerContext<A>,
         connection: &mut Http2Connection,
         (unsent, is_last): (&mut Option<Bytes>, bool),
         cx: &Context<'_>,
@@ -94,7 +94,7 @@ impl OutboundContent {
     /// a file.
     pub(super) fn poll_turn<A>(
         &mut self,
-        worker: &Worker<A>,
+        worker: &WorkerContext<A>,
         connection: &mut Http2Connection,
         demand: Demand,
         cx: &Context<'_>,
@@ -106,7 +106,7 @@ impl OutboundContent {
     /// Enforces the minimum rate while the result of a poll is pending.
     fn poll_paced<A, T>(
         &mut self,
-        worker: &Worker<A>,
+        worker: &WorkerContext<A>,
         connection: &Http2Connection,
         polled: Poll<Result<T>>,
         cx: &Context<'_>,

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::message::fields::Fields;
 use crate::message::response::{Payload, Response};
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 use weft_proto::http1::compose::FieldSources;
 use weft_proto::http2::hpack::{Encoder, Indexing};
 
@@ -26,7 +26,7 @@ static NOT_SENT: [HeaderName; 7] = [
 /// Encodes the head of a response. `length` is the length of its content, if there is content and
 /// its length is known.
 pub(super) fn write_head<A>(
-    worker: &Worker<A>,
+    worker: &WorkerContext<A>,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
     response: &Response,

@@ -22,13 +22,13 @@ use crate::server::connection::ServerConnection;
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
 use crate::server::h2::exchange;
 use crate::server::linger;
-use crate::server::worker::Worker;
+use crate::server::worker_context::WorkerContext;
 use weft_proto::http2::frame::{
     ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE, kind,
 };
 
 /// Serves an HTTP/2 connection until it closes.
-pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &Worker<A>) {
+pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &WorkerContext<A>) {
     let Some(reader) = conn.reader.take() else { return };
     let (peer, deadline) = (&conn.shared.peer, &conn.deadline);
     let connection = Http2Connection::new(conn.writer.take(), &worker.settings, worker.limits);
@@ -57,7 +57,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
 }
 
 struct Session<'a, A, E, F> {
-    worker: &'a Worker<A>,
+    worker: &'a WorkerContext<A>,
     peer: &'a Peer,
     deadline: &'a Deadline,
     reader: Reader,
