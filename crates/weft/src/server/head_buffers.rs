@@ -26,13 +26,18 @@ pub(crate) struct HeadBuffers {
 }
 
 impl HeadBuffers {
-    /// Releases the head of the current request, whose text would prevent the reuse of an input
-    /// buffer.
+    /// Releases the head of the current request.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if !self.head.release_text() {
-            self.head = RequestHead::default();
-        }
+        release(&mut self.head);
+    }
+}
+
+/// Releases a head, whose text would prevent the reuse of an input buffer.
+#[inline]
+pub(crate) fn release(head: &mut RequestHead) {
+    if !head.release_text() {
+        *head = RequestHead::default();
     }
 }
 
