@@ -7,20 +7,24 @@
 //!
 //! ```
 //! use weft_proto::http2::flood::FloodLimiter;
-//! use weft_proto::http2::frame::{self, PREFACE, kind};
+//! use weft_proto::http2::frame::{self, kind};
 //!
 //! let mut ping = Vec::new();
 //! frame::write(&mut ping, kind::PING, 0, 0, &[0; 8]);
 //!
 //! let mut limiter = FloodLimiter::new();
-//! assert!(limiter.on_bytes_received(PREFACE));
-//! assert!(limiter.on_bytes_received(&ping));
-//! assert!(!limiter.on_bytes_received(&ping.repeat(10_000)));
+//! let mut receive = |input: &[u8]| {
+//!     limiter.on_bytes_received(input.len());
+//!     let (header, _) = frame::first(input).unwrap().unwrap();
+//!     limiter.on_frame(header)
+//! };
+//! assert!(receive(&ping));
+//! assert!(!(0..10_000).all(|_| receive(&ping)));
 //! ```
 
 use std::time::Duration;
 
-use crate::http2::frame::{FRAME_HEADER_LEN, FrameHeader, PREFACE, flag, kind};
+use crate::http2::frame::{FrameHeader, flag, kind};
 
 /// Largest credit, which is also the initial one: a client can reset the requests of a whole page
 /// at once.
@@ -44,16 +48,10 @@ const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 /// send malformed requests.
 const STREAM_ERROR_COST: u64 = 2 * UNIT;
 
-/// The credit of a client, and the position in its stream of frames.
+/// The credit of a client.
 #[derive(Debug)]
 pub struct FloodLimiter {
     credit: u64,
-    /// The current frame header, as far as received.
-    header: [u8; FRAME_HEADER_LEN],
-    /// Number of bytes of `header` received so far.
-    header_len: usize,
-    /// Number of bytes to skip before the next frame header.
-    skip: usize,
 }
 
 impl Default for FloodLimiter {
@@ -63,39 +61,20 @@ impl Default for FloodLimiter {
 }
 
 impl FloodLimiter {
-    /// Creates the state for a new connection: full credit, with the connection preface next.
+    /// Creates the state for a new connection, with full credit.
     pub fn new() -> FloodLimiter {
-        FloodLimiter {
-            credit: MAX_CREDIT,
-            header: [0; FRAME_HEADER_LEN],
-            header_len: 0,
-            skip: PREFACE.len(),
-        }
+        FloodLimiter { credit: MAX_CREDIT }
     }
 
-    /// Accounts for bytes received from the client. Returns false if the credit is exhausted.
-    pub fn on_bytes_received(&mut self, mut bytes: &[u8]) -> bool {
-        self.add_credit(bytes.len() as u64);
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return true;
-            }
-            let taken = bytes.len().min(FRAME_HEADER_LEN - self.header_len);
-            self.header[self.header_len..][..taken].copy_from_slice(&bytes[..taken]);
-            self.header_len += taken;
-            bytes = &bytes[taken..];
-            if self.header_len == FRAME_HEADER_LEN {
-                self.header_len = 0;
-                let header = FrameHeader::read(&self.header);
-                self.skip = header.length;
-                if !self.spend(cost(header)) {
-                    return false;
-                }
-            }
-        }
+    /// Accounts for a frame received from the client. Returns false if the credit is exhausted.
+    #[inline]
+    pub fn on_frame(&mut self, header: FrameHeader) -> bool {
+        self.spend(cost(header))
+    }
+
+    /// Adds the credit for bytes received from the client.
+    pub fn on_bytes_received(&mut self, bytes: usize) {
+        self.add_credit(bytes as u64);
     }
 
     /// Accounts for a stream that is reset because of an error of the client. Returns false if the
@@ -146,6 +125,7 @@ fn cost(header: FrameHeader) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http2::frame::{self, FRAME_HEADER_LEN};
 
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let [_, a, b, c] = (payload as u32).to_be_bytes();
@@ -157,8 +137,13 @@ mod tests {
     /// Returns the number of copies of `frame` that a client may send at once, up to 100,000.
     fn allowed(frame: &[u8]) -> usize {
         let mut flood = FloodLimiter::new();
-        assert!(flood.on_bytes_received(PREFACE));
-        (0..100_000).take_while(|_| flood.on_bytes_received(frame)).count()
+        (0..100_000).take_while(|_| receive(&mut flood, frame)).count()
+    }
+
+    fn receive(flood: &mut FloodLimiter, frame: &[u8]) -> bool {
+        flood.on_bytes_received(frame.len());
+        let (header, _) = frame::first(frame).unwrap().unwrap();
+        flood.on_frame(header)
     }
 
     #[test]
@@ -198,11 +183,19 @@ mod tests {
 
     #[test]
     fn finds_frame_boundaries_for_any_split_of_the_input() {
-        let frames = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
-        let bytes = [&PREFACE[..], &frames].concat();
+        let bytes = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
         let credit = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-            let mut flood = FloodLimiter { credit: MAX_CREDIT / 2, ..FloodLimiter::new() };
-            pieces.for_each(|piece| assert!(flood.on_bytes_received(piece)));
+            let mut flood = FloodLimiter { credit: MAX_CREDIT / 2 };
+            let mut input = Vec::new();
+            for piece in pieces {
+                flood.on_bytes_received(piece.len());
+                input.extend_from_slice(piece);
+                while let Some((header, _)) = frame::first(&input).unwrap() {
+                    assert!(flood.on_frame(header));
+                    input.drain(..FRAME_HEADER_LEN + header.length);
+                }
+            }
+            assert!(input.is_empty());
             flood.credit
         };
         let whole = credit(&mut std::iter::once(&bytes[..]));
@@ -217,11 +210,11 @@ mod tests {
     #[test]
     fn bytes_and_time_refill_the_credit() {
         let ping = frame(6, 0, 8);
-        let without_credit = || FloodLimiter { credit: 0, skip: 0, ..FloodLimiter::new() };
-        assert!(!without_credit().on_bytes_received(&ping));
+        let without_credit = || FloodLimiter { credit: 0 };
+        assert!(!receive(&mut without_credit(), &ping));
         let mut flood = without_credit();
         flood.on_time_elapsed(Duration::from_secs(1));
-        assert_eq!((0..).take_while(|_| flood.on_bytes_received(&ping)).count(), 53);
+        assert_eq!((0..).take_while(|_| receive(&mut flood, &ping)).count(), 53);
         flood.on_bytes_sent(1_000_000);
         assert_eq!(flood.credit, MAX_CREDIT);
         flood.on_time_elapsed(Duration::MAX);

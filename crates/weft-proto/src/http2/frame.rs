@@ -160,6 +160,22 @@ impl FrameHeader {
     }
 }
 
+/// Returns the header and the payload of the first frame of `input`, or `None` if the frame is
+/// incomplete.
+///
+/// # Errors
+/// [`FRAME_SIZE_ERROR`](ErrorCode::FRAME_SIZE_ERROR) if the payload is longer than
+/// [`MAX_FRAME_PAYLOAD`].
+#[inline]
+pub fn first(input: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, ErrorCode> {
+    let Some((header, rest)) = input.split_first_chunk() else { return Ok(None) };
+    let header = FrameHeader::read(header);
+    if header.length > MAX_FRAME_PAYLOAD {
+        return Err(ErrorCode::FRAME_SIZE_ERROR);
+    }
+    Ok(rest.get(..header.length).map(|payload| (header, payload)))
+}
+
 /// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
 #[inline]
 pub fn read_u31(bytes: [u8; 4]) -> u32 {

@@ -11,8 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::connection::RequestContext;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::reader::{Reader, Transport};
+use crate::net::reader::Reader;
 use crate::net::secure::SecureAcceptor;
+use crate::net::transport::Transport;
 use crate::net::writer::Writer;
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
@@ -62,7 +63,8 @@ impl ServerConnection {
         reader.half.register();
         let writer = self.writer.take();
         self.deadline.clear();
-        Some((upgrade, Upgraded::new(RawConnection::new(reader, writer), self.shared.clone())))
+        let (peer, shutdown) = (self.shared.peer.clone(), self.shared.shutdown());
+        Some((upgrade, Upgraded::new(RawConnection::new(reader, writer), peer, shutdown)))
     }
 
     /// Reads the PROXY header, which precedes the first request.

@@ -29,15 +29,16 @@ use crate::clock::deadline::Stopwatch;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::{Record, client_closed_request};
-use crate::message::bandwidth;
 use crate::message::body::{Body, wrong_length};
 use crate::message::connection::{Interim, RecordParts, RequestContext};
 use crate::message::error_page;
 use crate::message::fields::Fields;
+use crate::message::limited_body;
+use crate::message::payload::{Part, Parts, Payload};
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Part, Parts, Payload, Response};
+use crate::message::response::Response;
 use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
@@ -267,7 +268,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                 if let (Some(head), Payload::File(_)) = (self.sink.head(), &response.payload) {
                     response = complete_file_response(worker, head, response);
                 }
-                bandwidth::limit(&mut response);
+                limited_body::limit(&mut response);
                 self.begin(&mut response)
             }
             Err(error) => {
@@ -441,7 +442,7 @@ fn try_begin<S: ResponseSink>(sink: &mut S, response: &mut Response) -> Result<R
     }
     let method = sink.head().map_or(&Method::GET, RequestHead::method);
     if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
-        upgrade::check(head, response)?;
+        upgrade::check(head, response.status, response.header("upgrade"))?;
         return sink.begin_upgrade(response);
     }
     if (*method == Method::CONNECT || sink.is_tunnel()) && response.status.is_success() {

@@ -13,7 +13,7 @@ use crate::hooks::Hooks;
 use crate::message::connection::RequestContext;
 use crate::message::shutdown::{Drain, ShutdownSignal};
 use crate::net::buffers::Buffers;
-use crate::net::reader::Transport;
+use crate::net::transport::Transport;
 use crate::peer::{AuthPolicy, Peer};
 use crate::server::connection::ServerConnection;
 use crate::server::date::CachedDate;

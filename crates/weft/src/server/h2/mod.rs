@@ -3,9 +3,9 @@
 //! # The life of a connection
 //!
 //! 1. [`serve`] takes over a connection that has negotiated HTTP/2, by its preface or by ALPN.
-//! 2. `Session::poll` processes the received frames (`connection`, which does no I/O). Each
-//!    request is a future of its own (`exchange`), beside the others in the connection's task.
-//!    Most complete when they are first polled.
+//! 2. `Driver::poll` processes the received frames (`connection`, which does no I/O). Each
+//!    request is a future of its own (`sink`), beside the others in the connection's task
+//!    (`exchanges`). Most complete when they are first polled.
 //! 3. Exchanges never access the socket: they queue their output in the connection, which frames
 //!    the data of its streams in turn (`connection/send.rs`). Buffered output is sent in one write.
 //! 4. Without requests the connection is idle, with a deadline. When that expires, or the server
@@ -15,16 +15,18 @@
 //! `pipe`.
 
 mod connection;
-mod exchange;
+mod demand;
+mod driver;
+mod exchanges;
 mod incoming;
 mod outbound;
 mod pipe;
 mod ready_queue;
 mod request;
 mod response;
-mod session;
+mod sink;
 mod streams;
 mod tunnel;
 mod turns;
 
-pub(crate) use self::session::serve;
+pub(crate) use self::driver::serve;

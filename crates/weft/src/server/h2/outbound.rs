@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::server::h2::connection::Http2Connection;
-use crate::server::h2::turns::{Demand, FRAME_WINDOW};
+use crate::server::h2::demand::{Demand, FRAME_WINDOW};
 use crate::server::worker_context::WorkerContext;
 
 /// Content of up to this size is queued in the connection regardless of the client's windows,

@@ -7,7 +7,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::message::fields::Fields;
-use crate::message::response::{Payload, Response};
+use crate::message::payload::Payload;
+use crate::message::response::Response;
 use crate::server::worker_context::WorkerContext;
 use weft_proto::http1::compose::FieldSources;
 use weft_proto::http2::hpack::{Encoder, Indexing};

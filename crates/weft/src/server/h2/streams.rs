@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 
+use crate::server::h2::demand::Holding;
 use crate::server::h2::pipe::{Pipe, RecvEnd};
-use crate::server::h2::turns::Holding;
 use weft_proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 
 /// The states of a stream that a client has opened (RFC 9113 §5.1).
@@ -85,9 +85,7 @@ pub(super) struct Stream {
     pub(super) pipe: Option<Pipe>,
     send: SendWindow,
     outbox: Outbox,
-    /// The part of the outbox, or of the content before it, that [`Turns`] counts.
-    ///
-    /// [`Turns`]: crate::server::h2::turns::Turns
+    /// The part of the outbox, or of the content before it, that `turns` counts.
     pub(super) holding: Holding,
     /// Set while the stream is in the [`SendQueue`].
     is_queued: bool,

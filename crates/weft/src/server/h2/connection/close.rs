@@ -1,55 +1,11 @@
 //! The end of streams.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::connection::RequestContext;
 use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
-
-/// Number of streams that may be refused, in excess of the accepted ones, before it is treated as an
-/// attack.
-const MAX_REFUSED: usize = 1_000;
-
-/// Number of reset streams that are recorded. Frames for an older reset stream are an error.
-const MAX_RECENT: usize = 512;
-
-/// Streams reset by the server. The client may send frames on them until it receives the
-/// RST_STREAM.
-#[derive(Default)]
-pub(super) struct ResetHistory {
-    recent: VecDeque<u32>,
-    /// Number of streams refused because of the limit, minus the number accepted since.
-    refused: usize,
-}
-
-impl ResetHistory {
-    pub(super) fn contains(&self, id: u32) -> bool {
-        self.recent.contains(&id)
-    }
-
-    pub(super) fn on_accepted(&mut self) {
-        self.refused = self.refused.saturating_sub(1);
-    }
-
-    fn record(&mut self, id: u32) {
-        if self.recent.len() == MAX_RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(id);
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.recent.is_empty()
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.recent.len()
-    }
-}
 
 impl Http2Connection {
     /// Processes a RST_STREAM frame (RFC 9113 §6.4).
@@ -94,8 +50,10 @@ impl Http2Connection {
     /// has reset may still count; in that case other requests are accepted in between.
     pub(super) fn refuse_stream(&mut self, id: u32) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, ErrorCode::REFUSED_STREAM);
-        self.resets.refused += 1;
-        if self.resets.refused > MAX_REFUSED { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
+        match self.resets.on_refused() {
+            true => Ok(()),
+            false => Err(ErrorCode::ENHANCE_YOUR_CALM),
+        }
     }
 
     fn send_rst_stream(&mut self, id: u32, code: ErrorCode) {

@@ -7,14 +7,16 @@
 
 mod close;
 mod credit;
+mod header_block;
 mod recv;
+mod reset_history;
 mod send;
 
 use std::sync::Arc;
 use std::task::Context;
 
-use self::close::ResetHistory;
-use self::recv::HeaderBlock;
+use self::header_block::HeaderBlock;
+use self::reset_history::ResetHistory;
 use crate::message::connection::RequestContext;
 use crate::net::writer::Writer;
 use crate::server::h2::pipe::Pipe;
@@ -286,7 +288,6 @@ impl Http2Connection {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for stream in self.streams.iter_mut() {
             stream.adjust_window(difference).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR)?;
-            self.turns.on_window_changed(stream);
             self.queue.push_ready(stream);
         }
         Ok(())
@@ -329,7 +330,6 @@ impl Http2Connection {
         if stream.increase_window(increment).is_err() {
             return self.fail_stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         }
-        self.turns.on_window_changed(stream);
         self.queue.push_ready(stream);
         Ok(())
     }

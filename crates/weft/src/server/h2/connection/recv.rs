@@ -1,6 +1,7 @@
 //! Received requests and their content.
 
 use crate::error::Error;
+use crate::server::h2::connection::header_block::{BlockOpening, HeaderBlock};
 use crate::server::h2::connection::{
     GoAway, HEAD_BYTES, Http2Connection, MAX_LARGE_HEADS, StreamRequest, dependency,
 };
@@ -13,27 +14,6 @@ use weft_proto::http2::hpack::DecodeError;
 
 /// Maximum number of CONTINUATION frames of a field block.
 const MAX_CONTINUATIONS: usize = 5;
-
-/// A field block that is split over several frames.
-pub(super) struct HeaderBlock {
-    opening: BlockOpening,
-    bytes: Vec<u8>,
-    continuations: usize,
-}
-
-/// Properties of the HEADERS frame of a field block.
-#[derive(Clone, Copy)]
-struct BlockOpening {
-    stream: u32,
-    ends: bool,
-    depends_on_itself: bool,
-}
-
-impl HeaderBlock {
-    pub(super) fn stream(&self) -> u32 {
-        self.opening.stream
-    }
-}
 
 /// The result of checking a DATA frame.
 enum DataVerdict {

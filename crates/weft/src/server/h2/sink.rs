@@ -1,4 +1,4 @@
-//! The exchange of a stream: one request and its response.
+//! The sink of a stream: the exchange of one request, and the sending side of its response.
 
 #![allow(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
 
@@ -19,21 +19,22 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
 use crate::message::connection::RequestContext;
 use crate::message::fields::Fields;
+use crate::message::payload::Payload;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
+use crate::server::h2::demand::Demand;
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{MAX_SMALL_CONTENT_BYTES, OutboundContent};
 use crate::server::h2::pipe::Pipe;
 use crate::server::h2::request::InvalidRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
-use crate::server::h2::turns::Demand;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
@@ -181,7 +182,8 @@ impl<A: Application> StreamSink<'_, A> {
     /// Runs the handler of an upgrade on the stream.
     async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Tunnel) {
         self.connection.borrow_mut().make_tunnel(self.stream);
-        let upgraded = Upgraded::new(tunnel, self.shared.clone());
+        let (peer, shutdown) = (self.shared.peer.clone(), self.shared.shutdown());
+        let upgraded = Upgraded::new(tunnel, peer, shutdown);
         if let Err(error) = catch_panic(async move { upgrade.run(upgraded).await }).await {
             self.worker.report(&self.shared.peer, &error);
         }

@@ -2,14 +2,11 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use futures_util::StreamExt;
 use futures_util::future;
-use futures_util::stream::FuturesUnordered;
 
 use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadline, Pace, Stopwatch};
@@ -17,14 +14,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{ReadBudget, Reader};
 use crate::peer::Peer;
-
 use crate::server::connection::ServerConnection;
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
-use crate::server::h2::exchange;
+use crate::server::h2::exchanges::Exchanges;
+use crate::server::h2::sink;
 use crate::server::linger;
 use crate::server::worker_context::WorkerContext;
 use weft_proto::http2::frame::{
-    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE, kind,
+    self, ErrorCode, FRAME_HEADER_LEN, MAX_FRAME_PAYLOAD, PREFACE, kind,
 };
 
 /// Serves an HTTP/2 connection until it closes.
@@ -33,15 +30,14 @@ pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
     let (peer, deadline) = (&conn.shared.peer, &conn.deadline);
     let connection = Http2Connection::new(conn.writer.take(), &worker.settings, worker.limits);
     let connection = RefCell::new(connection);
-    let mut session = Session {
+    let mut driver = Driver {
         worker,
         peer,
         deadline,
         reader,
         connection: &connection,
-        exchange: |request| exchange::serve(worker, &connection, peer, request),
-        exchanges: FuturesUnordered::new(),
-        spare: None,
+        exchange: |request| sink::serve(worker, &connection, peer, request),
+        exchanges: Exchanges::default(),
         phase: Phase::AwaitingPreface,
         sent_at_phase_start: 0,
         requests: 0,
@@ -50,13 +46,13 @@ pub(crate) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
         refilled: Stopwatch::start(),
         budget: ReadBudget::default(),
     };
-    if let Err(error) = session.run().await {
+    if let Err(error) = driver.run().await {
         worker.report(peer, &error);
     }
-    session.close().await;
+    driver.close().await;
 }
 
-struct Session<'a, A, E, F> {
+struct Driver<'a, A, E, F> {
     worker: &'a WorkerContext<A>,
     peer: &'a Peer,
     deadline: &'a Deadline,
@@ -64,10 +60,7 @@ struct Session<'a, A, E, F> {
     connection: &'a RefCell<Http2Connection>,
     /// Creates the future of an exchange.
     exchange: E,
-    /// Exchanges in progress.
-    exchanges: FuturesUnordered<Pin<Box<F>>>,
-    /// Allocation of an exchange that completed at its first poll, for reuse by the next one.
-    spare: Option<Pin<Box<F>>>,
+    exchanges: Exchanges<F>,
     phase: Phase,
     /// Number of bytes sent when the deadline of the phase was set.
     sent_at_phase_start: u64,
@@ -120,7 +113,7 @@ impl From<Error> for ConnectionEnd {
     }
 }
 
-impl<A, E, F> Session<'_, A, E, F>
+impl<A, E, F> Driver<'_, A, E, F>
 where
     A: Application,
     E: Fn(StreamRequest) -> F,
@@ -128,11 +121,8 @@ where
 {
     async fn run(&mut self) -> Result<()> {
         // Input that was received before the protocol was known.
-        let end = match self.charge(0) {
-            Ok(()) => poll_fn(|cx| self.poll(cx)).await,
-            Err(end) => end,
-        };
-        match end {
+        self.on_received(self.reader.buffer.len());
+        match poll_fn(|cx| self.poll(cx)).await {
             ConnectionEnd::Closed => Ok(()),
             ConnectionEnd::Failed(error) => Err(error),
             ConnectionEnd::ProtocolError(code, error) => {
@@ -184,7 +174,7 @@ where
     /// end of the connection.
     fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         loop {
-            while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {}
+            self.exchanges.poll(cx);
             self.connection.borrow_mut().poll_ready_streams(cx);
             // Exchanges that were added or woken are polled in another iteration.
             let mut has_work = false;
@@ -229,23 +219,20 @@ where
             let before = self.reader.buffer.len();
             match self.budget.poll_fill(&mut self.reader, cx, read_size(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
-                Poll::Ready(Ok(_)) => self.charge(before)?,
+                Poll::Ready(Ok(bytes)) => self.on_received(bytes),
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
                 Poll::Pending => return Ok(Input::Processed),
             }
         }
     }
 
-    /// Charges the flood budget for the frames in the input after position `before`.
-    fn charge(&mut self, before: usize) -> Result<(), ConnectionEnd> {
+    /// Adds the credit for received bytes and elapsed time to the flood budget.
+    fn on_received(&mut self, bytes: usize) {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
         let mut connection = self.connection.borrow_mut();
         let flood = connection.flood();
         flood.on_time_elapsed(self.refilled.since(waited));
-        match flood.on_bytes_received(&self.reader.buffer[before..]) {
-            true => Ok(()),
-            false => Err(protocol_error(ErrorCode::ENHANCE_YOUR_CALM)),
-        }
+        flood.on_bytes_received(bytes);
     }
 
     /// Processes complete frames. Returns `true` if output must be sent first.
@@ -271,15 +258,14 @@ where
         }
         let mut used = 0;
         let is_blocked = loop {
-            let Some((bytes, rest)) = input[used..].split_first_chunk() else { break false };
-            let head = FrameHeader::read(bytes);
-            if head.length > MAX_FRAME_PAYLOAD {
-                return Err(protocol_error(ErrorCode::FRAME_SIZE_ERROR));
-            }
-            let Some(payload) = rest.get(..head.length) else { break false };
+            let first = frame::first(&input[used..]).map_err(protocol_error)?;
+            let Some((head, payload)) = first else { break false };
             let mut connection = self.connection.borrow_mut();
             if connection.writer().must_flush() {
                 break true;
+            }
+            if !connection.flood().on_frame(head) {
+                return Err(protocol_error(ErrorCode::ENHANCE_YOUR_CALM));
             }
             let request = connection.on_frame(head, payload).map_err(protocol_error)?;
             drop(connection);
@@ -320,20 +306,7 @@ where
         }
         self.requests += 1;
         let has_pipe = request.pipe.is_some();
-        let future = (self.exchange)(request);
-        let mut exchange = match self.spare.take() {
-            Some(mut spare) => {
-                spare.set(future);
-                spare
-            }
-            None => Box::pin(future),
-        };
-        let is_done = exchange.as_mut().poll(cx).is_ready();
-        if is_done {
-            self.spare = Some(exchange);
-        } else {
-            self.exchanges.push(exchange);
-        }
+        let is_done = self.exchanges.start((self.exchange)(request), cx);
         if self.requests == self.worker.settings.max_requests && self.phase == Phase::Active {
             self.begin_drain();
         }
@@ -442,14 +415,13 @@ where
         self.connection.borrow_mut().reset_all();
         // Moved out, because no borrow may be held across an await point.
         let mut writer = self.connection.borrow_mut().writer().take();
-        let Session { worker, deadline, reader, exchanges, .. } = self;
+        let Driver { worker, deadline, reader, exchanges, .. } = self;
         let closed = async move {
             // A reset would destroy the last frames.
             linger::close(&mut writer, reader, deadline, worker.settings.linger_timeout).await;
             reader.close();
         };
-        let ended = async { while exchanges.next().await.is_some() {} };
-        future::join(closed, ended).await;
+        future::join(closed, exchanges.ended()).await;
     }
 }
 
