@@ -137,6 +137,11 @@ impl Error {
         Error::new(ErrorKind::Malformed, reason)
     }
 
+    #[cfg(feature = "tls")]
+    pub(crate) fn invalid_setting(reason: String) -> Error {
+        Error::new(ErrorKind::InvalidSetting, reason)
+    }
+
     pub(crate) fn disconnected() -> Error {
         Error::new(ErrorKind::Disconnected, "the peer closed the connection")
     }

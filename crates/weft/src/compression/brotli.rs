@@ -5,7 +5,8 @@ use std::io;
 use brotli::CompressorWriter;
 use brotli::enc::BrotliEncoderParams;
 
-use super::{Codec, Coding, Levels, StreamEncoder};
+use super::codec::{Codec, Levels, StreamEncoder};
+use weft_proto::semantics::coding::Coding;
 
 pub(super) const CODEC: Codec = Codec {
     coding: Coding::Brotli,

@@ -5,7 +5,8 @@ use std::io;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Codec, Coding, Levels, StreamEncoder};
+use super::codec::{Codec, Levels, StreamEncoder};
+use weft_proto::semantics::coding::Coding;
 
 pub(super) const CODEC: Codec =
     Codec { coding: Coding::Gzip, encoder, best_encoder, max_unflushed_bytes: usize::MAX };

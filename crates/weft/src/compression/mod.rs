@@ -34,16 +34,19 @@
 #[cfg(feature = "brotli")]
 mod brotli;
 pub(crate) mod budget; // CPU time and memory for the compression of files
+mod codec; // the interface of the codings
 #[cfg(feature = "gzip")]
 mod gzip;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-use std::io::{self, Write};
+use std::io;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+pub(crate) use self::codec::Levels;
+use self::codec::{Codec, StreamEncoder};
 pub use weft_proto::semantics::coding::Coding;
 
 /// The codings of this build.
@@ -55,38 +58,6 @@ const CODECS: &[Codec] = &[
     #[cfg(feature = "zstd")]
     zstd::CODEC,
 ];
-
-/// Implementation of a coding.
-struct Codec {
-    coding: Coding,
-    /// Creates the encoder of a stream, which allocates its memory now or with the first bytes.
-    encoder: fn(Levels) -> io::Result<Box<dyn StreamEncoder>>,
-    /// Creates an encoder with more effort for a file of a given length.
-    best_encoder: fn(usize) -> io::Result<Box<dyn StreamEncoder>>,
-    /// Number of input bytes after which a stream is flushed.
-    max_unflushed_bytes: usize,
-}
-
-/// Levels of streams that can be chosen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    /// 1 (fast) to 9 (small).
-    pub(crate) gzip: u32,
-}
-
-impl Default for Levels {
-    fn default() -> Levels {
-        Levels { gzip: 2 }
-    }
-}
-
-/// Encoder that stores its output until it is taken.
-trait StreamEncoder: Write + Send {
-    fn output(&mut self) -> &mut Vec<u8>;
-
-    /// Ends the stream and returns the rest of the output.
-    fn finish(self: Box<Self>) -> io::Result<Vec<u8>>;
-}
 
 /// Returns the implementation of a coding, if its feature is enabled.
 fn codec(coding: Coding) -> Option<&'static Codec> {

@@ -5,7 +5,8 @@ use std::io;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::{Codec, Coding, Levels, StreamEncoder};
+use super::codec::{Codec, Levels, StreamEncoder};
+use weft_proto::semantics::coding::Coding;
 
 pub(super) const CODEC: Codec =
     Codec { coding: Coding::Zstd, encoder, best_encoder, max_unflushed_bytes: usize::MAX };

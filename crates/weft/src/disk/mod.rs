@@ -4,13 +4,12 @@
 //! thread of the runtime's blocking pool waits for the disk, while the event loop serves other
 //! connections.
 
-#[cfg(any(test, feature = "files"))]
-mod exact;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "the file cache uses the rest"))]
 mod file;
+mod nowait;
 
 use std::fs;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,15 +21,16 @@ use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
 use rustix::fs::Advice;
-use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
+use rustix::io::{Errno, retry_on_intr};
 
-#[cfg(any(test, feature = "files"))]
-pub(crate) use self::exact::read_exact_nowait;
 pub use self::file::File;
 #[cfg(any(feature = "files", feature = "tls"))]
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
 pub(crate) use self::file::Unsent;
+#[cfg(any(test, feature = "files"))]
+pub(crate) use self::nowait::read_exact_nowait;
+use self::nowait::read_nowait;
 use crate::error::{Error, Result};
 use crate::exclusive::Exclusive;
 
@@ -47,23 +47,6 @@ const STRIDE_BYTES: u64 = 128 << 10;
 /// Distance of these bytes if the part of the file before them was resident. The kernel evicts a file
 /// that was read in order from its beginning on, so that a gap is rare.
 const WIDE_STRIDE_BYTES: u64 = 1 << 20;
-
-/// Reads bytes that are in the page cache. Returns `None` if the read would wait for the disk, or
-/// if the file system does not support `RWF_NOWAIT`.
-pub(crate) fn read_nowait(
-    file: &fs::File,
-    buffer: &mut [u8],
-    at: u64,
-) -> io::Result<Option<usize>> {
-    loop {
-        return match preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT) {
-            Ok(read) => Ok(Some(read)),
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
-            Err(error) => Err(error.into()),
-        };
-    }
-}
 
 /// Returns the number of bytes at the start of the rest of a file, at most `max`, that seem to be in
 /// the page cache. Only some bytes are probed, fewer `behind_resident` bytes; if a page between two probes

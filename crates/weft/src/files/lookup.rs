@@ -4,26 +4,23 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use http::header::VARY;
-use http::{HeaderName, HeaderValue};
 use rustix::io::Errno;
 
 use crate::disk::Source;
 use crate::files::followed_root::{FollowedRoot, RootGeneration};
 use crate::files::listing::{self, Folder, Listing};
-use crate::files::listings::Listings;
+use crate::files::listing_cache::ListingCache;
 use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
 use crate::files::root::{FileKind, MayBlock, Opened, Root, RootAccess};
 use crate::files::settings::DirectorySettings;
-use weft_proto::semantics::mime;
 
 /// The root directory and its settings, shared by all workers.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) root: FollowedRoot,
     pub(super) settings: DirectorySettings,
-    pub(super) listings: Listings,
+    pub(super) listings: ListingCache,
 }
 
 /// Target of a path.
@@ -139,7 +136,8 @@ impl Site {
             _ => None,
         };
         let LookupOptions { may_keep_open, accepts_coding, .. } = options;
-        let context = LookupContext { site: self, root, path, may_keep_open, accepts_coding };
+        let context =
+            LookupContext { settings: &self.settings, root, path, may_keep_open, accepts_coding };
         let built = Resource::build(context, opened, cached.map(|cached| &**cached))?;
         Ok(match (built, cached) {
             (None, Some(cached)) => Target::File(cached.clone()),
@@ -164,35 +162,6 @@ impl Site {
                 };
                 let folder = Folder { root: fd.as_fd(), path, resolve: *resolve };
                 Ok(folder.read(&*open, limit, is_shown)?)
-            }
-        }
-    }
-
-    /// The media type of a file, by its name.
-    pub(super) fn media_type(&self, path: &[u8]) -> HeaderValue {
-        let mut types = self.settings.media_types.iter();
-        let custom = types.find(|(extension, _)| mime::has_extension(path, extension.as_bytes()));
-        match custom {
-            Some((_, media_type)) => media_type.clone(),
-            None => HeaderValue::from_static(mime::from_file_name(path)),
-        }
-    }
-
-    /// Adds the fields of the header rules that match the path of a file.
-    pub(super) fn apply_header_rules(
-        &self,
-        path: &[u8],
-        fields: &mut Vec<(HeaderName, HeaderValue)>,
-    ) {
-        for rule in self.settings.headers.iter().filter(|rule| rule.matches(path)) {
-            match fields.iter_mut().find(|(name, _)| *name == rule.name) {
-                // A rule extends Vary: the response still depends on the negotiated fields.
-                Some((name, value)) if *name == VARY => {
-                    let both = [value.as_bytes(), b", ", rule.value.as_bytes()].concat();
-                    *value = both.try_into().unwrap_or_else(|_| value.clone());
-                }
-                Some((_, value)) => *value = rule.value.clone(),
-                None => fields.push((rule.name.clone(), rule.value.clone())),
             }
         }
     }

@@ -7,8 +7,11 @@ mod followed_root; // the root directory by its path, which is followed again
 mod lookup; // the lookup of a path
 mod resource; // a file's representations: languages, content codings
 mod entity_tag; // entity tags of representations
-mod compressed; // the forms of files that the server compresses
+mod coded_slot; // the forms of files that the server compresses
+mod compressed; // their compression
 mod listing; // folder listings as HTML and JSON
+mod file_representation; // content and header fields of a response
+mod listing_cache; // the cache of listings
 mod listings; // the texts of listings, cached for a short time
 mod cache; // the file cache of a worker
 
@@ -29,7 +32,7 @@ use rustix::io::Errno;
 use self::cache::{CacheHandle, CachedTarget};
 use self::followed_root::FollowedRoot;
 use self::listing::{Order, PAGE_CSP};
-use self::listings::{ListingKey, Listings};
+use self::listing_cache::{ListingCache, ListingKey};
 use self::lookup::{Found, LookupOptions, Site, Target};
 use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
@@ -155,7 +158,7 @@ impl Directory {
 
     fn from_root(root: FollowedRoot, settings: DirectorySettings) -> Directory {
         let cache = CacheHandle::new(&settings);
-        Directory { site: Arc::new(Site { root, settings, listings: Listings::new() }), cache }
+        Directory { site: Arc::new(Site { root, settings, listings: ListingCache::new() }), cache }
     }
 
     /// Looks a request up in the cache.
@@ -363,7 +366,7 @@ impl Directory {
         path: &PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
         let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
-        let media_type = self.site.media_type(path.path());
+        let media_type = self.site.settings.media_type(path.path());
         if !mime::is_page_or_unknown(media_type.as_bytes()) {
             return Err(StatusCode::NOT_FOUND);
         }

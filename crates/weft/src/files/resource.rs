@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG,
     LAST_MODIFIED, VARY,
@@ -22,16 +21,14 @@ use crate::clock::wall;
 use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::{File, FileVersion, Source};
-use crate::error::Result;
-use crate::files::compressed::{CodedForm, CodedSlot, SlotResponse};
+use crate::files::coded_slot::{CodedForm, CodedSlot, SlotResponse};
 use crate::files::entity_tag;
-use crate::files::lookup::Site;
+use crate::files::file_representation::Representation;
 use crate::files::root::{MayBlock, Opened, RootAccess};
-use crate::message::body::Body;
+use crate::files::settings::DirectorySettings;
 use crate::message::fields::{Field, Fields};
-use crate::message::representation::{ResponseContext, complete_file_response};
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Payload, Response, field_value};
+use crate::message::response::{Response, field_value};
 use weft_proto::semantics::accept;
 use weft_proto::semantics::date::http_date;
 
@@ -65,15 +62,6 @@ struct Variant {
     compressed: Box<[CodedSlot]>,
 }
 
-/// The content and the header fields of a response.
-#[derive(Clone, Debug)]
-pub(super) struct Representation {
-    file: Arc<File>,
-    fields: Fields,
-    /// True if the file had not [settled](FileVersion::is_settled) when it was opened.
-    recently_changed: bool,
-}
-
 /// The response to a request, with the representation that was selected for it.
 pub(super) enum Choice {
     Ready(Response),
@@ -100,7 +88,7 @@ const MIN_SENDFILE_BYTES: u64 = 24 << 10;
 /// A path that is looked up, and the conditions of the lookup.
 #[derive(Clone, Copy)]
 pub(super) struct LookupContext<'a> {
-    pub(super) site: &'a Site,
+    pub(super) settings: &'a DirectorySettings,
     pub(super) root: RootAccess<'a>,
     pub(super) path: &'a [u8],
     /// True if a descriptor may be kept open in place of contents in memory.
@@ -272,11 +260,11 @@ impl VariantFiles {
         original: Opened,
         needs_codings: bool,
     ) -> io::Result<Vec<VariantFiles>> {
-        let LookupContext { site, root, path, .. } = context;
-        let may_exist = site.settings.precompressed
-            && compression::is_compressible(site.media_type(path).as_bytes());
+        let LookupContext { settings, root, path, .. } = context;
+        let may_exist = settings.precompressed
+            && compression::is_compressible(settings.media_type(path).as_bytes());
         let open_precompressed = |path: &[u8], original: &Opened| {
-            let is_needed = needs_codings || !site.settings.may_compress(original.file.length);
+            let is_needed = needs_codings || !settings.may_compress(original.file.length);
             match (may_exist, is_needed) {
                 (false, _) => Ok(Some(Vec::new())),
                 (true, false) => Ok(None),
@@ -289,7 +277,7 @@ impl VariantFiles {
         let mut all =
             vec![VariantFiles { path: default_path, language: None, precompressed, original }];
         let is_page = path.ends_with(b".html");
-        for language in site.settings.languages.iter().filter(|_| is_page) {
+        for language in settings.languages.iter().filter(|_| is_page) {
             let path = [path, b".", language.as_bytes()].concat();
             if let Some(original) = root.open_alternative(&path)? {
                 let precompressed = open_precompressed(&path, &original)?;
@@ -313,12 +301,11 @@ fn open_precompressed(
     context: LookupContext<'_>,
     original: &Opened,
 ) -> io::Result<Vec<(Coding, Opened)>> {
-    let LookupContext { site, root, path, .. } = context;
+    let LookupContext { settings, root, path, .. } = context;
     let mut precompressed = Vec::new();
     // `index.html.br` may be a page in Breton.
     let is_language = |coding: &Coding| {
-        path.ends_with(b".html")
-            && site.settings.languages.iter().any(|it| it == coding.extension())
+        path.ends_with(b".html") && settings.languages.iter().any(|it| it == coding.extension())
     };
     for coding in Coding::ALL.into_iter().filter(|coding| !is_language(coding)) {
         let path = [path, b".", coding.extension().as_bytes()].concat();
@@ -339,8 +326,8 @@ impl Variant {
         files: VariantFiles,
         has_languages: bool,
     ) -> io::Result<Variant> {
-        let LookupContext { site, root, path, .. } = context;
-        let (settings, content_type) = (&site.settings, site.media_type(path));
+        let LookupContext { settings, root, path, .. } = context;
+        let content_type = settings.media_type(path);
         let is_compressible = settings.may_compress(files.original.file.length)
             && compression::is_compressible(content_type.as_bytes());
         let has_codings =
@@ -354,7 +341,7 @@ impl Variant {
         let mut fields = vec![(CONTENT_TYPE, content_type)];
         fields.extend(vary.map(|names| (VARY, HeaderValue::from_static(names))));
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
-        site.apply_header_rules(path, &mut fields);
+        settings.apply_header_rules(path, &mut fields);
         let max_bytes = settings.max_cached_file_bytes.min(settings.max_cached_bytes as u64);
         let max_bytes =
             if context.may_keep_open { max_bytes.min(MIN_SENDFILE_BYTES) } else { max_bytes };
@@ -374,62 +361,6 @@ impl Variant {
     fn precompressed(&self, coding: Coding) -> Option<&Representation> {
         let found = self.precompressed.iter().find(|(other, _)| *other == coding);
         found.map(|(_, representation)| representation)
-    }
-}
-
-impl Representation {
-    pub(super) fn to_response(&self) -> Response {
-        Response::success(self.fields.clone(), Payload::File(self.file.clone()))
-    }
-
-    /// Returns the open file or the contents.
-    pub(super) fn file(&self) -> &Arc<File> {
-        &self.file
-    }
-
-    /// Length of the content in bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.file.length
-    }
-
-    /// Returns a response with the fields of this representation in a content coding. The validator
-    /// is weak because another version or level of the encoder may produce other bytes (RFC 9110
-    /// §8.8.1).
-    fn to_coded_response(&self, coding: Coding) -> Response {
-        let mut response = self.to_response();
-        if let Some(tag) = response.header(ETAG.as_str()).map(entity_tag::weak) {
-            response.set_header(ETAG, tag);
-        }
-        response.set_header(CONTENT_ENCODING, coding.token());
-        response
-    }
-
-    /// Returns the response to a `HEAD` for this representation in a content coding, without a
-    /// length: that is known only after the compression.
-    fn coded_head(&self, head: &RequestHead, coding: Coding) -> Response {
-        // The engine evaluates preconditions only for files. A range does not apply to HEAD, so
-        // there is no multipart response, and no boundary.
-        let context = ResponseContext { now: wall::now(), boundary: String::new };
-        let response = self.to_coded_response(coding);
-        let mut response = complete_file_response(head, response, &context);
-        if matches!(response.payload, Payload::File(_)) {
-            response.payload = Payload::Body(Body::stream(stream::empty::<Result<Bytes>>()));
-        }
-        response
-    }
-
-    /// Returns this representation in a content coding, with the compressed `bytes`.
-    pub(super) fn with_coding(&self, coding: Coding, bytes: Bytes) -> Representation {
-        let response = self.to_coded_response(coding);
-        let length = bytes.len() as u64;
-        let source = Source::Memory(bytes);
-        let file = Arc::new(File { source, start: 0, length, ..File::clone(&self.file) });
-        // The fields of a recently changed file are not complete: each response adds its own.
-        let fields = match &self.fields {
-            Fields::Preserialized(_) => response.headers.preserialize(),
-            Fields::Owned(_) | Fields::Static(_) | Fields::Forwarded(_) => response.headers,
-        };
-        Representation { file, fields, recently_changed: self.recently_changed }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::compression;
 use crate::error::{Error, ErrorKind, Result};
+use weft_proto::semantics::mime;
 
 /// The settings of a [`Directory`](crate::Directory): the files it serves, their header fields,
 /// and the limits of its cache.
@@ -186,6 +187,35 @@ impl DirectorySettings {
     pub(super) fn may_compress(&self, length: u64) -> bool {
         let sizes = self.min_compressed_bytes..=self.max_compressed_bytes;
         self.compress && sizes.contains(&length) && !compression::available().is_empty()
+    }
+
+    /// Returns the media type of a file, by its name.
+    pub(super) fn media_type(&self, path: &[u8]) -> HeaderValue {
+        let mut types = self.media_types.iter();
+        let custom = types.find(|(extension, _)| mime::has_extension(path, extension.as_bytes()));
+        match custom {
+            Some((_, media_type)) => media_type.clone(),
+            None => HeaderValue::from_static(mime::from_file_name(path)),
+        }
+    }
+
+    /// Adds the fields of the header rules that match the path of a file.
+    pub(super) fn apply_header_rules(
+        &self,
+        path: &[u8],
+        fields: &mut Vec<(HeaderName, HeaderValue)>,
+    ) {
+        for rule in self.headers.iter().filter(|rule| rule.matches(path)) {
+            match fields.iter_mut().find(|(name, _)| *name == rule.name) {
+                // A rule extends Vary: the response still depends on the negotiated fields.
+                Some((name, value)) if *name == VARY => {
+                    let both = [value.as_bytes(), b", ", rule.value.as_bytes()].concat();
+                    *value = both.try_into().unwrap_or_else(|_| value.clone());
+                }
+                Some((_, value)) => *value = rule.value.clone(),
+                None => fields.push((rule.name.clone(), rule.value.clone())),
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::error::{Error, Result};
-use crate::form::too_large;
+use crate::form::rejection::too_large;
 use weft_proto::headers::Headers;
 use weft_proto::http1::parse::{FieldSection, Limits, MAX_HEAD_BYTES};
 

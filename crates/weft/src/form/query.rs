@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::form::FormSettings;
+use crate::form::settings::FormSettings;
 use crate::message::request_head::RequestHead;
 
 impl RequestHead {

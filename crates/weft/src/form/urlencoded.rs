@@ -4,7 +4,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::form::{FormSettings, expect_type, too_large};
+use crate::form::rejection::{expect_type, too_large};
+use crate::form::settings::FormSettings;
 use crate::message::body::Body;
 use crate::message::request_head::RequestHead;
 

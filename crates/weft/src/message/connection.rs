@@ -86,13 +86,8 @@ impl RequestContext {
         true
     }
 
-    pub(crate) fn shutdown(self: &Arc<RequestContext>) -> Shutdown {
-        Shutdown::new(self.clone())
-    }
-
-    /// Returns the signal of the server's shutdown.
-    pub(super) fn shutdown_signal(&self) -> &ShutdownSignal {
-        &self.shutdown
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        Shutdown::new(self.shutdown.clone())
     }
 
     /// Begins the next exchange of a connection that shares its state with one request after the

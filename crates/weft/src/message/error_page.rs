@@ -5,7 +5,8 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, VARY};
 
 use crate::message::escape::{Html, Json};
-use crate::message::response::{Payload, Response};
+use crate::message::payload::Payload;
+use crate::message::response::Response;
 use weft_proto::headers::Headers;
 use weft_proto::semantics::accept;
 

@@ -1,4 +1,4 @@
-//! Conversion of a response's payload into one body.
+//! The payload of a response, and its conversion into one body.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,8 +12,53 @@ use crate::disk::File;
 use crate::disk::PIECE_BYTES;
 use crate::error::{Error, Result};
 use crate::message::body::Body;
-use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade::Upgrade;
+
+/// The payload of a response, which follows its head.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Body(Body),
+    /// Behind a pointer, like all large variants, because responses are moved often. A cached file
+    /// is shared by many responses.
+    File(Arc<File>),
+    Parts(Box<Parts>),
+    /// The connection itself.
+    Upgrade(Upgrade),
+}
+
+impl Payload {
+    #[inline]
+    pub(crate) fn empty() -> Payload {
+        Payload::Body(Body::empty())
+    }
+
+    /// Returns the content if it is in memory, otherwise the payload unchanged.
+    #[inline]
+    pub(crate) fn into_bytes(self) -> std::result::Result<Bytes, Payload> {
+        match self {
+            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
+            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
+            other => Err(other),
+        }
+    }
+}
+
+/// Several parts of a file, for a multipart response.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) parts: Vec<Part>,
+    /// Bytes after the last part.
+    pub(crate) end: Vec<u8>,
+    /// Total length of the payload.
+    pub(crate) length: u64,
+}
+
+/// A part of a file, and the bytes before it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) head: Vec<u8>,
+    pub(crate) file: File,
+}
 
 /// Converts a payload into a body, or an upgrade with an empty body.
 ///
@@ -38,23 +83,6 @@ pub(crate) fn to_body_in_pieces(payload: Payload, max_piece: usize) -> (Body, Op
         }
     };
     (body, None)
-}
-
-impl Response {
-    /// Returns the content as a body, such as that of a file, which is then read from the disk. An
-    /// upgrade has no content.
-    ///
-    /// ```
-    /// use weft::Response;
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let body = Response::text("Hello\n").into_body();
-    /// assert_eq!(body.collect(100).await.unwrap(), "Hello\n");
-    /// # });
-    /// ```
-    pub fn into_body(self) -> Body {
-        to_body(self.payload).0
-    }
 }
 
 /// Concatenation of bodies.

@@ -12,8 +12,9 @@ use http::{Method, StatusCode};
 
 use crate::disk::File;
 use crate::message::fields::Fields;
+use crate::message::payload::{Part, Parts, Payload};
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Part, Parts, Payload, Response};
+use crate::message::response::Response;
 use weft_proto::semantics::conditional::{Outcome, Validators, evaluate, range_applies};
 use weft_proto::semantics::date::{http_date, parse_http_date};
 use weft_proto::semantics::range::{

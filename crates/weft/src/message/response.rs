@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
@@ -11,6 +10,7 @@ use crate::error::{Error, ErrorKind, Fault};
 use crate::message::bandwidth::Bandwidth;
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::{Fields, HTML, TEXT};
+use crate::message::payload::{self, Payload};
 use crate::message::upgrade::{Upgrade, Upgraded};
 use weft_proto::headers::{Headers, list_members};
 use weft_proto::http1::framing::{content_length, is_bodiless};
@@ -38,52 +38,6 @@ pub struct Response {
     /// The body describes an error status, and the application has not chosen it: it may be replaced
     /// by a page.
     pub(crate) is_generated_error: bool,
-}
-
-/// The payload of a response, which follows its head.
-#[derive(Debug)]
-pub(crate) enum Payload {
-    Body(Body),
-    /// Behind a pointer, like all large variants, because responses are moved often. A cached file
-    /// is shared by many responses.
-    File(Arc<File>),
-    Parts(Box<Parts>),
-    /// The connection itself.
-    Upgrade(Upgrade),
-}
-
-impl Payload {
-    #[inline]
-    pub(crate) fn empty() -> Payload {
-        Payload::Body(Body::empty())
-    }
-
-    /// Returns the content if it is in memory, otherwise the payload unchanged.
-    #[inline]
-    pub(crate) fn into_bytes(self) -> Result<Bytes, Payload> {
-        match self {
-            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
-            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
-            other => Err(other),
-        }
-    }
-}
-
-/// Several parts of a file, for a multipart response.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) parts: Vec<Part>,
-    /// Bytes after the last part.
-    pub(crate) end: Vec<u8>,
-    /// Total length of the payload.
-    pub(crate) length: u64,
-}
-
-/// A part of a file, and the bytes before it.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) head: Vec<u8>,
-    pub(crate) file: File,
 }
 
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
@@ -399,6 +353,21 @@ impl Response {
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
         let value = self.headers.find_framing(&CONTENT_LENGTH, |_| true)?;
         Some(content_length(value).ok_or(()))
+    }
+
+    /// Returns the content as a body, such as that of a file, which is then read from the disk. An
+    /// upgrade has no content.
+    ///
+    /// ```
+    /// use weft::Response;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let body = Response::text("Hello\n").into_body();
+    /// assert_eq!(body.collect(100).await.unwrap(), "Hello\n");
+    /// # });
+    /// ```
+    pub fn into_body(self) -> Body {
+        payload::to_body(self.payload).0
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::message::connection::RequestContext;
-
 /// Receiver of the shutdown of the server, with its grace periods.
 pub(crate) type ShutdownSignal = watch::Receiver<Option<Drain>>;
 
@@ -31,17 +29,17 @@ pub(crate) struct Drain {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Shutdown(Arc<RequestContext>);
+pub struct Shutdown(Arc<ShutdownSignal>);
 
 impl Shutdown {
-    pub(super) fn new(context: Arc<RequestContext>) -> Shutdown {
-        Shutdown(context)
+    pub(super) fn new(signal: Arc<ShutdownSignal>) -> Shutdown {
+        Shutdown(signal)
     }
 
     /// Waits until a shutdown of the server is requested.
     pub async fn requested(&mut self) {
         // Cloned only here: all workers update the same count of receivers.
-        let mut shutdown = ShutdownSignal::clone(self.0.shutdown_signal());
+        let mut shutdown = ShutdownSignal::clone(&self.0);
         if shutdown.wait_for(Option::is_some).await.is_err() {
             // The sender was dropped: no shutdown can follow.
             std::future::pending().await
@@ -50,6 +48,6 @@ impl Shutdown {
 
     /// Returns `true` if a shutdown of the server was requested.
     pub fn is_requested(&self) -> bool {
-        self.0.shutdown_signal().borrow().is_some()
+        self.0.borrow().is_some()
     }
 }

@@ -6,13 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Method, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::connection::RequestContext;
 use crate::message::request_head::RequestHead;
-use crate::message::response::Response;
 use crate::message::shutdown::Shutdown;
 use crate::peer::Peer;
 use crate::stream::Stream;
@@ -34,13 +32,17 @@ impl Upgrade {
     }
 }
 
-/// Checks that the client has requested the upgrade (RFC 9110 §7.8) in an HTTP version that
+/// Checks that the client has requested the protocol of an upgrade (RFC 9110 §7.8) in an HTTP version that
 /// supports it. Over HTTP/2, the request is an extended `CONNECT`, which is converted into an
 /// upgrade before.
-pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
-    let is_requested = match response.status {
+pub(crate) fn check(
+    head: &RequestHead,
+    status: StatusCode,
+    protocol: Option<&HeaderValue>,
+) -> Result<()> {
+    let is_requested = match status {
         StatusCode::SWITCHING_PROTOCOLS => {
-            let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
+            let protocol = protocol.map_or(&b""[..], |value| value.as_bytes());
             let headers = head.headers();
             matches!(head.version(), Version::HTTP_11 | Version::HTTP_2)
                 && headers.bounded_list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
@@ -66,23 +68,24 @@ impl fmt::Debug for Upgrade {
 /// the connection.
 pub struct Upgraded {
     stream: Box<dyn Stream>,
-    shared: Arc<RequestContext>,
+    peer: Arc<Peer>,
+    shutdown: Shutdown,
 }
 
 impl Upgraded {
-    pub(crate) fn new(stream: impl Stream, shared: Arc<RequestContext>) -> Upgraded {
-        Upgraded { stream: Box::new(stream), shared }
+    pub(crate) fn new(stream: impl Stream, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
+        Upgraded { stream: Box::new(stream), peer, shutdown }
     }
 
     /// The other end of the connection.
     pub fn peer(&self) -> &Peer {
-        &self.shared.peer
+        &self.peer
     }
 
     /// Returns a handle that is notified of the server's shutdown. The handler must end within the
     /// grace period.
     pub fn shutdown(&self) -> Shutdown {
-        self.shared.shutdown()
+        self.shutdown.clone()
     }
 }
 

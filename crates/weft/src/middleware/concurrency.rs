@@ -8,7 +8,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::retry_after;
+use crate::middleware::retry_after::retry_after;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

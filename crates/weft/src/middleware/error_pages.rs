@@ -6,9 +6,10 @@ use http::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, EXPIRES, LAST_MODIFIED, T
 use http::{HeaderName, StatusCode};
 
 use crate::app::{Application, Middleware};
+use crate::message::payload::Payload;
 use crate::message::representation::ErrorReplacement;
 use crate::message::request::Request;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 
 /// Replaces error responses by pages.
 ///

@@ -7,10 +7,11 @@ use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
 use crate::clock::wall;
+use crate::message::payload::Payload;
 use crate::message::representation;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use weft_proto::headers::list_members;
 
 /// Adds an entity-tag (RFC 9110 §8.8.3) to responses to GET and HEAD, and sends 304 to

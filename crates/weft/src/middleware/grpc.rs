@@ -15,8 +15,9 @@ use crate::app::{Application, Middleware};
 use crate::error::{Error, Result};
 use crate::message::body::Body;
 use crate::message::grpc::{status_of, status_response};
+use crate::message::payload::Payload;
 use crate::message::request::Request;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use crate::panic::catch_panic;
 use weft_proto::semantics::grpc::{self, Code, Status};
 

@@ -15,8 +15,9 @@ use crate::app::{Application, Middleware};
 use crate::error::{Error, Result};
 use crate::message::body::Body;
 use crate::message::fields::Fields;
+use crate::message::payload::Payload;
 use crate::message::request::Request;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use weft_proto::semantics::grpc::{
     self, GRPC, GRPC_MESSAGE, GRPC_STATUS, GRPC_STATUS_DETAILS, WebMediaType,
 };

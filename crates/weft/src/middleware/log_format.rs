@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
-use crate::middleware::log_line;
+use crate::middleware::log_line::{self, Format, FormatItem, JsonMember};
 use crate::middleware::log_value::{LogEntry, LogValues, NoValues, Outcome, ValueName};
 
 /// Format of access log lines: Apache's combined format, a JSON object, or a custom pattern. Used
@@ -39,28 +39,6 @@ use crate::middleware::log_value::{LogEntry, LogValues, NoValues, Outcome, Value
 /// [`Hooks`]: crate::Hooks
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat(Format);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Json(Vec<JsonMember>),
-    Pattern(Vec<FormatItem>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JsonMember {
-    pub(crate) name: Box<str>,
-    pub(crate) value: ValueName,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FormatItem {
-    Literal(Box<str>),
-    ApacheTime,
-    RequestLine,
-    BytesOrDash,
-    Outcome,
-    Value(ValueName),
-}
 
 /// Members of the default JSON objects. They have the names of their values.
 const JSON_MEMBERS: [&str; 15] = [

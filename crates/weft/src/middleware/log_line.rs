@@ -5,10 +5,34 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::middleware::log_format::{Format, FormatItem, JsonMember};
 use crate::middleware::log_value::{LogEntry, LogValue, Outcome, ValueName, version};
 use weft_proto::http1::scan::plain;
 use weft_proto::semantics::date::{imf_fixdate, rfc3339_utc};
+
+/// The parts of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json(Vec<JsonMember>),
+    Pattern(Vec<FormatItem>),
+}
+
+/// A member of the JSON object of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JsonMember {
+    pub(crate) name: Box<str>,
+    pub(crate) value: ValueName,
+}
+
+/// An item of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FormatItem {
+    Literal(Box<str>),
+    ApacheTime,
+    RequestLine,
+    BytesOrDash,
+    Outcome,
+    Value(ValueName),
+}
 
 /// A timestamp in both formats.
 #[derive(Default)]

@@ -49,6 +49,7 @@ mod grpc; // deadlines and status of gRPC calls
 mod virtual_hosts; // one application per host
 mod mount; // another application for the paths under a prefix
 mod strip_prefix; // removal of a path prefix
+mod retry_after; // Retry-After of responses
 mod rewrite; // path rewriting
 mod clean_path; // normalization of paths
 mod canonical; // redirects to the canonical host and to HTTPS
@@ -67,13 +68,6 @@ mod cors; // cross-origin resource sharing
 mod substitute; // substitution of texts in bodies
 mod headers; // response fields; security headers
 mod health; // health check endpoint
-
-use std::time::Duration;
-
-use http::StatusCode;
-use http::header::RETRY_AFTER;
-
-use crate::message::response::Response;
 
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use crate::compression::Coding;
@@ -109,10 +103,3 @@ pub use strip_prefix::StripPrefix;
 pub use substitute::{Replacement, Substitute};
 pub use timeout::Timeout;
 pub use virtual_hosts::VirtualHosts;
-
-/// Builds a response with `Retry-After` in whole seconds, rounded up, at least one
-/// (RFC 9110 §10.2.3).
-fn retry_after(status: StatusCode, after: Duration) -> Response {
-    let seconds = after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0));
-    Response::from(status).with_header(RETRY_AFTER, seconds.max(1).to_string())
-}

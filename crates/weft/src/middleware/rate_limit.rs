@@ -12,7 +12,7 @@ use crate::app::{Application, Middleware};
 use crate::clock::deadline::Stopwatch;
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::retry_after;
+use crate::middleware::retry_after::retry_after;
 
 /// Limits the request rate of each client with a token bucket. Requests over the limit get 429
 /// (RFC 6585 §4) with `Retry-After`.
@@ -39,7 +39,7 @@ use crate::middleware::retry_after;
 /// address of such a network usually has all 2^64. A bucket holds [`burst`](RateLimit::burst)
 /// requests and is refilled at a constant rate; rejected requests take nothing from it. Peers on
 /// Unix sockets have no address and are not limited: behind a proxy, place
-/// [`RealAddress`](super::RealAddress) first.
+/// [`RealAddress`](crate::middleware::RealAddress) first.
 ///
 /// # Number of clients
 /// All clones, and so all workers, share one table of fixed size, divided into sets of 16 clients

@@ -10,8 +10,10 @@ pub(crate) mod listen;
 pub(crate) mod reader;
 mod reject;
 pub(crate) mod secure;
+mod secure_half;
 mod exhaustion;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub(crate) mod transport;
 pub(crate) mod writer;

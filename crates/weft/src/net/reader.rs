@@ -1,4 +1,4 @@
-//! The receiving direction of a connection, and the transport before it is split.
+//! The receiving direction of a connection.
 //!
 //! The two directions are separate values, because the reader is lent to the body of a request
 //! while the writer stays with the connection. Only this module reads from transports.
@@ -14,38 +14,13 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::net::buffers::{Buffers, INPUT_BYTES};
-use crate::net::secure::SecureRead;
+use crate::net::secure_half::SecureRead;
 use crate::net::socket::Socket;
-use crate::net::writer::WriteHalf;
 use crate::stream::Stream;
 
 /// Number of bytes received without a wait after which the task yields. Some users of a reader
 /// process everything that is received before the next wait.
 const BUDGET_BYTES: usize = 256 << 10;
-
-/// The byte stream of a connection, in both directions.
-pub(crate) enum Transport {
-    Socket(Socket),
-    /// Any other stream, such as an in-memory pipe.
-    Other(Box<dyn Stream>),
-}
-
-impl Transport {
-    /// Splits the transport into its two directions.
-    pub(crate) fn split(self) -> (Reader, WriteHalf) {
-        let (read, write) = match self {
-            Transport::Socket(socket) => {
-                let socket = Arc::new(socket);
-                (ReadHalf::Socket(socket.clone()), WriteHalf::Socket(socket))
-            }
-            Transport::Other(stream) => {
-                let (read, write) = tokio::io::split(stream);
-                (ReadHalf::Other(read), WriteHalf::Other(write))
-            }
-        };
-        (Reader { half: read, buffer: BytesMut::new() }, write)
-    }
-}
 
 /// The receiving direction.
 pub(crate) struct Reader {

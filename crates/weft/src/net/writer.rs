@@ -20,7 +20,7 @@ use crate::disk;
 use crate::disk::{File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::file_turn::FileTurn;
-use crate::net::secure::SecureWrite;
+use crate::net::secure_half::SecureWrite;
 use crate::net::socket::Socket;
 use crate::stream::Stream;
 use weft_proto::write_buffer::WriteBuffer;
@@ -242,7 +242,7 @@ impl Writer {
     pub(crate) fn abandon(&mut self) {
         // Sends the reset at once, although a body may still hold the socket. It fails if the
         // connection is closed already, and for Unix sockets.
-        let is_reset = self.half.plain().socket().is_some_and(|socket| socket.reset().is_ok());
+        let is_reset = self.half.kernel_socket().is_some_and(|socket| socket.reset().is_ok());
         if !is_reset {
             self.shut_down_socket();
         }
@@ -252,7 +252,7 @@ impl Writer {
     /// Shuts both directions down, for a socket that stays open because a body has the reader.
     pub(crate) fn shut_down_socket(&mut self) {
         // It fails if the peer has closed the connection already.
-        let _ = self.half.plain().socket().map(|socket| socket.shutdown(Shutdown::Both));
+        let _ = self.half.kernel_socket().map(|socket| socket.shutdown(Shutdown::Both));
     }
 
     /// Returns `true` if nothing can be sent any more.
@@ -267,7 +267,7 @@ impl Writer {
         if let WriteHalf::Secure(half) = &mut self.half {
             half.end_after(self.buffer.remaining());
         }
-        if let Some(socket) = self.half.plain().socket() {
+        if let Some(socket) = self.half.kernel_socket() {
             socket.hold_end();
         }
     }
@@ -369,12 +369,12 @@ impl WriteHalf {
         *self = WriteHalf::Closed;
     }
 
-    /// Returns the half below TLS, or `self` without TLS.
+    /// The kernel socket, also if TLS is above it.
     #[inline]
-    fn plain(&self) -> &WriteHalf {
+    fn kernel_socket(&self) -> Option<&Socket> {
         match self {
-            WriteHalf::Secure(half) => half.plain(),
-            half => half,
+            WriteHalf::Secure(half) => half.socket(),
+            half => half.socket(),
         }
     }
 

@@ -23,8 +23,9 @@ use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
+use crate::message::payload::Payload;
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use crate::message::upgrade::{Upgrade, Upgraded};
 
 /// The request that hyper's server reads.

@@ -35,8 +35,10 @@ mod message {
 }
 
 mod middleware {
-    pub fn retry_after(status: http::StatusCode, _: std::time::Duration) -> weft::Response {
-        weft::Response::new(status)
+    pub mod retry_after {
+        pub fn retry_after(status: http::StatusCode, _: std::time::Duration) -> weft::Response {
+            weft::Response::new(status)
+        }
     }
 }
 

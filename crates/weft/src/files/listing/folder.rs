@@ -11,7 +11,7 @@ use rustix::fs::{fstat, openat2, statat};
 use rustix::io::{Errno, Result};
 
 use crate::disk::File;
-use crate::files::listing::{Entry, Listing};
+use crate::files::listing::entries::{Entry, Listing};
 
 /// The location of a folder, for the resolution of its symbolic links.
 pub(crate) struct Folder<'a> {

@@ -3,7 +3,7 @@
 //! Names are sorted in natural order: `file 9` before `file 10`, `apple` beside `Apple`. A
 //! collation key is made once for each name, so that a comparison compares bytes.
 
-use crate::files::listing::Entry;
+use crate::files::listing::entries::Entry;
 
 /// Sort key and direction. Folders are first in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,9 +6,9 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use crate::files::listing::entries::{Entry, Listing, timestamp};
 use crate::files::listing::human::{Count, Grouped, Size};
 use crate::files::listing::order::{Order, SortKey};
-use crate::files::listing::{Entry, Listing, timestamp};
 use crate::message::escape::{Href, Html};
 
 /// The `Content-Security-Policy` of the page. Its only style sheet is inline; inline styles are

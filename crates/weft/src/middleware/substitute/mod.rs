@@ -18,10 +18,11 @@ use crate::app::{Application, Middleware};
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind};
 use crate::message::body::Body;
+use crate::message::payload::Payload;
 use crate::message::representation;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 
 /// Replaces texts in the bodies of responses.
 ///

@@ -10,9 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::tls::identity::{DataSource, certificates, read};
-use crate::net::tls::invalid;
 
 /// Authentication of clients by certificate. Applications read the certificate with
 /// [`TlsSession::peer_certificates`](crate::TlsSession::peer_certificates).
@@ -90,8 +89,9 @@ impl ClientAuth {
             ClientAuth::Required(roots) => (roots, true),
         };
         let certificates = roots.load()?;
-        let unusable =
-            |source| invalid(format!("cannot use the certificate authorities in {source}"));
+        let unusable = |source| {
+            Error::invalid_setting(format!("cannot use the certificate authorities in {source}"))
+        };
         let mut store = RootCertStore::empty();
         for certificate in &certificates {
             let added = store.add(certificate.clone());

@@ -8,15 +8,15 @@ use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
 use crate::net::tls::cipher_order::OrderedConfigs;
-use crate::net::tls::client_auth::ClientAuthDigest;
+use crate::net::tls::client_auth::{ClientAuth, ClientAuthDigest};
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
+use crate::net::tls::settings::{TlsSettings, Version};
 use crate::net::tls::tickets::{NoTickets, TicketKeys};
-use crate::net::tls::{ClientAuth, TlsSettings, Version, invalid};
 use crate::peer::AuthPolicy;
 
 /// Configurations for new connections.
@@ -42,10 +42,13 @@ impl Configs {
         let identities = settings.identities.iter().map(|identity| identity.load(&provider));
         let identities = identities.collect::<Result<Vec<_>>>()?;
         if identities.is_empty() && settings.named_identities.is_none() {
-            return Err(invalid("TLS requires a certificate, and none is configured".to_owned()));
+            return Err(Error::invalid_setting(
+                "TLS requires a certificate, and none is configured".to_owned(),
+            ));
         }
         let client_auth = settings.client_auth.load(&provider)?;
-        let unusable = |error| invalid("cannot configure TLS".to_owned()).with_source(error);
+        let unusable =
+            |error| Error::invalid_setting("cannot configure TLS".to_owned()).with_source(error);
         let tickets = match &settings.ticket_keys {
             Some(path) => TicketKeys::read(path)?,
             None => TicketKeys::generated().map_err(unusable)?,

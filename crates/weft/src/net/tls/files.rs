@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::stat;
 
 use crate::disk::FileVersion;
-use crate::net::tls::TlsSettings;
+use crate::net::tls::settings::TlsSettings;
 
 /// Versions of all files at one time; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use rustls::{ProtocolVersion, ServerConnection};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::reader::ReadHalf;
-use crate::net::secure::{SecureHandshake, SecureRead, SecureWrite};
+use crate::net::secure::SecureHandshake;
+use crate::net::secure_half::{SecureRead, SecureWrite};
 use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::named_identities::ObtainIdentity;
 use crate::net::tls::resolver::Resolver;

@@ -11,8 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error as TlsError, InconsistentKeys};
 use webpki::EndEntityCert;
 
-use crate::error::Result;
-use crate::net::tls::invalid;
+use crate::error::{Error, Result};
 
 /// A certificate, its intermediate certificates, and its private key, all in PEM. The key may be
 /// RSA, ECDSA or Ed25519, in PKCS #8, PKCS #1 or SEC 1 format; it must not be encrypted.
@@ -59,10 +58,13 @@ impl Identity {
         let names = names(&chain[0], certificate)?;
         let certified = CertifiedKey::from_der(chain, key, provider);
         let certified = certified.map_err(|error| match error {
-            TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => invalid(format!(
-                "the key in {key_source} does not belong to the certificate in {certificate}"
-            )),
-            error => invalid(format!("cannot use the key in {key_source}")).with_source(error),
+            TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                Error::invalid_setting(format!(
+                    "the key in {key_source} does not belong to the certificate in {certificate}"
+                ))
+            }
+            error => Error::invalid_setting(format!("cannot use the key in {key_source}"))
+                .with_source(error),
         })?;
         Ok(LoadedIdentity { key: Arc::new(certified), names })
     }
@@ -72,8 +74,10 @@ impl Identity {
     pub(super) fn load_unparsed(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>> {
         let (chain, key) = self.read_chain_and_key()?;
         let key = provider.key_provider.load_private_key(key);
-        let unusable =
-            |error| invalid(format!("cannot use the key in {}", self.key())).with_source(error);
+        let unusable = |error| {
+            Error::invalid_setting(format!("cannot use the key in {}", self.key()))
+                .with_source(error)
+        };
         Ok(Arc::new(CertifiedKey::new(chain, key.map_err(unusable)?)))
     }
 
@@ -123,8 +127,9 @@ impl fmt::Display for DataSource<'_> {
 pub(super) fn read(source: DataSource<'_>) -> Result<Vec<u8>> {
     match source {
         DataSource::Memory(bytes) => Ok(bytes.to_vec()),
-        DataSource::File(path) => std::fs::read(path)
-            .map_err(|error| invalid(format!("cannot read {}", path.display())).with_source(error)),
+        DataSource::File(path) => std::fs::read(path).map_err(|error| {
+            Error::invalid_setting(format!("cannot read {}", path.display())).with_source(error)
+        }),
     }
 }
 
@@ -136,8 +141,10 @@ pub(super) fn certificates(
     let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(invalid(format!("{source} contains no certificate"))),
-        Err(error) => Err(invalid(format!("{source} is not valid PEM")).with_source(error)),
+        Ok(_) => Err(Error::invalid_setting(format!("{source} contains no certificate"))),
+        Err(error) => {
+            Err(Error::invalid_setting(format!("{source} is not valid PEM")).with_source(error))
+        }
     }
 }
 
@@ -145,24 +152,27 @@ fn private_key(pem: &[u8], source: DataSource<'_>) -> Result<PrivateKeyDer<'stat
     // The word occurs in the label of PKCS #8, or in a header line of the older OpenSSL format.
     let is_encrypted = pem.windows(9).any(|window| window == b"ENCRYPTED");
     match PrivateKeyDer::from_pem_slice(pem) {
-        _ if is_encrypted => Err(invalid(format!(
+        _ if is_encrypted => Err(Error::invalid_setting(format!(
             "the key in {source} is encrypted: decrypt it, passwords are not supported"
         ))),
         Ok(key) => Ok(key),
         Err(rustls::pki_types::pem::Error::NoItemsFound) => {
-            Err(invalid(format!("{source} contains no private key")))
+            Err(Error::invalid_setting(format!("{source} contains no private key")))
         }
-        Err(error) => Err(invalid(format!("{source} is not valid PEM")).with_source(error)),
+        Err(error) => {
+            Err(Error::invalid_setting(format!("{source} is not valid PEM")).with_source(error))
+        }
     }
 }
 
 fn names(certificate: &CertificateDer<'_>, source: DataSource<'_>) -> Result<Vec<String>> {
     let parsed = EndEntityCert::try_from(certificate).map_err(|error| match error {
-        webpki::Error::UnsupportedCertVersion => invalid(format!(
+        webpki::Error::UnsupportedCertVersion => Error::invalid_setting(format!(
             "the certificate in {source} is of X.509 version 1, which has no names; create one of \
              version 3, with subjectAltName"
         )),
-        error => invalid(format!("cannot parse the certificate in {source}")).with_source(error),
+        error => Error::invalid_setting(format!("cannot parse the certificate in {source}"))
+            .with_source(error),
     })?;
     Ok(parsed.valid_dns_names().map(str::to_ascii_lowercase).collect())
 }

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use tokio::io::ReadBuf;
 
 use crate::clock::deadline::Stopwatch;
-use crate::net::secure::{SecureRead, SecureWrite};
+use crate::net::secure_half::{SecureRead, SecureWrite};
 use crate::net::socket::Socket;
 use crate::net::tls::records::RecordSizes;
 use crate::net::{reader, writer};
@@ -270,8 +270,8 @@ impl SecureWrite for TlsWriteHalf {
         state.try_send_protocol_records(self.half.socket());
     }
 
-    fn plain(&self) -> &writer::WriteHalf {
-        &self.half
+    fn socket(&self) -> Option<&Socket> {
+        self.half.socket()
     }
 }
 

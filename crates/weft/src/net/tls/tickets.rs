@@ -12,9 +12,8 @@ use rustls::crypto::GetRandomFailed;
 use rustls::server::ProducesTickets;
 use rustls::ticketer::TicketRotator;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::tls::identity::{DataSource, read};
-use crate::net::tls::invalid;
 use crate::net::tls::session_age::MAX_SESSION_SECS;
 
 /// Keys: the first encrypts, all decrypt.
@@ -47,7 +46,7 @@ impl TicketKeys {
         let bytes = read(DataSource::File(path))?;
         let keys = TicketKeys::new(&bytes).ok_or_else(|| {
             let (path, length) = (path.display(), bytes.len());
-            invalid(format!(
+            Error::invalid_setting(format!(
                 "{path} has {length} bytes, and keys of session tickets have {KEY_BYTES} each"
             ))
         })?;
