@@ -15,6 +15,7 @@ pub struct Error {
     kind: ErrorKind,
     reason: Cow<'static, str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    follows_data: bool,
 }
 
 /// The party at fault for an error, which must act to resolve it.
@@ -125,12 +126,36 @@ impl ErrorKind {
 impl Error {
     /// Creates an error of this kind with a readable reason.
     pub fn new(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
-        Error { kind, reason: reason.into(), source: None }
+        Error { kind, reason: reason.into(), source: None, follows_data: false }
     }
 
     /// Sets the error that caused this one.
     pub fn with_source(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error { source: Some(source.into()), ..self }
+    }
+
+    /// Marks the failure of a response body as one after data: the engine sends the data that the body
+    /// has produced before, and then aborts the response.
+    ///
+    /// Without the mark, a response of which nothing was sent is replaced by an error response, and
+    /// the data is lost. A body that forwards the data of another server marks its failures, so that
+    /// the client receives as much as the server has.
+    ///
+    /// ```
+    /// use weft::{Body, Error, ErrorKind};
+    ///
+    /// let failure = Error::new(ErrorKind::ServiceFailed, "the server has disconnected");
+    /// let frames = [Ok("the first half"), Err(failure.after_data())];
+    /// let body = Body::stream(futures_util::stream::iter(frames));
+    /// # drop(body);
+    /// ```
+    pub fn after_data(self) -> Error {
+        Error { follows_data: true, ..self }
+    }
+
+    /// Returns true if data precedes this [failure of a body](Error::after_data).
+    pub fn follows_data(&self) -> bool {
+        self.follows_data
     }
 
     pub(crate) fn malformed(reason: &'static str) -> Error {

@@ -23,8 +23,8 @@ const CHUNK_COST_BYTES: usize = 64;
 /// Minimum size of a data frame before the end of the body, unless the source is pending.
 const MIN_FRAME_BYTES: usize = 8 << 10;
 
-/// A body compressed while it is polled. If its source is pending, the encoder is flushed. Errors
-/// and trailers of the source are passed on.
+/// A body compressed while it is polled. If its source is pending, or its failure follows data, the
+/// encoder is flushed. Errors and trailers of the source are passed on.
 pub(super) struct EncodedBody {
     source: Body,
     state: State,
@@ -34,6 +34,8 @@ pub(super) struct EncodedBody {
     /// gets only the compressed bytes and cannot detect a wrong length.
     remaining: Option<u64>,
     trailers: HeaderMap,
+    /// Failure of the source, after the data that is returned first.
+    failure: Option<Error>,
     /// Cost since the task last yielded.
     spent: usize,
     /// Counts as an active stream until dropped.
@@ -61,6 +63,7 @@ impl EncodedBody {
             chunk: Bytes::new(),
             remaining: length,
             trailers: HeaderMap::new(),
+            failure: None,
             spent: 0,
             _active: active,
         }
@@ -91,15 +94,30 @@ impl EncodedBody {
                 }
                 continue;
             }
-            match http_body::Body::poll_frame(Pin::new(&mut self.source), cx)? {
-                Poll::Ready(Some(frame)) => self.on_frame(frame)?,
+            let next = match self.failure.take() {
+                Some(failure) => Poll::Ready(Some(Err(failure))),
+                None => http_body::Body::poll_frame(Pin::new(&mut self.source), cx),
+            };
+            match next {
+                Poll::Ready(Some(Ok(frame))) => self.on_frame(frame)?,
                 Poll::Ready(None) => return Poll::Ready(self.finish().map(Some)),
+                Poll::Ready(Some(Err(failure))) if !failure.follows_data() => {
+                    return Poll::Ready(Err(failure));
+                }
+                Poll::Ready(Some(Err(failure))) => {
+                    return Poll::Ready(match flushed(encoder)? {
+                        Some(frame) => {
+                            self.failure = Some(failure);
+                            Ok(Some(frame))
+                        }
+                        None => Err(failure),
+                    });
+                }
                 Poll::Pending => {
                     self.spent = 0;
-                    encoder.flush().map_err(encoder_error)?;
-                    return match encoder.take_output() {
-                        out if out.is_empty() => Poll::Pending,
-                        out => Poll::Ready(Ok(Some(Frame::data(out)))),
+                    return match flushed(encoder)? {
+                        Some(frame) => Poll::Ready(Ok(Some(frame))),
+                        None => Poll::Pending,
                     };
                 }
             }
@@ -147,6 +165,13 @@ impl http_body::Body for EncodedBody {
         }
         next.map(Result::transpose)
     }
+}
+
+/// Flushes an encoder, and returns its output as a frame if there is any.
+fn flushed(encoder: &mut Encoder) -> Result<Option<Frame<Bytes>>> {
+    encoder.flush().map_err(encoder_error)?;
+    let output = encoder.take_output();
+    Ok(Some(output).filter(|output| !output.is_empty()).map(Frame::data))
 }
 
 fn encoder_error(error: std::io::Error) -> Error {
@@ -205,6 +230,7 @@ mod tests {
             Poll::Ready(Some(Ok(Frame::trailers(fields.into_iter().collect()))))
         };
         let error = || Poll::Ready(Some(Err(Error::disconnected())));
+        let marked_error = || Poll::Ready(Some(Err(Error::disconnected().after_data())));
         for (case, steps, length, seen) in [
             ("empty", vec![], None, "d."),
             ("no pending poll", vec![data("a"), data("b")], None, "d."),
@@ -219,6 +245,8 @@ mod tests {
             ("trailers", vec![data("a"), trailers()], None, "dt."),
             ("early trailers", vec![trailers(), data("a")], None, "dt."),
             ("error", vec![data("a"), error()], None, "e"),
+            ("error after data", vec![data("a"), marked_error()], None, "de"),
+            ("marked error without data", vec![marked_error()], None, "e"),
             ("late error", vec![data("a"), Poll::Pending, error()], None, "de"),
             ("declared length", vec![data("a"), data("b")], Some(2), "d."),
             ("too long", vec![data("a"), data("b")], Some(1), "e"),

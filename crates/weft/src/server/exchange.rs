@@ -10,7 +10,9 @@
 //! 4. [`ResponseSink::begin`] writes the head and buffers content that is in memory. Other content
 //!    is sent piece by piece, as fast as the client receives it.
 //! 5. A response that fails before any of it was sent is replaced by an error response. A response
-//!    that fails later is abandoned, so that the client can detect that it is incomplete.
+//!    that fails later is abandoned, so that the client can detect that it is incomplete. If the
+//!    failure of a body [follows data](Error::after_data), the data is sent first, and the response
+//!    is abandoned in any case.
 //! 6. The hooks get a [`Record`], whichever way the exchange ends.
 
 #![allow(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
@@ -334,6 +336,11 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     /// Sends an error response in place of a failed one, unless a part of that was sent.
     async fn finish_failed(&mut self, error: Error) -> Outcome {
+        if error.follows_data()
+            && let Err(error) = self.sink.flush().await
+        {
+            return self.end(Err(error));
+        }
         let sent = match self.replace(error) {
             Ok(mut replacement) => send_remaining(self.sink, &mut replacement).await,
             Err(error) => Err(error),

@@ -97,3 +97,27 @@ fn application_failure_in_body_truncates_the_response() {
         server.stop().await;
     });
 }
+
+/// A body produces data and fails at once. If the failure is marked, the data is sent.
+#[test]
+fn data_before_a_marked_failure_is_sent() {
+    on_every_transport(async |transport| {
+        let app = async |request: Request| {
+            let failure = Error::new(ErrorKind::BodyFailed, "on purpose");
+            let failure = if request.path() == "/marked" { failure.after_data() } else { failure };
+            Response::text(Body::stream(stream::iter([Ok("abc"), Err(failure)])))
+        };
+        let (server, events) = serve_with_event_log(transport, Settings::default(), app);
+        let mut client = server.client().await;
+        let marked = client.send(ClientRequest::get("/marked")).await.try_collect().await;
+        let Err(incomplete) = marked else { panic!("the response is complete") };
+        let status = incomplete.status;
+        assert!(status == Some(200) || transport.is_http2() && status.is_none(), "{incomplete:?}");
+        let mut client = server.client().await;
+        let unmarked = client.send(ClientRequest::get("/")).await.try_collect().await;
+        assert_eq!(unmarked.is_ok(), !transport.is_http2());
+        assert_failed(unmarked, "a failure that is not marked");
+        wait_until("both failures", || events.count("Application BodyFailed") == 2).await;
+        server.stop().await;
+    });
+}
