@@ -94,8 +94,42 @@ impl Crate {
         circles::circles(&self.edges()).into_iter().map(describe).collect()
     }
 
+    /// Returns the files and folders directly beneath a folder, such as `server/`. The root file of the
+    /// crate is not one of them, and the file `name.rs` belongs to the folder `name`.
+    pub fn entries(&self, folder: &str) -> BTreeSet<&str> {
+        self.files.iter().filter_map(|(file, _)| self.entry(folder, file)).collect()
+    }
+
+    fn entry<'a>(&self, folder: &str, file: &'a str) -> Option<&'a str> {
+        let name = file.strip_prefix(folder)?.split('/').next()?.trim_end_matches(".rs");
+        (!self.root.ends_with(&format!("src/{file}"))).then_some(name)
+    }
+
+    /// Returns pairs of [entries](Crate::entries), of which the first uses the second.
+    pub fn uses_beneath(&self, folder: &str) -> BTreeSet<(&str, &str)> {
+        let file = |index: usize| &*self.files[index].0;
+        let entries =
+            |(user, used)| Some((self.entry(folder, file(user))?, self.entry(folder, file(used))?));
+        let uses = self.edges().into_iter().filter_map(entries);
+        uses.filter(|(user, used)| user != used).collect()
+    }
+
+    /// Returns the circles between the entries of a folder, for every folder.
+    pub fn folder_circles(&self) -> Vec<(&str, BTreeSet<&str>)> {
+        let folders: BTreeSet<&str> =
+            self.files.iter().flat_map(|(file, _)| folders_of(file)).collect();
+        let circles = |folder| circles::circles(&self.uses_beneath(folder)).into_iter();
+        folders.into_iter().flat_map(|it| circles(it).map(move |circle| (it, circle))).collect()
+    }
+
     fn edges(&self) -> BTreeSet<(usize, usize)> {
         let uses = self.dependencies.iter();
         uses.flat_map(|(user, uses)| uses.keys().map(|used| (*user, *used))).collect()
     }
+}
+
+/// Returns the folders that contain a file, from the folder of the root.
+fn folders_of(file: &str) -> impl Iterator<Item = &str> {
+    let ends = file.match_indices('/').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(ends).map(|end| &file[..end])
 }

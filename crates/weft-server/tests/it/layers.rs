@@ -1,10 +1,5 @@
 //! The direction of imports inside of the program, as ARCHITECTURE.md draws it.
 
-use std::path::Path;
-
-#[path = "../../../weft/tests/it/imports.rs"]
-mod imports;
-
 /// The modules directly beneath `src/`. Each may import those that stand before it, so that there is no
 /// cycle.
 const LAYERS: &[&str] = &[
@@ -32,14 +27,12 @@ const LAYERS: &[&str] = &[
 
 #[test]
 fn imports_follow_the_layers() {
+    let crates = weft_structure::crates("crates/weft-server");
+    let program = crates.iter().find(|it| it.files.len() > 100).expect("the files are found");
+    assert_eq!(program.entries(""), LAYERS.iter().copied().collect());
     let position = |layer: &str| LAYERS.iter().position(|it| *it == layer);
-    let mut wrong = Vec::new();
-    for source in imports::sources(Path::new(env!("CARGO_MANIFEST_DIR")), 200) {
-        let (file, layer) = (&source.file, &source.layer);
-        let Some(own) = position(layer) else { panic!("{file}: `{layer}` is not in the list") };
-        let against = |used: &&String| position(used).is_none_or(|used| used > own);
-        let imports = source.imports.iter().filter(against);
-        wrong.extend(imports.map(|used| format!("{file} imports crate::{used}")));
-    }
-    assert!(wrong.is_empty(), "imports against the direction: {wrong:#?}");
+    let uses = program.uses_beneath("");
+    let wrong: Vec<_> =
+        uses.iter().filter(|(user, used)| position(user) < position(used)).collect();
+    assert!(wrong.is_empty(), "imports against the direction: {wrong:?}");
 }

@@ -19,6 +19,7 @@ mod maps; // a cache of header maps
 mod names; // a cache of field names
 mod layer; // layers as middleware
 mod on_runtime; // services on another runtime
+mod runtime_body; // response bodies of these services
 mod runtime_call; // calls on another runtime
 mod service; // applications as services
 
@@ -37,7 +38,8 @@ use tower_service::Service;
 use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
 pub(crate) use self::maps::HeaderMapCache;
-pub use self::on_runtime::{OnRuntime, RuntimeBody, on_runtime};
+pub use self::on_runtime::{OnRuntime, on_runtime};
+pub use self::runtime_body::RuntimeBody;
 pub use self::runtime_call::RuntimeCall;
 pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;

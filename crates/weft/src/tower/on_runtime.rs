@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http_body::{Frame, SizeHint};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tower_service::Service;
 
 use crate::tower::BoxError;
+use crate::tower::runtime_body::RuntimeBody;
 use crate::tower::runtime_call::RuntimeCall;
 
 /// Runs the calls of a service on a runtime, which must continue to run: for services that use its
@@ -87,35 +86,5 @@ where
 impl<S> fmt::Debug for OnRuntime<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnRuntime").field("runtime", &self.runtime).finish_non_exhaustive()
-    }
-}
-
-/// The body of a response, polled by the worker in the context of the runtime, so that its timers and
-/// tasks are those of the runtime.
-#[derive(Debug)]
-pub struct RuntimeBody<B> {
-    pub(super) body: B,
-    pub(super) runtime: Handle,
-}
-
-impl<B: http_body::Body + Unpin> http_body::Body for RuntimeBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let RuntimeBody { body, runtime } = self.get_mut();
-        let _context = runtime.enter();
-        Pin::new(body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

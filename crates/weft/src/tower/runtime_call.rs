@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, ErrorKind};
 use crate::runtime::{OutsideCall, queue_call};
 use crate::tower::BoxError;
-use crate::tower::on_runtime::RuntimeBody;
+use crate::tower::runtime_body::RuntimeBody;
 
 /// Future of [`OnRuntime`](crate::tower::OnRuntime). Dropping it cancels the call.
 pub struct RuntimeCall<B, E> {

@@ -1,9 +1,9 @@
-//! The direction of imports inside of the library, as ARCHITECTURE.md draws it.
+//! The direction of imports inside of the library, as ARCHITECTURE.md draws it: between the modules
+//! beneath the root, between the files of the server, and within each folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use crate::imports::sources;
+use weft_structure::Crate;
 
 /// Each module directly beneath `src/`, and the modules that it may import. Modules stand below
 /// all modules that they import, so the table has no cycle.
@@ -69,22 +69,69 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cookie", &["message"]),
 ];
 
+/// The files and folders of `server/`, each above all those that it uses.
+const SERVER: &[&str] = &[
+    "blocking",
+    "date",
+    "error_response",
+    "handshake_semaphore",
+    "head_buffers",
+    "linger",
+    "upgraded",
+    "connection",
+    "worker_context",
+    "inbound",
+    "exchange",
+    "h1",
+    "h2",
+    "tls_handshake",
+    "connection_life",
+    "worker",
+    "threads",
+    "acceptors",
+    "handle",
+    "mod",
+    "tls",
+];
+
+fn library() -> Crate {
+    let library = weft_structure::crates("crates/weft").into_iter().find(|it| it.files.len() > 150);
+    library.expect("the files of the library are found")
+}
+
 #[test]
 fn imports_follow_the_layers() {
     let allowed: BTreeMap<_, _> = LAYERS.iter().copied().collect();
-    let mut wrong = BTreeSet::new();
-    for source in sources(Path::new(env!("CARGO_MANIFEST_DIR")), 80) {
-        let (file, layer) = (&source.file, &source.layer);
-        let Some(allowed) = allowed.get(&**layer) else {
-            panic!("{file}: `{layer}` has no line in the table of layers");
-        };
-        for used in source.imports {
-            if !allowed.contains(&&*used) {
-                wrong.insert(format!("{file} imports crate::{used}, which {layer} must not"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let library = library();
+    let is_wrong = |(layer, used): &(&str, &str)| {
+        let allowed = allowed.get(layer);
+        let allowed = allowed.unwrap_or_else(|| panic!("`{layer}` is not in the table of layers"));
+        !allowed.contains(used)
+    };
+    let wrong: Vec<_> = library.uses_beneath("").into_iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "imports that the table does not permit: {wrong:?}");
+    let modules: BTreeSet<_> = LAYERS.iter().map(|(layer, _)| *layer).collect();
+    assert_eq!(library.entries(""), modules);
+}
+
+#[test]
+fn files_of_the_server_import_only_those_beneath() {
+    let library = library();
+    let position =
+        |name: &str| SERVER.iter().position(|it| *it == name).expect("all entries are in the list");
+    assert_eq!(library.entries("server/"), SERVER.iter().copied().collect());
+    let uses = library.uses_beneath("server/");
+    assert!(uses.len() > 20, "{uses:?}");
+    let wrong: Vec<_> =
+        uses.iter().filter(|(user, used)| position(user) <= position(used)).collect();
+    assert!(wrong.is_empty(), "against the direction: {wrong:?}");
+}
+
+#[test]
+fn files_and_folders_form_no_circles() {
+    let library = library();
+    let (files, folders) = (library.circles(), library.folder_circles());
+    assert!(files.is_empty() && folders.is_empty(), "{files:#?} {folders:#?}");
 }
 
 #[test]

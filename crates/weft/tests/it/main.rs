@@ -24,7 +24,6 @@ mod http1;
 mod hyper_upgrade;
 #[cfg(all(feature = "tls", feature = "websocket"))]
 mod interop;
-mod imports;
 mod layers;
 mod listeners;
 mod listing;
