@@ -68,7 +68,7 @@ pub(crate) trait Workers {
     /// Gives a connection to a worker.
     fn deliver(&self, accepted: Accepted);
 
-    /// Closes the connection that has waited longest for a request. Returns `false` if no
+    /// Closes the connection that has waited longest for a request. Returns false if no
     /// connection waits.
     fn close_idle(&self) -> impl Future<Output = bool>;
 
@@ -114,7 +114,7 @@ fn cannot_accept(bound: &LocalAddress, error: io::Error) -> Error {
         .with_source(error)
 }
 
-/// Returns `true` if the next connection can be accepted at once: the peer closed the connection
+/// Returns true if the next connection can be accepted at once: the peer closed the connection
 /// before it was accepted, or a signal interrupted the call.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
@@ -156,7 +156,8 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
             None if self.tls.is_none() => {
                 self.rejected.extend(Rejection::TooManyOfPeer.send(socket));
             }
-            // A response would need a TLS handshake, which costs too much for a rejected connection.
+            // A response would need a TLS handshake, which costs too much for a rejected
+            // connection.
             None => {}
         }
     }

@@ -64,7 +64,7 @@ impl LocalAddress {
         }
     }
 
-    /// Returns `true` if the socket's connections use TLS.
+    /// Returns true if the socket's connections use TLS.
     pub fn is_secure(&self) -> bool {
         matches!(self, LocalAddress::Tls(_) | LocalAddress::UnixTls(_))
     }

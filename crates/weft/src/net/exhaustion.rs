@@ -51,7 +51,7 @@ impl Exhaustion {
         self.since = None;
     }
 
-    /// Returns `true` if the exhaustion has lasted for [`MAX_EXHAUSTION`]. The first call starts it.
+    /// Returns true if the exhaustion has lasted for [`MAX_EXHAUSTION`]. The first call starts it.
     pub(super) fn is_long(&mut self) -> bool {
         self.since.get_or_insert_with(Stopwatch::start).elapsed() >= MAX_EXHAUSTION
     }

@@ -137,9 +137,9 @@ impl Listener {
     }
 
     /// Removes the file of a Unix socket when the socket closes, once
-    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been called.
-    /// Until then the file belongs to the process that the socket comes from, which continues to
-    /// serve if this one fails to start.
+    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been
+    /// called. Until then the file belongs to the process that the socket comes from, which
+    /// continues to serve if this one fails to start.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the file does not exist.
@@ -154,7 +154,7 @@ impl Listener {
         Ok(self)
     }
 
-    /// Returns `true` if the socket has a file that is removed when the socket closes, or will be
+    /// Returns true if the socket has a file that is removed when the socket closes, or will be
     /// once the socket files are claimed.
     pub fn has_socket_file(&self) -> bool {
         self.file.is_some()
@@ -183,7 +183,7 @@ impl Listener {
         self.file.clone()
     }
 
-    /// Returns `true` if further sockets can be bound to the same address (`SO_REUSEPORT`).
+    /// Returns true if further sockets can be bound to the same address (`SO_REUSEPORT`).
     pub(crate) fn is_shareable(&self) -> bool {
         self.bound.address().is_some() && sockopt::socket_reuseport(&self.socket).unwrap_or(false)
     }

@@ -194,8 +194,8 @@ impl ReadHalf {
         }
     }
 
-    /// Registers a kernel socket with the event loop, before another thread may read from it. If that
-    /// fails, the next read fails.
+    /// Registers a kernel socket with the event loop, before another thread may read from it. If
+    /// that fails, the next read fails.
     #[inline]
     pub(crate) fn register(&self) {
         let _ = self.socket().map(Socket::register);

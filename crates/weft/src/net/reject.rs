@@ -32,9 +32,9 @@ pub(super) enum Rejection {
 }
 
 impl Rejection {
-    /// Sends a 503 response on a connection that is not served, and ends the sending direction. Does
-    /// not wait for the request, which may never arrive. Returns `None` if the connection cannot
-    /// linger.
+    /// Sends a 503 response on a connection that is not served, and ends the sending direction.
+    /// Does not wait for the request, which may never arrive. Returns `None` if the connection
+    /// cannot linger.
     pub(super) fn send(self, socket: OwnedFd) -> Option<Lingering> {
         // Read first, in case the connection lingers for too short a time. If the response cannot
         // be sent, the connection is only closed.

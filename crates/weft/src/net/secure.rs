@@ -33,7 +33,7 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
 
 /// State of a handshake. It does no input or output of its own.
 pub(crate) trait SecureHandshake {
-    /// Returns `true` until both sides have finished.
+    /// Returns true until both sides have finished.
     fn is_handshaking(&self) -> bool;
 
     /// Processes received records.
@@ -43,7 +43,7 @@ pub(crate) trait SecureHandshake {
     /// contain the alert.
     fn process(&mut self, ciphertext: &mut BytesMut) -> Result<()>;
 
-    /// Returns `true` if the certificate for the client's server name is being obtained. No input
+    /// Returns true if the certificate for the client's server name is being obtained. No input
     /// is processed meanwhile.
     fn is_obtaining(&self) -> bool;
 
@@ -60,7 +60,7 @@ pub(crate) trait SecureHandshake {
     /// [`NoCertificate`](crate::ErrorKind::NoCertificate).
     fn continue_with_obtained(&mut self) -> Result<()>;
 
-    /// Returns `true` if the client waits for the pending records.
+    /// Returns true if the client waits for the pending records.
     fn must_flush(&self) -> bool;
 
     /// Sends pending records; 0 when there are none.

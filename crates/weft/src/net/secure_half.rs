@@ -31,7 +31,7 @@ pub(crate) trait SecureWrite: Send {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>>;
 
-    /// Returns `true` if records of accepted plaintext are not sent yet.
+    /// Returns true if records of accepted plaintext are not sent yet.
     fn has_unsent_records(&self) -> bool;
 
     /// Sends pending records; 0 when there are none.

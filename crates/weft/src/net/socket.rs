@@ -134,8 +134,8 @@ impl Socket {
         }
     }
 
-    /// Lets the last bytes share a segment with the FIN: bytes sent from now on are held back until a
-    /// segment is full, or the socket is shut down or closed. That must follow without a wait.
+    /// Lets the last bytes share a segment with the FIN: bytes sent from now on are held back until
+    /// a segment is full, or the socket is shut down or closed. That must follow without a wait.
     pub(crate) fn hold_end(&self) {
         self.is_ending.store(true, Relaxed);
     }

@@ -63,13 +63,13 @@ impl Writer {
         self.buffer.tail()
     }
 
-    /// Returns `true` if everything was sent.
+    /// Returns true if everything was sent.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.has_unflushed
     }
 
-    /// Returns `true` if the buffered bytes have to be sent before more are appended.
+    /// Returns true if the buffered bytes have to be sent before more are appended.
     #[inline]
     pub(crate) fn must_flush(&self) -> bool {
         self.buffer.is_full()
@@ -143,9 +143,9 @@ impl Writer {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends without waiting for readiness; `None` if the socket accepts nothing. The kernel reports
-    /// a socket as writable only when a large part of its send buffer is free, and a slow peer may
-    /// have received less than that.
+    /// Sends without waiting for readiness; `None` if the socket accepts nothing. The kernel
+    /// reports a socket as writable only when a large part of its send buffer is free, and a slow
+    /// peer may have received less than that.
     #[inline]
     fn write_ignoring_readiness(&mut self) -> Option<usize> {
         if let WriteHalf::Secure(half) = &mut self.half {
@@ -163,8 +163,8 @@ impl Writer {
         Some(sent)
     }
 
-    /// Sends the buffered bytes and the rest of a file, in the same packet as far as possible. `rest`
-    /// is left with the part that was not sent.
+    /// Sends the buffered bytes and the rest of a file, in the same packet as far as possible.
+    /// `rest` is left with the part that was not sent.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
@@ -255,14 +255,14 @@ impl Writer {
         let _ = self.half.kernel_socket().map(|socket| socket.shutdown(Shutdown::Both));
     }
 
-    /// Returns `true` if nothing can be sent any more.
+    /// Returns true if nothing can be sent any more.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.half, WriteHalf::Closed)
     }
 
-    /// Lets the last output share a segment with the FIN. The connection must be shut down or closed
-    /// as soon as the output is flushed.
+    /// Lets the last output share a segment with the FIN. The connection must be shut down or
+    /// closed as soon as the output is flushed.
     pub(crate) fn hold_end(&mut self) {
         if let WriteHalf::Secure(half) = &mut self.half {
             half.end_after(self.buffer.remaining());
@@ -277,8 +277,8 @@ impl Writer {
         self.half.poll_shutdown(cx)
     }
 
-    /// Sends a close_notify alert if that is possible without waiting, so that the peer can tell the
-    /// end of the connection from truncation. A plain socket needs none.
+    /// Sends a close_notify alert if that is possible without waiting, so that the peer can tell
+    /// the end of the connection from truncation. A plain socket needs none.
     pub(crate) fn send_close_notify(&mut self) {
         if let WriteHalf::Secure(half) = &mut self.half {
             half.send_close_notify();
@@ -301,8 +301,9 @@ struct ResidentPart {
 const RESIDENT_MILLIS: u64 = 1_000;
 
 impl ResidentPart {
-    /// Returns the length of the part. Looks for more if less than half of `turn_bytes` is left, and for
-    /// that many bytes in all: a call that sends should not be shorter than the socket permits.
+    /// Returns the length of the part. Looks for more if less than half of `turn_bytes` is left,
+    /// and for that many bytes in all: a call that sends should not be shorter than the socket
+    /// permits.
     fn extend(
         &mut self,
         file: &File,
@@ -328,8 +329,8 @@ impl ResidentPart {
         (self.end, self.probed_at) = (end, deadline.now_millis());
     }
 
-    /// Returns the length of the part in front of a position, 0 if it was evicted. Its start is probed again if
-    /// the peer has not received for long: its pages are the oldest ones.
+    /// Returns the length of the part in front of a position, 0 if it was evicted. Its start is
+    /// probed again if the peer has not received for long: its pages are the oldest ones.
     fn renew(&mut self, start: u64, open: &std::fs::File, deadline: &Deadline) -> u64 {
         if deadline.now_millis().saturating_sub(self.probed_at) >= RESIDENT_MILLIS {
             let is_resident = disk::is_resident(open, start);
@@ -378,7 +379,7 @@ impl WriteHalf {
         }
     }
 
-    /// Returns `true` while accepted bytes are unsent; until they are sent, no more are accepted.
+    /// Returns true while accepted bytes are unsent; until they are sent, no more are accepted.
     fn has_unsent_records(&self) -> bool {
         matches!(self, WriteHalf::Secure(half) if half.has_unsent_records())
     }
@@ -392,7 +393,7 @@ impl WriteHalf {
         }
     }
 
-    /// Returns `true` if several slices are sent by one write.
+    /// Returns true if several slices are sent by one write.
     #[inline]
     pub(crate) fn is_write_vectored(&self) -> bool {
         matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()

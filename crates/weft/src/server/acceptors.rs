@@ -177,7 +177,7 @@ impl Acceptors {
     }
 
     /// Accepts the connections that the kernel has completed on an address, and closes its sockets.
-    /// Returns `false` if there is no such address.
+    /// Returns false if there is no such address.
     pub(crate) fn close(&mut self, address: &LocalAddress) -> bool {
         let matches = |entry: &mut ListenerEntry| entry.address == *address;
         let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
@@ -337,8 +337,8 @@ impl Workers for ListenerWorkers {
     }
 }
 
-/// Returns the first worker with the fewest open connections. A closed channel means that the worker
-/// has panicked. If none is left, the connection is closed.
+/// Returns the first worker with the fewest open connections. A closed channel means that the
+/// worker has panicked. If none is left, the connection is closed.
 fn least_busy<'a>(workers: impl Iterator<Item = &'a WorkerHandle>) -> Option<&'a WorkerHandle> {
     let alive = workers.filter(|worker| !worker.commands.is_closed());
     alive.min_by_key(|worker| worker.load.load(Relaxed))

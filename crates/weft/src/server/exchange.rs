@@ -57,10 +57,10 @@ pub(super) trait ResponseSink {
 
     fn shared(&self) -> &Arc<RequestContext>;
 
-    /// Returns `true` if a successful response would turn the stream into a tunnel.
+    /// Returns true if a successful response would turn the stream into a tunnel.
     fn is_tunnel(&self) -> bool;
 
-    /// Returns `true` if no response can be sent any more.
+    /// Returns true if no response can be sent any more.
     fn is_closed(&self) -> bool;
 
     /// Drives the connection while the application or its body is pending. Ready with an error when
@@ -84,8 +84,8 @@ pub(super) trait ResponseSink {
     /// Sends all buffered output.
     fn flush(&mut self) -> impl Future<Output = Result<()>>;
 
-    /// Ready when the next frame of a streamed body may be obtained: earlier content is sent, and the
-    /// client is able to receive more. Ready with an error when the exchange must end.
+    /// Ready when the next frame of a streamed body may be obtained: earlier content is sent, and
+    /// the client is able to receive more. Ready with an error when the exchange must end.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
     /// Sends a piece of content. Completes when there is space for the next piece.
@@ -97,7 +97,7 @@ pub(super) trait ResponseSink {
     /// Ends content whose last piece was not marked with `is_last`.
     fn finish(&mut self, trailers: Trailers) -> impl Future<Output = Result<()>>;
 
-    /// Discards a failed response. Returns `false` if a part of it may have been sent.
+    /// Discards a failed response. Returns false if a part of it may have been sent.
     fn roll_back(&mut self, error: &Error) -> bool;
 
     /// Aborts a response that cannot be completed.
@@ -324,8 +324,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         self.try_begin(&mut response)
     }
 
-    /// Ends the exchange after the rest of a response was sent, or returns the error of a failed one.
-    /// Boxed, because few responses fail.
+    /// Ends the exchange after the rest of a response was sent, or returns the error of a failed
+    /// one. Boxed, because few responses fail.
     fn finish(&mut self, sent: Result<()>) -> std::result::Result<Outcome, Box<Error>> {
         self.sink.shared().set_responding(false);
         match sent {
@@ -368,8 +368,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         }
     }
 
-    /// Returns the values that middleware has set for the record. An invalid request has none;
-    /// those of the request before it may remain.
+    /// Returns the values that middleware has set for the record. An invalid request has none,
+    /// although the values of the request before it may remain.
     fn record_parts(&self) -> Option<RecordParts> {
         self.sink.head().and_then(|_| self.sink.shared().record_parts())
     }

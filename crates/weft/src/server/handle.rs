@@ -71,7 +71,7 @@ impl ServerHandle {
     }
 
     /// Accepts the connections that the kernel has completed on an address, then closes its
-    /// sockets. Established connections stay open. Returns `false` if the server does not listen on
+    /// sockets. Established connections stay open. Returns false if the server does not listen on
     /// the address.
     pub fn stop_listening(&mut self, address: &LocalAddress) -> bool {
         self.acceptors.close(address)

@@ -27,7 +27,7 @@ pub(super) trait ContentSource: Send + Sync {
     /// Number of remaining bytes, if the client declared it.
     fn length(&self) -> Option<u64>;
 
-    /// Returns `true` if the end was reached and no more events follow.
+    /// Returns true if the end was reached and no more events follow.
     fn is_complete(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ impl ReceiveClock {
         self.pace.record_progress(bytes, &self.deadline);
     }
 
-    /// Returns `true` if content of this remaining length is a stream.
+    /// Returns true if content of this remaining length is a stream.
     fn is_stream(&self, length: Option<u64>) -> bool {
         length.is_none() && self.exchange.is_responding()
     }
@@ -124,7 +124,7 @@ impl<S: ContentSource> InboundBody<S> {
         InboundBody { source, state: State::Receiving, allowed, clock, trailers: None }
     }
 
-    /// Counts received bytes. Returns `false` if they exceed the limit.
+    /// Counts received bytes. Returns false if they exceed the limit.
     fn count(&mut self, bytes: usize) -> bool {
         let is_stream = self.clock.is_stream(self.source.length());
         let allowed = match &mut self.allowed {

@@ -26,7 +26,7 @@ pub(super) async fn close(
     }
 }
 
-/// Shuts down the sending direction before `deadline` expires. Returns `false` if that fails.
+/// Shuts down the sending direction before `deadline` expires. Returns false if that fails.
 pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool {
     poll_fn(|cx| match writer.poll_shutdown(cx) {
         Poll::Ready(shut_down) => Poll::Ready(shut_down.is_ok()),

@@ -304,8 +304,8 @@ impl<A: Application + 'static> Server<A> {
     /// Starts the server and waits until it has stopped. This blocks the thread.
     ///
     /// # Errors
-    /// The errors of [`start`](Server::start), and [`WouldBlock`](ErrorKind::WouldBlock) in a future
-    /// that a current-thread runtime polls.
+    /// The errors of [`start`](Server::start), and [`WouldBlock`](ErrorKind::WouldBlock) in a
+    /// future that a current-thread runtime polls.
     pub fn run(self) -> Result<()> {
         blocking::check_may_block()?;
         self.start()?.wait();

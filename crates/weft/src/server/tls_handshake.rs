@@ -37,9 +37,9 @@ struct Handshake<'a, A> {
     tls: Box<dyn SecureHandshake>,
     conn: &'a mut ServerConnection,
     worker: &'a WorkerContext<A>,
-    /// `true` once the client has sent anything.
+    /// Set once the client has sent anything.
     has_input: bool,
-    /// `true` once a shutdown has shortened the deadline.
+    /// Set once a shutdown has shortened the deadline.
     is_draining: bool,
 }
 
@@ -87,8 +87,8 @@ impl<'a, A: Application> Handshake<'a, A> {
         .await
     }
 
-    /// Acquires the worker's handshake semaphore and processes the received records. The outer error
-    /// ends the connection at once; after the inner one, the pending alert is sent first.
+    /// Acquires the worker's handshake semaphore and processes the received records. The outer
+    /// error ends the connection at once; after the inner one, the pending alert is sent first.
     async fn step(&mut self) -> Result<Result<()>> {
         let _permit = self.acquire_permit().await?;
         let ciphertext = &mut self.conn.reader.as_mut().expect(HAS_READER).buffer;
@@ -111,7 +111,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     }
 
     /// Waits for the certificate of the client's server name without the semaphore, and takes the
-    /// step with it. The client then has the whole time for its part again. The errors are those of
+    /// step with it. The client then has the whole time for its part again. Errors as in
     /// [`step`](Handshake::step).
     async fn obtain(&mut self) -> Result<Result<()>> {
         let obtained = poll_fn(|cx| match self.tls.poll_obtain(cx) {
@@ -151,7 +151,7 @@ impl<'a, A: Application> Handshake<'a, A> {
         half.poll_flush(cx)
     }
 
-    /// Returns `true` if the first byte is an uppercase letter, as in the method of a plain request.
+    /// Returns true if the first byte is an uppercase letter, as in the method of a plain request.
     /// No TLS record begins with one.
     fn is_http(&mut self) -> bool {
         self.reader().buffer.first().is_some_and(u8::is_ascii_uppercase)
@@ -176,9 +176,9 @@ impl<'a, A: Application> Handshake<'a, A> {
         linger::close(writer, reader, deadline, self.worker.settings.linger_timeout).await;
     }
 
-    /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if no request
-    /// may follow: another client authentication has taken effect during the handshake, or it was the
-    /// validation of a name by a certificate authority (RFC 8737 §3).
+    /// Wraps the connection's transport in the negotiated TLS session. Returns false if no request
+    /// may follow: another client authentication has taken effect during the handshake, or it was
+    /// the validation of a name by a certificate authority (RFC 8737 §3).
     fn finish(self) -> bool {
         let Handshake { tls, conn, worker, .. } = self;
         let session = tls.session();

@@ -121,13 +121,13 @@ impl<A: Application> WorkerContext<A> {
         }
     }
 
-    /// Returns `true` if each response is the last one of its connection: during a shutdown, or
+    /// Returns true if each response is the last one of its connection: during a shutdown, or
     /// after a change of the client authentication.
     pub(crate) fn is_last_response(&self, peer: &Peer) -> bool {
         self.is_draining() || peer.is_superseded()
     }
 
-    /// Returns `true` during a shutdown.
+    /// Returns true during a shutdown.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.get().is_some()
     }

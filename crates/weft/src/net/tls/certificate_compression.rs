@@ -1,7 +1,8 @@
 //! Compression of the server's certificates (RFC 8879), for clients that offer it.
 //!
-//! The encoders of rustls are not used, because they need other versions of the crates that compress
-//! responses. Certificates of clients are never compressed, so that nothing is decompressed.
+//! The encoders of rustls are not used, because they need other versions of the crates that
+//! compress responses. Certificates of clients are never compressed, so that nothing is
+//! decompressed.
 
 use std::sync::Arc;
 
@@ -36,8 +37,8 @@ struct Brotli;
 
 #[cfg(feature = "brotli")]
 impl CertCompressor for Brotli {
-    /// Ignores the level: the best quality takes 100 times as long for some bytes less, on the event
-    /// loop.
+    /// Ignores the level: the best quality takes 100 times as long for some bytes less, on the
+    /// event loop.
     fn compress(&self, input: Vec<u8>, _: CompressionLevel) -> Result<Vec<u8>, CompressionFailed> {
         use std::io::Write;
         let size_hint = input.len();

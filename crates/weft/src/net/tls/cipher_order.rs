@@ -10,8 +10,8 @@ use crate::error::Result;
 
 /// A configuration in two orders of cipher suites. The server's order counts, with AES-128 before
 /// AES-256, which clients with OpenSSL prefer: its hash is SHA-384, a fifth of the CPU time of a
-/// handshake on a CPU without instructions for it. A client that prefers ChaCha20 is likely to have no
-/// instructions for AES, so its suites come first then, as with Go and BoringSSL.
+/// handshake on a CPU without instructions for it. A client that prefers ChaCha20 is likely to have
+/// no instructions for AES, so its suites come first then, as with Go and BoringSSL.
 #[derive(Clone)]
 pub(super) struct OrderedConfigs {
     aes_first: Arc<ServerConfig>,

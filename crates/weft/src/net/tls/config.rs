@@ -99,8 +99,8 @@ impl Configs {
         })
     }
 
-    /// Continues the policy of `former` if clients are authenticated in the same way, and supersedes
-    /// it otherwise.
+    /// Continues the policy of `former` if clients are authenticated in the same way, and
+    /// supersedes it otherwise.
     pub(super) fn superseding(self, former: &Configs) -> Configs {
         if self.client_auth == former.client_auth {
             return Configs { policy: former.policy.clone(), ..self };

@@ -16,9 +16,9 @@
 //!
 //! TLS 1.3 and 1.2 are supported, with authenticated encryption and forward secrecy only. The
 //! protocol implementation is rustls, with the cryptography of aws-lc-rs. AES-128 precedes AES-256,
-//! and ChaCha20 precedes both for a client that prefers it. Clients resume sessions by tickets. Early
-//! data (0-RTT) is never accepted, because it can be replayed. With the feature `brotli` or `gzip`,
-//! certificates are compressed (RFC 8879).
+//! and ChaCha20 precedes both for a client that prefers it. Clients resume sessions by tickets.
+//! Early data (0-RTT) is never accepted, because it can be replayed. With the feature `brotli` or
+//! `gzip`, certificates are compressed (RFC 8879).
 
 mod alpn_challenge;
 pub mod certificate;
@@ -91,9 +91,9 @@ impl Tls {
     }
 
     /// Replaces settings and certificates by those of `newer`, for new connections. If
-    /// [`client_auth`](TlsSettings::client_auth) or its certificates differ, established connections
-    /// are closed after the responses in progress, and idle ones within a second. Connections that
-    /// an [upgrade](crate::Upgraded) has taken over stay open.
+    /// [`client_auth`](TlsSettings::client_auth) or its certificates differ, established
+    /// connections are closed after the responses in progress, and idle ones within a second.
+    /// Connections that an [upgrade](crate::Upgraded) has taken over stay open.
     pub fn renew(&self, newer: Tls) {
         let loaded = Configs::clone(&newer.0.current());
         let source = newer.0.source().clone();

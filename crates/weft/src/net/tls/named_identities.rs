@@ -37,11 +37,11 @@ struct Keys {
 pub trait IdentitySource: Send + Sync + 'static {
     /// Starts to obtain the identity for a server name, and to insert it into the
     /// [`NamedIdentities`]. The handshake waits for the future, at most for the rest of
-    /// [`head_timeout`](crate::Settings::head_timeout). `None`: there will be none, and the handshake
-    /// continues with the identity for all other names.
+    /// [`head_timeout`](crate::Settings::head_timeout). `None`: there will be none, and the
+    /// handshake continues with the identity for all other names.
     ///
-    /// Called by a worker for each handshake with such a name, so it must not block. An error, which
-    /// is the reason, ends the handshake.
+    /// Called by a worker for each handshake with such a name, so it must not block. An error,
+    /// which is the reason, ends the handshake.
     fn obtain(&self, name: &str) -> Option<ObtainIdentity>;
 }
 
@@ -55,8 +55,9 @@ impl NamedIdentities {
         NamedIdentities(Arc::new(Inner { keys: RwLock::default(), source }))
     }
 
-    /// Sets the identity for a name: a domain name, `*.example.org` for its subdomains of one label, or
-    /// an IP address. Clients that send no server name get the identity of the first address.
+    /// Sets the identity for a name: a domain name, `*.example.org` for its subdomains of one
+    /// label, or an IP address. Clients that send no server name get the identity of the first
+    /// address.
     ///
     /// # Errors
     /// [`InvalidSetting`](crate::ErrorKind::InvalidSetting) if a file cannot be read, or if
@@ -92,8 +93,8 @@ impl NamedIdentities {
     }
 }
 
-/// Returns the value for a server name: that of the name itself, or of the wildcard that matches it.
-/// The keys are in lower case; a wildcard has the form `*.example.org`.
+/// Returns the value for a server name: that of the name itself, or of the wildcard that matches
+/// it. The keys are in lower case; a wildcard has the form `*.example.org`.
 pub(super) fn find_by_name<'a, T>(names: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
     let name = name.to_ascii_lowercase();
     // RFC 9525 §6.3: the asterisk is one label, the first.

@@ -37,7 +37,7 @@ impl Resolver {
         resolver
     }
 
-    /// Returns `true` if there is a key for the client's server name, or if a certificate authority
+    /// Returns true if there is a key for the client's server name, or if a certificate authority
     /// validates the name.
     pub(super) fn has_key(&self, hello: &ClientHello<'_>) -> bool {
         let name = hello.server_name();
@@ -46,7 +46,7 @@ impl Resolver {
             || self.challenges.is_some() && is_validation(hello)
     }
 
-    /// Returns `true` if there is a key for all other names.
+    /// Returns true if there is a key for all other names.
     pub(super) fn has_fallback(&self) -> bool {
         !self.keys.is_empty()
     }
@@ -89,7 +89,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Returns `true` for the handshake of a certificate authority that validates a name (RFC 8737 §3).
+/// Returns true for the handshake of a certificate authority that validates a name (RFC 8737 §3).
 fn is_validation(hello: &ClientHello<'_>) -> bool {
     let mut protocols = hello.alpn().into_iter().flatten();
     protocols.next() == Some(ACME_TLS.as_bytes()) && protocols.next().is_none()

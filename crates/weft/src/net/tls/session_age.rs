@@ -38,7 +38,7 @@ pub(super) fn with_session<T>(start: &mut SessionStart, step: impl FnOnce() -> T
     result
 }
 
-/// Returns `true` if a session with this start can be resumed. The clocks of servers that share
+/// Returns true if a session with this start can be resumed. The clocks of servers that share
 /// ticket keys may differ.
 fn is_current(start: u64, now: u64) -> bool {
     now.abs_diff(start) < MAX_SESSION_SECS.into()

@@ -57,8 +57,8 @@ pub struct TlsSettings {
     /// Default 10 s: a check costs a few `stat(2)` calls.
     pub check_files_every: Duration,
 
-    /// Certificates for validations by `tls-alpn-01` (RFC 8737). Default: `None`, and the server does
-    /// not negotiate the protocol.
+    /// Certificates for validations by `tls-alpn-01` (RFC 8737). Default: `None`, and the server
+    /// does not negotiate the protocol.
     pub alpn_challenges: Option<AlpnChallenges>,
 }
 

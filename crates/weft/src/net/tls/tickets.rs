@@ -30,8 +30,8 @@ struct TicketKey {
     key: RandomizedNonceKey,
 }
 
-/// Time after which a generated key is replaced. Until then, far fewer tickets are encrypted than the
-/// 2^32 that the random nonces of a key permit (NIST SP 800-38D §8.3).
+/// Time after which a generated key is replaced. Until then, far fewer tickets are encrypted than
+/// the 2^32 that the random nonces of a key permit (NIST SP 800-38D §8.3).
 const ROTATION_SECS: u32 = 6 * 60 * 60;
 
 const NAME_BYTES: usize = 16;
@@ -54,8 +54,8 @@ impl TicketKeys {
     }
 
     /// Generates keys, and new ones every [`ROTATION_SECS`]. The former key decrypts as long again.
-    /// The two tickets of a TLS 1.3 handshake take 11,700 instructions; those of rustls, encrypted by
-    /// AES-256-CBC and authenticated by HMAC, take 27,700.
+    /// The two tickets of a TLS 1.3 handshake take 11,700 instructions; those of rustls, encrypted
+    /// by AES-256-CBC and authenticated by HMAC, take 27,700.
     pub(super) fn generated() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
         TicketKeys::rotating(ROTATION_SECS)
     }

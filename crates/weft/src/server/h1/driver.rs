@@ -32,9 +32,9 @@ pub(crate) enum NextState {
     Linger,
 }
 
-/// Work for one connection after which the task yields: the bytes of the heads, and for each request
-/// [`REQUEST_BYTES`]. 64 requests with small heads, and fewer with large ones, because the time to
-/// parse and to evaluate a head grows with its length.
+/// Work for one connection after which the task yields: the bytes of the heads, and for each
+/// request [`REQUEST_BYTES`]. 64 requests with small heads, and fewer with large ones, because the
+/// time to parse and to evaluate a head grows with its length.
 const BUDGET_WORK: usize = 64 << 10;
 
 /// Work for a request regardless of its length, in bytes of a head.
@@ -170,8 +170,8 @@ impl<A: Application> Driver<'_, A> {
             && self.sink.input.received().starts_with(b"PRI * HTTP/2.0\r\n")
     }
 
-    /// Takes the parsed head, which has this length, from the input. Returns the length of the content
-    /// after it.
+    /// Takes the parsed head, which has this length, from the input. Returns the length of the
+    /// content after it.
     fn take_head(&mut self, length: usize) -> Result<Length> {
         let Driver { worker, sink, parsed, requests } = self;
         let input = sink.input.buffer();

@@ -1,4 +1,5 @@
-//! The receiving direction of an HTTP/1 connection: its reader, or the loan of the reader to a body.
+//! The receiving direction of an HTTP/1 connection: its reader, or the loan of the reader to a
+//! body.
 
 use std::future::poll_fn;
 use std::io;
@@ -241,7 +242,8 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Returns true if a read fails because of the client. The task is registered for the next read.
+    /// Returns true if a read fails because of the client. The task is registered for the next
+    /// read.
     pub(super) fn is_broken(&mut self, cx: &mut Context<'_>) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
         match self.poll_read_ahead(cx) {

@@ -23,8 +23,8 @@ use weft_proto::http1::parse::Limits;
 const READ_BYTES: u64 = 64 << 10;
 const MIN_READ_BYTES: u64 = 1 << 10;
 
-/// The same after a read that has received [`READ_BYTES`] or more: the client is faster than the reader of
-/// the body, and fewer system calls move the same bytes.
+/// The same after a read that has received [`READ_BYTES`] or more: the client is faster than the
+/// reader of the body, and fewer system calls move the same bytes.
 const LARGE_READ_BYTES: u64 = 128 << 10;
 
 /// The returned reader, and its position in the body.

@@ -86,7 +86,7 @@ impl<T> Loan<T> {
         self.notify(|state| state.returned = Some(returned));
     }
 
-    /// Returns `true` if the connection has ended.
+    /// Returns true if the connection has ended.
     pub(super) fn is_revoked(&self) -> bool {
         self.state().is_revoked
     }

@@ -2,8 +2,8 @@
 //!
 //! # The life of a request
 //!
-//! 1. An idle connection waits in `connection_life.rs` until it is readable; it owns no buffer. Then
-//!    [`serve`] takes over (`driver`).
+//! 1. An idle connection waits in `connection_life.rs` until it is readable; it owns no buffer.
+//!    Then [`serve`] takes over (`driver`).
 //! 2. `next_head` parses the next head of the input. If it is incomplete, the driver sends the
 //!    responses so far and waits for the rest.
 //! 3. `take_head` determines the framing of the content after the head, and `request` creates the

@@ -303,8 +303,8 @@ impl<A: Application> Sink<'_, A> {
         self.writer.poll_flush(cx, self.deadline, &mut self.pace)
     }
 
-    /// Closes the socket of a detached call if the connection is broken: the call goes on without it.
-    /// A client that has only shut down its sending direction still gets the response.
+    /// Closes the socket of a detached call if the connection is broken: the call goes on without
+    /// it. A client that has only shut down its sending direction still gets the response.
     fn close_if_broken(&mut self, cx: &mut Context<'_>) {
         if self.writer.is_closed() || self.input.is_broken(cx) {
             drop(self.writer.take());
@@ -333,7 +333,7 @@ impl<A: Application> Sink<'_, A> {
         self.input.awaits_continue &= !self.insert_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// Inserts an interim response before the final response. Returns `false` if the final response
+    /// Inserts an interim response before the final response. Returns false if the final response
     /// has started.
     fn insert_interim(&mut self, bytes: &[u8]) -> bool {
         let buffer = &mut self.writer.buffer;

@@ -170,7 +170,7 @@ where
         }
     }
 
-    /// Reads, polls exchanges and writes until none of these makes progress. Returns `true` at the
+    /// Reads, polls exchanges and writes until none of these makes progress. Returns true at the
     /// end of the connection.
     fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         loop {
@@ -192,7 +192,7 @@ where
         }
     }
 
-    /// Returns `true` if all exchanges are complete and the final GOAWAY is written.
+    /// Returns true if all exchanges are complete and the final GOAWAY is written.
     fn is_finished(&self) -> bool {
         self.exchanges.is_empty() && self.connection.borrow().is_finished()
     }
@@ -235,7 +235,7 @@ where
         flood.on_bytes_received(bytes);
     }
 
-    /// Processes complete frames. Returns `true` if output must be sent first.
+    /// Processes complete frames. Returns true if output must be sent first.
     fn process_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -282,7 +282,7 @@ where
         Ok(is_blocked)
     }
 
-    /// Checks the client's preface (RFC 9113 §3.4). Returns `false` if it is incomplete.
+    /// Checks the client's preface (RFC 9113 §3.4). Returns false if it is incomplete.
     fn take_preface(&mut self, input: &mut BytesMut) -> Result<bool, ConnectionEnd> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
@@ -296,7 +296,7 @@ where
         Ok(true)
     }
 
-    /// Starts an exchange. Returns `true` if it is not complete, or has a pipe.
+    /// Starts an exchange. Returns true if it is not complete, or has a pipe.
     fn start_exchange(&mut self, request: StreamRequest, cx: &mut Context<'_>) -> bool {
         match self.phase {
             Phase::AwaitingRequest | Phase::Idle => self.enter_phase(Phase::Active),
@@ -331,7 +331,7 @@ where
         }
     }
 
-    /// Enters the next phase, if its condition is met. Returns `true` if that produced output.
+    /// Enters the next phase, if its condition is met. Returns true if that produced output.
     fn update_phase(&mut self) -> bool {
         let settings = &self.worker.settings;
         let mut connection = self.connection.borrow_mut();
@@ -383,7 +383,7 @@ where
         self.sent_at_phase_start = self.connection.borrow().total_sent();
     }
 
-    /// Returns `true` if the client has received a part of the remaining responses since the
+    /// Returns true if the client has received a part of the remaining responses since the
     /// deadline was set.
     fn is_receiving(&self) -> bool {
         let connection = self.connection.borrow();
@@ -409,8 +409,9 @@ where
         }
     }
 
-    /// Closes the socket, and waits for the exchanges. They end after a disconnect: immediately with
-    /// `Disconnect::Cancel`, and on their own, without the socket, if they are detached or upgraded.
+    /// Closes the socket, and waits for the exchanges. They end after a disconnect: immediately
+    /// with `Disconnect::Cancel`, and on their own, without the socket, if they are detached or
+    /// upgraded.
     async fn close(&mut self) {
         self.connection.borrow_mut().reset_all();
         // Moved out, because no borrow may be held across an await point.

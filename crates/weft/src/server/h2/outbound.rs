@@ -90,8 +90,8 @@ impl OutboundContent {
         Demand::Frame(self.frame_window as usize)
     }
 
-    /// Ready when the next piece of content may be obtained. Returns the number of bytes to read from
-    /// a file.
+    /// Ready when the next piece of content may be obtained. Returns the number of bytes to read
+    /// from a file.
     pub(super) fn poll_turn<A>(
         &mut self,
         worker: &WorkerContext<A>,

@@ -182,12 +182,12 @@ impl Pipe {
         unread + std::mem::take(&mut state.small).len() + std::mem::take(&mut state.read)
     }
 
-    /// Returns `true` if the application has dropped its end.
+    /// Returns true if the application has dropped its end.
     pub(super) fn is_reader_closed(&self) -> bool {
         self.state().is_reader_closed
     }
 
-    /// Returns `true` if all data was read, or the reader is closed. Otherwise the ready queue is
+    /// Returns true if all data was read, or the reader is closed. Otherwise the ready queue is
     /// notified when that happens.
     pub(super) fn check_finished(&self) -> bool {
         let state = &mut *self.state();
@@ -242,7 +242,7 @@ impl Pipe {
         }
     }
 
-    /// Returns `true` if all data up to its end was read.
+    /// Returns true if all data up to its end was read.
     pub(super) fn is_fully_read(&self) -> bool {
         self.state().is_fully_read()
     }
@@ -282,7 +282,7 @@ impl Pipe {
         Poll::Ready(Some(length))
     }
 
-    /// Ends the outgoing data of a tunnel. Returns `false` if the stream was reset before.
+    /// Ends the outgoing data of a tunnel. Returns false if the stream was reset before.
     pub(super) fn finish(&self) -> bool {
         let mut state = self.state();
         state.outgoing.get_or_insert_default().has_ended = true;
@@ -332,7 +332,7 @@ impl PipeState {
         self.is_reader_closed || self.is_fully_read()
     }
 
-    /// Returns `true`, once, if the pipe is finished and the connection must be notified.
+    /// Returns true, once, if the pipe is finished and the connection must be notified.
     fn take_finished_notification(&mut self) -> bool {
         self.is_finished() && std::mem::take(&mut self.notify_when_finished)
     }

@@ -32,12 +32,12 @@ pub(super) enum Initiator {
 }
 
 impl StreamState {
-    /// Returns `true` if the client may send DATA or trailers.
+    /// Returns true if the client may send DATA or trailers.
     pub(super) fn is_receiving(self) -> bool {
         matches!(self, StreamState::Open | StreamState::HalfClosedLocal)
     }
 
-    /// Returns `true` if the response has not ended.
+    /// Returns true if the response has not ended.
     pub(super) fn is_sending(self) -> bool {
         matches!(self, StreamState::Open | StreamState::HalfClosedRemote)
     }
@@ -76,7 +76,7 @@ pub(super) struct Stream {
     pub(super) id: u32,
     state: StreamState,
     owner: Owner,
-    /// Size of the request's head beyond that of an ordinary one.
+    /// Size of the request's head beyond the size of an ordinary head.
     pub(super) excess_head_bytes: usize,
     /// Remaining length of the content, if the client declared it.
     content_length: Option<u64>,
@@ -147,7 +147,7 @@ impl Stream {
         self.content_sent
     }
 
-    /// Counts content against the declared length (RFC 9113 §8.1.1). Returns `false` if they
+    /// Counts content against the declared length (RFC 9113 §8.1.1). Returns false if they
     /// differ.
     pub(super) fn receive_content(&mut self, bytes: usize, ends: bool) -> bool {
         let Some(remaining) = &mut self.content_length else { return true };
@@ -165,7 +165,7 @@ impl Stream {
         self.content_length
     }
 
-    /// Returns `true` if all of the declared content was received.
+    /// Returns true if all of the declared content was received.
     pub(super) fn is_content_complete(&self) -> bool {
         self.content_length.is_none_or(|remaining| remaining == 0)
     }
@@ -215,7 +215,7 @@ impl Stream {
         };
     }
 
-    /// Returns `true` if the stream can be removed: it has no owner, and no unsent or unread data.
+    /// Returns true if the stream can be removed: it has no owner, and no unsent or unread data.
     pub(super) fn is_done(&self) -> bool {
         let is_owned = match self.owner {
             Owner::Exchange | Owner::Tunnel => true,
@@ -277,7 +277,7 @@ impl Stream {
         }
     }
 
-    /// Wakes the exchange. Returns `false` if it was not waiting.
+    /// Wakes the exchange. Returns false if it was not waiting.
     pub(super) fn wake(&mut self) -> bool {
         let waker = self.waker.take();
         let is_waiting = waker.is_some();

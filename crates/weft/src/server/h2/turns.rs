@@ -1,9 +1,10 @@
 //! The order and the amount in which responses obtain content that is not in memory yet.
 //!
-//! Content is obtained when it can be sent. Otherwise a client that keeps its windows closed, or does
-//! not read, would make the server hold content of all of its streams (CVE-2019-9517).
+//! Content is obtained when it can be sent. Otherwise a client that keeps its windows closed, or
+//! does not read, would make the server hold content of all of its streams (CVE-2019-9517).
 //!
-//! 1. Streams that need content wait in one queue. The first one that may obtain content has the turn.
+//! 1. Streams that need content wait in one queue. The first one that may obtain content has the
+//!    turn.
 //! 2. While the output buffer is full, no stream may obtain content.
 //! 3. If the windows of a stream and of the connection are worth a piece, the stream may obtain it.
 //! 4. If they are smaller, the stream may obtain a piece while the connection holds less than
@@ -18,8 +19,8 @@ use std::collections::VecDeque;
 use crate::server::h2::demand::{Demand, Holding};
 use crate::server::h2::streams::{Stream, Streams};
 
-/// Budget of a connection for content that was obtained and is not framed, if windows are narrow. It
-/// is exceeded by less than one piece. 32 KiB: as much as the output buffer.
+/// Budget of a connection for content that was obtained and is not framed, if windows are narrow.
+/// It is exceeded by less than one piece. 32 KiB: as much as the output buffer.
 const MAX_OBTAINED_BYTES: usize = 32 << 10;
 
 /// Maximum number of bytes of files that are being read for one connection. 64 KiB: four reads that
@@ -91,8 +92,8 @@ impl Turns {
         is_worth_it || (self.used() < MAX_OBTAINED_BYTES && (window > 0 || demand.may_be_empty()))
     }
 
-    /// The number of bytes that the stream may send, without the part of the connection's window that
-    /// is reserved for reads.
+    /// The number of bytes that the stream may send, without the part of the connection's window
+    /// that is reserved for reads.
     fn window(&self, stream: &Stream, output: OutputState) -> usize {
         stream.window().available().min(output.window.saturating_sub(self.reading))
     }
@@ -101,8 +102,8 @@ impl Turns {
         self.reading + self.obtained
     }
 
-    /// Counts a piece that is queued. Content for which no turn was taken belongs to the application
-    /// and is not counted.
+    /// Counts a piece that is queued. Content for which no turn was taken belongs to the
+    /// application and is not counted.
     pub(super) fn on_queued(&mut self, stream: &mut Stream, bytes: usize) {
         if let Holding::Reading(_) = stream.holding {
             self.release(stream);
@@ -246,7 +247,7 @@ mod tests {
             turns.take(streams, 2 * n + 1, (FILE, output));
         }
         assert_eq!((turns.used(), turns.reading), (65_535, 65_535));
-        // Content whose stream has no window leaves that of the connection to other streams.
+        // Content of a stream without a window leaves the window of the connection to other streams.
         let first = streams.get_mut(1).unwrap();
         first.adjust_window(-(1 << 20)).unwrap();
         turns.on_queued(first, FILE_PIECE_BYTES);

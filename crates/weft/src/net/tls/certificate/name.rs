@@ -8,7 +8,8 @@ const TELETEX_STRING: u8 = 0x14;
 const IA5_STRING: u8 = 0x16;
 const BMP_STRING: u8 = 0x1e;
 
-/// Attribute types by their OID in DER, with their short names (RFC 4514 §3) and two that OpenSSL adds.
+/// Attribute types by their OID in DER, with their short names (RFC 4514 §3) and two that OpenSSL
+/// adds.
 const TYPES: [(&[u8], &str); 11] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 5], "serialNumber"),

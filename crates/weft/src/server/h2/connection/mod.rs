@@ -207,7 +207,7 @@ impl Http2Connection {
         Ok(None)
     }
 
-    /// Returns `true` if a frame is for a stream after the last one that is processed
+    /// Returns true if a frame is for a stream after the last one that is processed
     /// (RFC 9113 §6.8).
     fn is_ignored(&self, head: FrameHeader) -> bool {
         self.goaway == GoAway::Sent && head.stream > self.last_stream
@@ -359,12 +359,12 @@ impl Http2Connection {
         frame::goaway(self.writer.out(), self.last_stream, code);
     }
 
-    /// Returns `true` if the end of the connection was announced.
+    /// Returns true if the end of the connection was announced.
     pub(super) fn is_going_away(&self) -> bool {
         self.goaway != GoAway::None
     }
 
-    /// Returns `true` if the final GOAWAY is written and all streams are closed.
+    /// Returns true if the final GOAWAY is written and all streams are closed.
     pub(super) fn is_finished(&self) -> bool {
         self.goaway == GoAway::Sent && self.streams.is_empty()
     }
@@ -383,7 +383,7 @@ impl Http2Connection {
         !self.streams.is_empty()
     }
 
-    /// Returns `true` if the application holds a tunnel or an unread body, possibly after the
+    /// Returns true if the application holds a tunnel or an unread body, possibly after the
     /// exchange of its stream.
     pub(super) fn has_open_pipes(&self) -> bool {
         let mut pipes = self.streams.iter().filter_map(|stream| stream.pipe.as_ref());

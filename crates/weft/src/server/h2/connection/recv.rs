@@ -193,7 +193,7 @@ impl Http2Connection {
         Ok(Some(self.open_stream(id, request, ends)))
     }
 
-    /// Returns `true` if the request that was received last exceeds the number of streams, or the
+    /// Returns true if the request that was received last exceeds the number of streams, or the
     /// size of their heads.
     fn is_full(&self) -> bool {
         let head_bytes = self.excess_head_bytes + self.last_excess_head_bytes();

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Number of streams that may be refused, in excess of the accepted ones, before it is treated as an
-/// attack.
+/// Number of streams that may be refused, in excess of the accepted ones, before it is treated as
+/// an attack.
 const MAX_REFUSED: usize = 1_000;
 
 /// Number of reset streams that are recorded. Frames for an older reset stream are an error.

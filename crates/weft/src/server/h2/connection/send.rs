@@ -66,7 +66,7 @@ impl Http2Connection {
         Ok(None)
     }
 
-    /// Frames content if the windows allow it and no other stream waits. Otherwise returns `false`.
+    /// Frames content if the windows allow it and no other stream waits. Returns false otherwise.
     fn send_now(&mut self, id: u32, bytes: &[u8], ends: bool) -> Result<bool> {
         let Http2Connection { streams, queue, turns, writer, send, .. } = self;
         let stream = sendable(streams.get_mut(id))?;
@@ -169,7 +169,7 @@ impl Http2Connection {
         self.streams.get(id).map_or(0, Stream::content_sent)
     }
 
-    /// Returns `true` if the client is not the cause of a stream's wait. That is, the stream waits
+    /// Returns true if the client is not the cause of a stream's wait. That is, the stream waits
     /// only for its turn, for the socket, to which the deadline of the connection applies, or for
     /// connection credit that other streams have used since `sent` bytes were sent.
     pub(in crate::server::h2) fn is_blocked_by_others(&self, id: u32, sent: u64) -> bool {
@@ -177,7 +177,7 @@ impl Http2Connection {
         may_send && self.streams.get(id).is_some_and(|stream| stream.window().is_open())
     }
 
-    /// Returns `true` if any stream can send, or obtain content, now. END_STREAM without content
+    /// Returns true if any stream can send, or obtain content, now. END_STREAM without content
     /// needs no window.
     pub(in crate::server::h2) fn can_send(&self) -> bool {
         if self.next_turn().is_some() {
@@ -232,7 +232,7 @@ impl Http2Connection {
         has_woken
     }
 
-    /// Processes a stream whose content is framed: trailers may follow. Returns `true` if its
+    /// Processes a stream whose content is framed: trailers may follow. Returns true if its
     /// exchange was woken.
     fn on_content_framed(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
