@@ -91,7 +91,7 @@ impl<A: Application> Driver<'_, A> {
     /// sent.
     async fn serve_pipelined(&mut self) -> NextState {
         let input = &mut self.sink.input;
-        if input.buffer().is_empty() && !matches!(input.fill(&self.worker.buffers).await, Ok(1..)) {
+        if input.buffer().is_empty() && !matches!(input.fill(self.worker).await, Ok(1..)) {
             return NextState::Close;
         }
         let mut work = 0;
@@ -148,7 +148,7 @@ impl<A: Application> Driver<'_, A> {
                 let timeout = self.worker.settings.head_timeout;
                 self.sink.deadline.set_awaiting(Awaited::Head, timeout);
             }
-            if self.sink.input.fill(&self.worker.buffers).await? == 0 {
+            if self.sink.input.fill(self.worker).await? == 0 {
                 return Err(Error::disconnected());
             }
         }

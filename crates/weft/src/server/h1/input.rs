@@ -20,7 +20,6 @@ use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker_context::WorkerContext;
 use weft_proto::http1::chunked::{BodyDecoder, Step};
 use weft_proto::http1::framing::Length;
-use weft_proto::http1::parse::Limits;
 
 /// Minimum buffer space for a read of a head.
 const MIN_READ_BYTES: usize = 1 << 10;
@@ -48,27 +47,31 @@ enum RestOfRequest {
 }
 
 impl<'a> Input<'a> {
+    #[inline]
     pub(super) fn new(reader: &'a mut Option<Reader>, deadline: &'a Deadline) -> Input<'a> {
         Input { reader, deadline, rest: RestOfRequest::Nothing, awaits_continue: false }
     }
 
+    #[inline]
     fn reader(&mut self) -> &mut Reader {
         self.reader.as_mut().expect("the reader is not lent between requests")
     }
 
     /// Returns the received bytes. Must not be called while the reader is lent.
+    #[inline]
     pub(super) fn buffer(&mut self) -> &mut BytesMut {
         &mut self.reader().buffer
     }
 
     /// Returns the received bytes, unless the reader is lent.
+    #[inline]
     pub(super) fn received(&self) -> &[u8] {
         self.reader.as_ref().map_or(&[], |reader| &reader.buffer)
     }
 
     /// Reads once. Returns 0 at the end of the stream.
-    pub(super) async fn fill(&mut self, buffers: &Buffers) -> Result<usize> {
-        let scratch = &buffers.scratch;
+    pub(super) async fn fill<A>(&mut self, worker: &WorkerContext<A>) -> Result<usize> {
+        let scratch = &worker.buffers.scratch;
         poll_fn(|cx| match self.reader().poll_fill_from_scratch(cx, scratch, MIN_READ_BYTES) {
             Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
             Poll::Pending => self.deadline.poll_expired(cx).map(|()| Err(too_slow())),
@@ -77,6 +80,7 @@ impl<'a> Input<'a> {
     }
 
     /// Takes a buffer from the worker, unless input was received already.
+    #[inline]
     pub(super) fn take_buffer(&mut self, buffers: &Buffers) {
         if self.buffer().is_empty() {
             *self.buffer() = buffers.take_input();
@@ -84,6 +88,7 @@ impl<'a> Input<'a> {
     }
 
     /// Returns the buffer to the worker. Received bytes are kept if `is_handed_over` is set.
+    #[inline]
     pub(super) fn return_buffer(&mut self, buffers: &Buffers, is_handed_over: bool) {
         if let Some(reader) = self.reader
             && (reader.buffer.is_empty() || !is_handed_over)
@@ -124,6 +129,7 @@ impl<'a> Input<'a> {
 
     /// Ready when the body requests a 100 (Continue). If the body has returned the reader, the
     /// reader is restored.
+    #[inline]
     pub(super) fn poll_continue_requested(&mut self, cx: &Context<'_>) -> Poll<()> {
         while let RestOfRequest::Lent(loan) = &self.rest {
             match ready!(loan.poll_event(cx)) {
@@ -148,6 +154,7 @@ impl<'a> Input<'a> {
     }
 
     /// Restores the reader, if the body has returned it.
+    #[inline]
     pub(super) fn restore_returned_reader(&mut self) {
         if let RestOfRequest::Lent(loan) = &self.rest
             && let Some(returned) = loan.take_returned()
@@ -168,6 +175,7 @@ impl<'a> Input<'a> {
     }
 
     /// Returns true if a body has the reader.
+    #[inline]
     pub(super) fn is_lent(&self) -> bool {
         self.reader.is_none()
     }
@@ -175,11 +183,13 @@ impl<'a> Input<'a> {
     // -- the rest of a request
 
     /// Returns true if the request was read completely.
+    #[inline]
     pub(super) fn is_clear(&self) -> bool {
         matches!(self.rest, RestOfRequest::Nothing)
     }
 
     /// Returns true if the rest of the request is small enough to be discarded.
+    #[inline]
     pub(super) fn is_bounded(&self, max_discarded_bytes: u64) -> bool {
         match &self.rest {
             RestOfRequest::Nothing | RestOfRequest::Lent(_) => true,
@@ -193,25 +203,23 @@ impl<'a> Input<'a> {
     /// Reads and discards the rest of the request.
     pub(super) async fn discard_rest<A>(&mut self, worker: &WorkerContext<A>) {
         if let RestOfRequest::Unread(body) = self.rest {
-            let limits = worker.trailer_limits;
-            let allowed = worker.settings.max_discarded_bytes as usize;
-            self.rest = match self.discard_body(body, (&limits, allowed), &worker.buffers).await {
+            self.rest = match self.discard_body(body, worker).await {
                 Ok(()) => RestOfRequest::Nothing,
                 Err(_) => RestOfRequest::Unusable,
             };
         }
     }
 
-    async fn discard_body(
+    async fn discard_body<A>(
         &mut self,
         mut body: BodyDecoder,
-        (limits, mut allowed): (&Limits, usize),
-        buffers: &Buffers,
+        worker: &WorkerContext<A>,
     ) -> Result<()> {
+        let mut allowed = worker.settings.max_discarded_bytes as usize;
         loop {
-            let used = match body.step(self.buffer(), limits)? {
+            let used = match body.step(self.buffer(), &worker.trailer_limits)? {
                 Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,
-                Step::Wait if self.fill(buffers).await? == 0 => return Err(Error::disconnected()),
+                Step::Wait if self.fill(worker).await? == 0 => return Err(Error::disconnected()),
                 Step::Wait => continue,
                 Step::End => return Ok(()),
             };
@@ -269,6 +277,7 @@ impl<'a> Input<'a> {
 
 /// Revokes the loan of the reader: a body that outlives its connection must not read.
 impl Drop for Input<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let RestOfRequest::Lent(loan) = &self.rest {
             loan.revoke();
