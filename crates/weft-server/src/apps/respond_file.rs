@@ -1,11 +1,80 @@
-//! A response with the content of a file, for all paths and methods.
+//! `respond_file`: a response with the content of a file, for all paths and methods.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::FutureExt;
 use weft::{Application, Directory, DirectorySettings, HeaderValue, Method, Request, Response};
 use weft::{StatusCode, header};
+use weft_config::{Key, SectionKeys, ValueKind, quoted};
+
+use super::form::{OpenContext, PlanContext, RouteApp, RouteForm, section_keys};
+use super::response_keys::{
+    content_type_key, parse_content_type, show_content_type, show_status, status_code, status_key,
+};
+use super::{ResponseFuture, respond_later};
+use crate::options::RouteOptions;
+
+/// Values of the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RespondFileForm {
+    path: PathBuf,
+    /// `None`: 200.
+    status: Option<u16>,
+    /// `None`: by the name of the file.
+    content_type: Option<HeaderValue>,
+}
+
+static KEYS: [Key<RespondFileForm>; 3] = [
+    Key {
+        name: "respond_file",
+        flag: "",
+        argument: "",
+        help: "file to respond with",
+        kind: ValueKind::Path(|form, path| form.path = path.value),
+        show: |form| quoted(&form.path.to_string_lossy()),
+    },
+    status_key(|form, number| form.status = Some(number as u16), |form| show_status(form.status)),
+    content_type_key(
+        |form, text| {
+            form.content_type = Some(parse_content_type(&text)?);
+            Ok(())
+        },
+        |form| show_content_type(form.content_type.as_ref()),
+    ),
+];
+
+impl RouteForm for RespondFileForm {
+    type App = RespondFile;
+
+    fn name() -> &'static str {
+        KEYS[0].name
+    }
+
+    fn keys() -> SectionKeys<RespondFileForm> {
+        section_keys(&KEYS)
+    }
+
+    fn plan(&mut self, _: &mut RouteOptions, _: &PlanContext<'_>) -> Result<(), String> {
+        match *self.status.get_or_insert(200) {
+            status @ (204 | 205 | 304) => {
+                Err(format!("a response of status {status} has no content"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&self, _: &OpenContext<'_>) -> Result<RespondFile, String> {
+        let status = status_code(self.status);
+        RespondFile::open(&self.path, status, self.content_type.clone())
+            .map_err(|error| format!("cannot respond with {}: {error}", self.path.display()))
+    }
+
+    fn root(&self) -> Option<&Path> {
+        self.path.parent()
+    }
+}
 
 /// Responds with a file, which is read again when it changes.
 #[derive(Clone)]
@@ -20,7 +89,7 @@ pub(crate) struct RespondFile {
 impl RespondFile {
     /// # Errors
     /// If the path is not that of a file, or its folder cannot be opened.
-    pub(crate) fn open(
+    fn open(
         path: &Path,
         status: StatusCode,
         content_type: Option<HeaderValue>,
@@ -43,7 +112,7 @@ impl RespondFile {
         Ok(RespondFile { folder, path: in_folder.into(), status, content_type })
     }
 
-    pub(crate) async fn response(&self, mut request: Request) -> Response {
+    async fn response(&self, mut request: Request) -> Response {
         // The response is the same for all methods.
         if *request.method() != Method::HEAD {
             request.set_method(Method::GET);
@@ -63,6 +132,17 @@ impl RespondFile {
             }
         }
         response.with_status(self.status)
+    }
+}
+
+impl RouteApp for RespondFile {
+    fn for_worker(&self, _: bool) -> RespondFile {
+        self.clone()
+    }
+
+    fn call(&self, request: Request) -> ResponseFuture {
+        let file = self.clone();
+        respond_later(async move { file.response(request).await }.boxed_local())
     }
 }
 

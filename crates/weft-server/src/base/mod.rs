@@ -10,3 +10,5 @@ pub(crate) mod request_notes; // notes about a request for its line in the acces
 pub(crate) mod sync; // locks of cells that threads share
 pub(crate) mod trace_context; // identity of a request in distributed traces
 pub(crate) mod watched_file; // files that are read again when they change
+pub(crate) mod process_group; // a process and its children
+pub(crate) mod share; // shares of requests

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::*;
 use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
+use crate::apps::{FilesForm, Form};
 use crate::cli::help::HelpTopic;
-use crate::config::{Action, Config, FilesConfig, RouteConfig, flags, parse_route};
+use crate::config::{Config, flags};
+use crate::route::{RouteConfig, parse_route};
 
 pub(crate) enum Command {
     Help(HelpTopic),
@@ -324,9 +326,7 @@ impl Args {
         for text in &self.routes {
             let location = ConfigLocation::Option("--route".to_owned());
             match parse_route(text) {
-                Ok((host, prefix, action)) => {
-                    add_route(&mut config, location, [host, prefix], action)
-                }
+                Ok((host, prefix, form)) => add_route(&mut config, location, [host, prefix], form),
                 Err(message) => config.problems.push(Problem { location, message }),
             }
         }
@@ -342,13 +342,8 @@ impl Args {
         }
         let has_no_route = self.file.is_none() && self.routes.is_empty();
         if let Some(root) = self.directory.clone().or(has_no_route.then(|| ".".into())) {
-            let action = Action::Files { root, files: Box::<FilesConfig>::default() };
-            add_route(
-                &mut config,
-                ConfigLocation::Unknown,
-                ["*".to_owned(), "/".to_owned()],
-                action,
-            );
+            let form = FilesForm::new(root).into();
+            add_route(&mut config, ConfigLocation::Unknown, ["*".to_owned(), "/".to_owned()], form);
         }
         config
     }
@@ -367,11 +362,9 @@ fn add_route(
     config: &mut Config,
     location: ConfigLocation,
     [host, prefix]: [String; 2],
-    action: Action,
+    form: Form,
 ) {
     let names = Located { location: location.clone(), value: host };
     let key = Located { location: location.clone(), value: prefix };
-    let (options, rewrite, split) = Default::default();
-    let action = Located { location, value: action };
-    config.add_route(names, RouteConfig { key, options, rewrite, split, action });
+    config.add_route(names, RouteConfig::new(key, Located { location, value: form }));
 }

@@ -8,14 +8,14 @@ use weft::Settings;
 use weft_config::{
     SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
 };
-use weft_upstream::ProxySettings;
 
+use crate::apps::{FORMS, REWRITE};
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
-use crate::config::fastcgi_keys;
-use crate::config::{CGI, Config, PROXY, REWRITE, SPLIT, flags, sections};
+use crate::config::{Config, flags, sections};
 use crate::options::access_log::ACCESS_LOG;
 use crate::plan::Plan;
+use crate::route::SPLIT;
 use crate::sections::limits::LIMITS;
 use crate::sections::streams::STREAM;
 
@@ -139,17 +139,15 @@ fn every_field_of_settings_is_a_limit() {
 fn documentation_has_every_key() {
     let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
-    let of_fastcgi = reference_table_without_options(fastcgi_keys(), &ProxySettings::fastcgi());
-    let of_logs = reference_table_without_options(&ACCESS_LOG, &Default::default());
-    let of_paths = reference_table_without_options(&REWRITE, &Default::default());
-    let of_shares = reference_table_without_options(&SPLIT, &Default::default());
-    let of_streams = reference_table_without_options(&STREAM, &Default::default());
-    let own = [
-        reference_table_without_options(&PROXY, &Default::default()),
-        reference_table_without_options(&CGI, &Default::default()),
+    let of_forms = FORMS.iter().filter(|form| ["proxy", "fastcgi", "cgi"].contains(&(form.name)()));
+    let of_forms = of_forms.map(|form| (form.reference)());
+    let others = [
+        reference_table_without_options(&ACCESS_LOG, &Default::default()),
+        reference_table_without_options(&REWRITE, &Default::default()),
+        reference_table_without_options(&SPLIT, &Default::default()),
+        reference_table_without_options(&STREAM, &Default::default()),
     ];
-    let others = [of_logs, of_paths, of_shares, of_fastcgi, of_streams];
-    for table in own.into_iter().chain(others) {
+    for table in of_forms.chain(others) {
         if !text.contains(&table) {
             missing.push_str(&table);
         }

@@ -1,19 +1,8 @@
 //! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
 
-mod balance; // choice of an upstream
-mod check; // active health checks of upstreams
 mod warnings; // keys without effect
-mod files; // the keys of [files]
-mod cgi; // the keys of a CGI route
-mod respond; // the keys of redirects and fixed responses
-mod mirror; // copies of requests
-mod rewrite; // rewrite and try_files
-mod split; // shares of requests for other routes
-mod proxy; // the keys of a proxy route
-mod fastcgi; // the keys of a FastCGI or SCGI route
 mod section; // the list of the sections with fixed keys
 pub(crate) mod schema; // a JSON schema of the file
-mod route; // routes: operators, targets and tables
 
 use std::ffi::OsString;
 
@@ -23,19 +12,12 @@ use weft_config::{
     find, find_flag, read_section, section_entries, suggest, unknown_key,
 };
 
-pub(crate) use cgi::CGI;
-pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
-pub(crate) use files::{FILES, FilesConfig};
-pub(crate) use proxy::PROXY;
-pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
-pub(crate) use rewrite::{REWRITE, RewriteConfig};
-pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use section::{Section, sections};
-pub(crate) use split::{SPLIT, SplitConfig};
 pub(crate) use warnings::without_effect;
 
+use crate::apps::FilesConfig;
 use crate::options::{RouteOptions, option_keys};
-use crate::route::RouteKey;
+use crate::route::{RouteConfig, RouteKey, read_route};
 use crate::sections::acme::AcmeConfig;
 use crate::sections::log::LogConfig;
 use crate::sections::status::StatusConfig;
@@ -220,7 +202,7 @@ fn read_hosts(
         let mut routes = Vec::new();
         for (name, value) in others {
             match RouteKey::is_meant(&name.value) {
-                true => routes.extend(route::read_route(name, &value, snippets, problems)),
+                true => routes.extend(read_route(name, &value, snippets, problems)),
                 false => problems.push(unknown_host_key(&name)),
             }
         }

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use weft_config::{PartKey, SectionKey, SectionKeys};
 
-use super::{Config, FILES};
+use super::Config;
+use crate::apps::FILES;
 use crate::options::option_keys;
 use crate::sections::acme::ACME;
 use crate::sections::limits::LIMITS;

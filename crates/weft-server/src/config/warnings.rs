@@ -3,8 +3,9 @@
 use weft_config::{ConfigLocation, Problem};
 
 use super::Config;
-use super::route::{Action, RouteConfig};
+use crate::apps::Form;
 use crate::options::{RouteFacts, RouteOptions, Scope};
+use crate::route::RouteConfig;
 
 /// Returns a warning for each key that has no effect without another.
 pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
@@ -18,10 +19,10 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
         let found = host.options.without_effect(&Scope::of_routes(routes().collect()));
         warnings.extend(found.into_iter().map(|message| host.names.problem(message)));
         for (route, all) in host.routes.iter().zip(routes()) {
-            let facts = facts(config, &route.action.value);
+            let facts = facts(config, &route.form.value);
             let found = route.options.without_effect(&Scope::of_route(all, &facts));
-            let found = found.into_iter().chain(of_upstreams(&route.action.value));
-            warnings.extend(found.map(|message| route.action.problem(message)));
+            let found = found.into_iter().chain(route.form.value.ineffective());
+            warnings.extend(found.map(|message| route.form.problem(message)));
         }
         of_all_hosts.extend(routes());
     }
@@ -38,29 +39,11 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
     warnings
 }
 
-fn facts(config: &Config, action: &Action) -> RouteFacts {
+fn facts(config: &Config, form: &Form) -> RouteFacts {
     RouteFacts {
-        is_redirect: matches!(action, Action::Redirect { .. }),
-        has_application: matches!(
-            action,
-            Action::Proxy(_) | Action::Cgi(_) | Action::ScriptSite { .. }
-        ),
+        is_redirect: form.is_redirect(),
+        has_application: form.runs_application(),
         has_client_ca: config.tls.client_ca.is_some(),
         has_access_log: config.log.has_access(),
     }
-}
-
-/// Finds settings of upstreams that have no effect.
-fn of_upstreams(action: &Action) -> impl Iterator<Item = &'static str> {
-    let proxy = match action {
-        Action::Proxy(settings) => Some(settings),
-        _ => None,
-    };
-    let resolver = proxy.is_some_and(|proxy| proxy.has_unused_resolver());
-    let ca = proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream());
-    let found = [
-        (resolver, "`resolver` has no effect without an upstream with a name"),
-        (ca, "`ca` has no effect without an upstream https://"),
-    ];
-    found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, message)| message)
 }

@@ -10,8 +10,8 @@ use weft_import::Target;
 
 use crate::base::password_file::PasswordFile;
 use crate::options::option_keys;
-use crate::route::{Pattern, RouteKey};
-use crate::template::nginx_placeholder;
+use crate::route::RouteKey;
+use crate::template::{Pattern, nginx_placeholder};
 
 /// Converts a configuration of nginx, with the files that it includes. Returns the result, and true if no
 /// directive was lost.

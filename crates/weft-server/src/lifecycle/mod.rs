@@ -21,8 +21,8 @@ use crate::config_change::{self, ChangeSender, ConfigHistory};
 use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;
 use crate::open::active_plan::{ActivePlan, PlanSender};
+use crate::plan::Plan;
 use crate::plan::descriptors::warn_if_insufficient;
-use crate::plan::{AppPlan, Plan};
 use crate::sockets::defer_accept;
 use crate::sockets::handover::{Predecessor, Successor, UpgradeResult};
 use crate::sockets::systemd;
@@ -356,10 +356,9 @@ fn thread_count(plan: &Plan) -> usize {
 /// Describes the content: the directory if it is the only route, otherwise the number of routes.
 fn served_content(plan: &Plan) -> String {
     let mut routes = plan.hosts.iter().flat_map(|host| &host.routes);
-    match (routes.next().map(|route| &route.app.value), routes.count()) {
-        (Some(AppPlan::Files { root, .. } | AppPlan::ScriptSite { root, .. }), 0) => {
-            root.display().to_string()
-        }
+    let first = routes.next();
+    match (first.and_then(|route| route.form.value.served_directory()), routes.count()) {
+        (Some(root), 0) => root.display().to_string(),
         (_, 0) => "1 route".to_owned(),
         (_, others) => format!("{} routes", others + 1),
     }

@@ -10,8 +10,8 @@ use weft::{LogFormat, Record};
 use super::request_values::RequestValues;
 use super::sink::LineSender;
 use crate::base::request_notes::{AccessLogs, RequestNotes};
+use crate::base::share::Share;
 use crate::options::AccessLogConfig;
-use crate::route::Share;
 
 /// An access log of a worker.
 pub(super) struct AccessLog {

@@ -4,8 +4,7 @@ use weft::{HeaderName, LogFormat};
 
 use crate::base::request_notes::is_group;
 use crate::options::AccessLogConfig;
-use crate::plan::{AppPlan, RoutePlan};
-use crate::route::PathKey;
+use crate::route::{PathKey, RoutePlan};
 use crate::sections::log::LogConfig;
 use crate::sections::log::format::RequestValue;
 
@@ -68,11 +67,7 @@ fn has_value(route: &RoutePlan, name: &str) -> bool {
         // A host has several names, of which some may be patterns.
         name if is_group(name) => true,
         "user" => route.options.has_users(),
-        "request_id" => {
-            let is_forwarded = route.app.value.upstreams().is_some();
-            let is_script = matches!(route.app.value, AppPlan::Cgi(_));
-            route.options.request_id.is_set() || is_forwarded || is_script
-        }
-        _ => route.app.value.upstreams().is_some(),
+        "request_id" => route.options.request_id.is_set() || route.form.value.runs_application(),
+        _ => route.form.value.upstreams().is_some(),
     }
 }

@@ -5,27 +5,23 @@ mod warnings; // probable mistakes in a plan
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 
+use weft::Network;
 use weft::middleware::RealAddress;
-use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
 use weft_acme::Acme;
-use weft_config::{ConfigLocation, Located, Problem};
+use weft_config::{ConfigLocation, Problem};
 use weft_upstream::spool::BufferSpace;
-use weft_upstream::{FastCgiSettings, Protocol, ProxySettings, ReverseProxy};
 
-use crate::apps::{App, Cgi, FastCgi, Redirect, Respond, RespondFile, ScriptSite};
-use crate::config::FilesConfig;
+use crate::apps::{self, App, Form};
 use crate::logs::RouteLogPlan;
 use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
-use crate::plan::{AppPlan, Plan};
+use crate::plan::Plan;
 use crate::router::{Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
 use crate::stream::Stream;
-use crate::template::Template;
 
 /// The opened resources of a plan.
 pub(crate) struct Opened {
@@ -43,7 +39,7 @@ pub(crate) struct Opened {
 /// interchangeable.
 #[derive(PartialEq, Eq, Hash)]
 struct AppSource {
-    plan: AppPlan,
+    form: Form,
     /// Device and inode of the root directory, so that a replaced directory is opened again. An
     /// example is a symbolic link with a new target.
     root: Option<(u64, u64)>,
@@ -67,16 +63,17 @@ impl Plan {
         let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
         let context =
             OpenContext { trusted_proxies: &self.top.trusted_proxies, buffer_space: &buffer_space };
-        let routes = || self.hosts.iter().flat_map(|host| &host.routes);
-        let is_files = |app: &&Located<AppPlan>| app.value.files().is_some();
-        let directories = routes().map(|route| &route.app).filter(is_files).count();
+        let forms = self.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
+        let directories = forms.filter(|form| form.served_directory().is_some()).count();
+        let app_context = apps::OpenContext { directories, buffer_space: &buffer_space };
         for host in &self.hosts {
             let mut routes = Vec::new();
             for route in &host.routes {
-                let source = AppSource::new(&route.app.value);
+                let source = AppSource::new(&route.form.value);
                 let app = match apps.get(&source).or_else(|| former?.apps.get(&source)) {
                     Some(app) => Ok(Arc::clone(app)),
-                    None => open_app(&route.app, directories, &buffer_space).map(Arc::new),
+                    None => (route.form.value.open(&app_context).map(Arc::new))
+                        .map_err(|message| route.form.problem(message)),
                 };
                 let (names, key) = (host.names.clone(), route.key.to_string());
                 let trusted_proxies = self.top.trusted_proxies.clone();
@@ -90,7 +87,7 @@ impl Plan {
                     Some(opened) => Ok(opened.clone()),
                     None => RouteMiddleware::open(&options.2, &context)
                         .map(|opened| opened.map(Arc::new))
-                        .map_err(|message| route.app.problem(message)),
+                        .map_err(|message| route.form.problem(message)),
                 };
                 let rewrite = route.rewrite.clone().map(Arc::new);
                 let split = route.split.clone().map(Arc::new);
@@ -109,7 +106,7 @@ impl Plan {
                 builder.add(&host.names, routes, host.error_pages.middleware()),
                 host.routes.first(),
             ) {
-                problems.push(route.app.problem(message));
+                problems.push(route.form.problem(message));
             }
         }
         let streams = self.open_streams(former, &mut problems);
@@ -181,176 +178,12 @@ impl Plan {
 }
 
 impl AppSource {
-    fn new(plan: &AppPlan) -> AppSource {
-        let root = match plan {
-            AppPlan::Files { root, .. } => Some(&**root),
-            AppPlan::ScriptSite { root, .. } => Some(&**root),
-            AppPlan::Cgi(settings) => Some(&*settings.root),
-            AppPlan::Proxy(settings) => settings.fastcgi.root.as_deref(),
-            AppPlan::RespondFile { path, .. } => path.parent(),
-            AppPlan::Redirect { .. } | AppPlan::Respond { .. } | AppPlan::Rewrite => None,
-        };
+    fn new(form: &Form) -> AppSource {
         // Opening the directory reports the error.
-        let metadata = root.and_then(|root| std::fs::metadata(root).ok());
-        AppSource { plan: plan.clone(), root: metadata.map(|root| (root.dev(), root.ino())) }
+        let metadata = form.root().and_then(|root| std::fs::metadata(root).ok());
+        AppSource { form: form.clone(), root: metadata.map(|root| (root.dev(), root.ino())) }
     }
 }
-
-fn open_app(
-    plan: &Located<AppPlan>,
-    directories: usize,
-    buffer_space: &Arc<BufferSpace>,
-) -> Result<App, Problem> {
-    Ok(match &plan.value {
-        AppPlan::Cgi(settings) => {
-            let cgi = Cgi::new((**settings).clone(), buffer_space.clone());
-            App::Cgi(cgi.map_err(|error| {
-                plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
-            })?)
-        }
-        AppPlan::Files { root, files } => {
-            App::Files(open_directory(plan, root, files, directories)?)
-        }
-        AppPlan::Proxy(settings) => {
-            let proxy = open_proxy(plan, settings, buffer_space)?;
-            match settings.protocol {
-                Protocol::Http1 => App::Proxy(proxy),
-                Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
-                    App::FastCgi(Arc::new(open_fastcgi(plan, proxy, &settings.fastcgi)?))
-                }
-            }
-        }
-        AppPlan::ScriptSite { root, files, upstreams } => {
-            let site = SiteFiles::new(files, &upstreams.fastcgi);
-            let directory = open_directory(plan, root, &site.files, directories)?;
-            let proxy = open_proxy(plan, upstreams, buffer_space)?;
-            let scripts = open_fastcgi(plan, proxy, &site.scripts)?;
-            let suffix = site.scripts.suffix;
-            App::ScriptSite(Arc::new(ScriptSite::new(
-                directory,
-                scripts,
-                suffix,
-                site.front_controller,
-            )))
-        }
-        // Another route has the application.
-        AppPlan::Rewrite => {
-            App::Respond(Respond::new(&Template::default(), StatusCode::NOT_FOUND, None))
-        }
-        AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
-        AppPlan::Respond { text, status, content_type } => {
-            App::Respond(Respond::new(text, *status, content_type.clone()))
-        }
-        AppPlan::RespondFile { path, status, content_type } => {
-            let file = RespondFile::open(path, *status, content_type.clone());
-            App::RespondFile(file.map_err(|error| {
-                plan.problem(format!("cannot respond with {}: {error}", path.display()))
-            })?)
-        }
-    })
-}
-
-fn open_directory(
-    plan: &Located<AppPlan>,
-    root: &Path,
-    files: &FilesConfig,
-    directories: usize,
-) -> Result<Directory, Problem> {
-    let problem = |error| plan.problem(format!("cannot serve {}: {error}", root.display()));
-    // A directory can be opened without the permission to look files up in it.
-    std::fs::metadata(root.join(".")).map_err(problem)?;
-    let directory = Directory::with_settings(root, directory_settings(files, directories));
-    directory.map_err(problem)
-}
-
-fn open_proxy(
-    plan: &Located<AppPlan>,
-    settings: &ProxySettings,
-    buffer_space: &Arc<BufferSpace>,
-) -> Result<Arc<ReverseProxy>, Problem> {
-    let proxy = ReverseProxy::new(settings.clone(), buffer_space.clone());
-    let proxy = proxy.map_err(|invalid| plan.problem(invalid))?;
-    let key = Template::parse(&settings.hash_key).map_err(|invalid| plan.problem(invalid))?;
-    let key = move |request: &Request| key.expand(request).unwrap_or_default();
-    Ok(Arc::new(proxy.with_hash_key(Arc::new(key))))
-}
-
-fn open_fastcgi(
-    plan: &Located<AppPlan>,
-    proxy: Arc<ReverseProxy>,
-    settings: &FastCgiSettings,
-) -> Result<FastCgi, Problem> {
-    let scripts = FastCgi::new(proxy, settings);
-    scripts.map_err(|error| plan.problem(format!("cannot run scripts: {error}")))
-}
-
-/// The parts of a folder with scripts: index files and the fallback are scripts if their names end
-/// as those of scripts.
-struct SiteFiles {
-    files: FilesConfig,
-    scripts: FastCgiSettings,
-    front_controller: Option<String>,
-}
-
-impl SiteFiles {
-    fn new(files: &FilesConfig, scripts: &FastCgiSettings) -> SiteFiles {
-        let (mut files, mut scripts) = (files.clone(), scripts.clone());
-        let is_script = |name: &String| name.ends_with(&scripts.suffix);
-        let (index, others): (Vec<_>, Vec<_>) =
-            files.index.into_iter().flatten().partition(is_script);
-        let fallback = files.fallback.take();
-        let (front_controller, fallback) = if fallback.as_ref().is_some_and(is_script) {
-            (fallback, None)
-        } else {
-            (None, fallback)
-        };
-        (files.index, files.fallback) = (Some(others), fallback);
-        scripts.index = index.into_iter().next().unwrap_or(scripts.index);
-        let front_controller =
-            front_controller.map(|path| format!("/{}", path.trim_start_matches('/')));
-        SiteFiles { files, scripts, front_controller }
-    }
-}
-
-/// Returns the settings of one of `directories` directories. The cache limits of a worker apply to
-/// all directories together, so that each directory gets an equal share.
-fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySettings {
-    let defaults = DirectorySettings::default();
-    let FilesConfig {
-        index,
-        list,
-        list_title,
-        fallback,
-        cache,
-        languages,
-        compress,
-        links,
-        headers,
-        is_uncoded,
-    } = files.clone();
-    let rules = cache.into_iter().chain(headers).flatten();
-    let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
-    DirectorySettings {
-        index: index.unwrap_or_default(),
-        listing: list.unwrap_or(false),
-        listing_title: list_title,
-        fallback,
-        headers,
-        languages: languages.unwrap_or_default(),
-        symlinks: links.unwrap_or(Symlinks::Inside),
-        compress: compress.unwrap_or(true) && !is_uncoded,
-        precompressed: !is_uncoded,
-        max_cached_bytes: (defaults.max_cached_bytes / directories).max(MIN_KEPT_BYTES),
-        max_cached_entries: (defaults.max_cached_entries / directories).max(MIN_KEPT_ENTRIES),
-        max_cached_descriptors: (defaults.max_cached_descriptors / directories)
-            .max(MIN_KEPT_DESCRIPTORS),
-        ..defaults
-    }
-}
-
-const MIN_KEPT_BYTES: usize = 1 << 20;
-const MIN_KEPT_ENTRIES: usize = 256;
-const MIN_KEPT_DESCRIPTORS: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -372,7 +205,7 @@ mod tests {
     /// Returns the plan of a proxy, after `change` was made to its settings.
     fn proxy_plan(change: fn(&mut ProxySettings)) -> Plan {
         let mut plan = plan("\"/\" = { proxy = \"http://127.0.0.1:9/\", check = \"/up\" }\n");
-        let AppPlan::Proxy(settings) = &mut plan.hosts[0].routes[0].app.value else {
+        let Form::Proxy(settings) = &mut plan.hosts[0].routes[0].form.value else {
             panic!("the route has another application");
         };
         settings.ca = Some(OsStr::from_bytes(b"\xfe").into());

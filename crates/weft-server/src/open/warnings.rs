@@ -1,14 +1,10 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
 //! logs them at a start and at a reload.
 
-use std::io::{self, IsTerminal};
-use std::path::Path;
-
 use weft_config::Problem;
 
-use crate::config::FilesConfig;
-use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
-use crate::route::PathKey;
+use crate::plan::{HostPlan, Plan};
+use crate::route::{PathKey, RoutePlan};
 use crate::sections::log::target::LogTarget;
 use crate::sections::tls::TlsConfig;
 use crate::template::nginx_variable;
@@ -30,12 +26,12 @@ impl Plan {
         }
         for host in &self.hosts {
             for route in &host.routes {
-                warnings.extend(missing_fallback(route));
-                warnings.extend(missing_index(route));
+                let of_form = route.form.value.warnings(&route.form.location);
+                warnings.extend(of_form.into_iter().map(|message| route.form.problem(message)));
                 warnings.extend(missing_error_pages(route));
                 let own = route.options.access_log.logs().into_iter().flatten();
                 let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);
-                warnings.extend(paths.map(|message| route.app.problem(message)));
+                warnings.extend(paths.map(|message| route.form.problem(message)));
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
                 warnings.extend(unused_name(host, route));
@@ -54,8 +50,8 @@ impl Plan {
         };
         for _ in 0..MAX_REDIRECTS {
             let found = host.route_of(&path)?;
-            let AppPlan::Redirect { to, .. } = &found.app.value else { return None };
-            let target = self.path_of_this_server(host, to.as_literal()?)?;
+            let to = found.form.value.literal_redirect()?;
+            let target = self.path_of_this_server(host, &to)?;
             let target = target.split(['?', '#']).next().unwrap_or_default();
             path = match found.key.prefix() {
                 Some(prefix) => {
@@ -66,7 +62,7 @@ impl Plan {
                 None => target.to_owned(),
             };
         }
-        Some(route.app.problem(format!("the redirect of `{}` leads back to itself", route.key)))
+        Some(route.form.problem(format!("the redirect of `{}` leads back to itself", route.key)))
     }
 
     /// Returns the path of a redirect target, if a request for it has the same host and gets the
@@ -99,50 +95,21 @@ fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
     let PathKey::Name(name) = &route.key.path else { return None };
     let mut used = host.routes.iter().flat_map(RoutePlan::named_routes);
     let message = || format!("no `try_files` and no `split` leads to the route @{name}");
-    (!used.any(|used| used == name)).then(|| route.app.problem(message()))
-}
-
-fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
-    let (root, files) = route.app.value.files()?;
-    let fallback = files.fallback.as_ref()?;
-    let path = root.join(fallback.trim_start_matches('/'));
-    let is_missing = root.is_dir() && !Path::new(&path).is_file();
-    is_missing.then(|| {
-        route
-            .app
-            .problem(format!("the fallback {} does not exist; 404 in its place", path.display()))
-    })
-}
-
-/// Finds a folder of the command line whose first page is 404, for a person at a terminal. In a file,
-/// such a folder is usually intended: it has style sheets or images.
-fn missing_index(route: &RoutePlan) -> Option<Problem> {
-    let AppPlan::Files { root, files } = &route.app.value else { return None };
-    let FilesConfig { index, list, fallback, .. } = &**files;
-    let names = index.as_deref().unwrap_or_default();
-    let has_first_page = *list == Some(true)
-        || fallback.is_some()
-        || names.iter().any(|name| root.join(name).is_file());
-    let is_for_a_person = !route.app.location.is_in_file() && io::stderr().is_terminal();
-    if !is_for_a_person || has_first_page || !root.is_dir() {
-        return None;
-    }
-    let (root, names) = (root.display(), names.join(" and no "));
-    let message = format!("{root} has no {names}; with --list, its files are listed");
-    Some(route.app.problem(message))
+    (!used.any(|used| used == name)).then(|| route.form.problem(message()))
 }
 
 fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
     let reasons = route.options.error_pages.missing_files();
-    reasons.map(|reason| route.app.problem(format!("{reason}; the built-in page in its place")))
+    reasons.map(|reason| route.form.problem(format!("{reason}; the built-in page in its place")))
 }
 
 /// Finds a variable of nginx in a redirect, a text or a field.
 fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
-    let mut templates = route.template().into_iter().chain(route.options.templates());
-    let (variable, placeholder) =
-        templates.find_map(|template| nginx_variable(template.source()))?;
-    Some(route.app.problem(format!(
+    let of_options = route.options.templates();
+    let of_options = of_options.into_iter().map(|template| template.source());
+    let mut texts = route.form.value.template().into_iter().chain(of_options);
+    let (variable, placeholder) = texts.find_map(nginx_variable)?;
+    Some(route.form.problem(format!(
         "`${variable}`, a variable of nginx, is sent as it is; its value is {{{placeholder}}} here"
     )))
 }

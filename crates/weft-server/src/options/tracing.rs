@@ -13,8 +13,8 @@ use weft_upstream::RequestFields;
 use super::layer::{Layer, OpenContext, WorkerLayer, WrappedApp};
 use super::{RouteOption, RouteOptions, Setting};
 use crate::base::request_notes::RequestNotes;
+use crate::base::share::Share;
 use crate::base::trace_context::{TraceContext, TraceParent, trace_state};
-use crate::route::Share;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");

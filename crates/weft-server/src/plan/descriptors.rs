@@ -5,7 +5,7 @@ use weft::DirectorySettings;
 use weft_upstream::copy::MAX_PIPES;
 use weft_upstream::{ProxySettings, UpstreamMember};
 
-use super::{AppPlan, Plan};
+use super::Plan;
 
 /// Logs a warning if the connections, cached files and upstream connections that a plan permits need
 /// more descriptors than the process may open.
@@ -30,10 +30,10 @@ const PROCESS_DESCRIPTORS: usize = 64;
 
 /// Returns the number of descriptors that a plan permits to be open.
 fn needed(plan: &Plan, workers: usize) -> u64 {
-    let apps = || plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.app.value);
-    let has_files = apps().any(|app| app.files().is_some());
+    let forms = || plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
+    let has_files = forms().any(|form| form.served_directory().is_some());
     let cached = if has_files { DirectorySettings::default().max_cached_descriptors } else { 0 };
-    let upstream = apps().filter_map(AppPlan::upstreams);
+    let upstream = forms().filter_map(|form| form.upstreams());
     let connections = |settings: &ProxySettings| {
         let of_member =
             |member: &UpstreamMember| member.max_connections.unwrap_or(settings.max_connections);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use weft_config::{ConfigLocation, Located, Problem};
 
 use crate::base::host_name::host_name;
-use crate::route::Pattern;
+use crate::template::Pattern;
 
 /// Normalizes the names of a host section. A name that another section has already is an error.
 pub(super) fn host_names(

@@ -1,10 +1,6 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
 mod host_names; // names of the hosts of a section
-mod redirect; // targets of redirects
-mod rewrite; // changes of paths, and groups in templates
-mod split; // shares of requests for other routes
-mod route; // routes and their applications
 pub(crate) mod descriptors; // number of file descriptors
 pub(crate) mod print; // Plan → text
 #[cfg(test)]
@@ -16,16 +12,12 @@ use weft::{Method, Network, Settings};
 use weft_config::{ConfigLocation, Problem};
 
 use self::host_names::host_names;
-use self::rewrite::check_host_groups;
-use self::route::{Inherited, plan_routes, route_of_others};
 
-pub(crate) use self::route::{AppPlan, RoutePlan};
-pub(crate) use self::split::DEFAULT_KEY as DEFAULT_SPLIT_KEY;
-
-use crate::config::{Config, FilesConfig, HostConfig, without_effect};
+use crate::apps::FilesConfig;
+use crate::config::{Config, HostConfig, without_effect};
 use crate::options::RouteOptions;
 use crate::options::error_pages::ErrorPageOptions;
-use crate::route::{PathKey, Pattern};
+use crate::route::{Inherited, PathKey, RoutePlan, plan_routes, route_of_others};
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
 use crate::sections::log::LogConfig;
@@ -34,6 +26,7 @@ use crate::sections::streams::StreamConfig;
 use crate::sections::tls::{Certificates, TlsConfig};
 use crate::sections::top::TopConfig;
 use crate::sections::tracing::TracingConfig;
+use crate::template::{Pattern, check_host_groups};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fmt;
 use weft::Method;
 
 use super::methods::Methods;
-use super::pattern::Pattern;
+use crate::template::{PathPattern, Pattern};
 
 /// Requests that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,14 @@ impl RouteKey {
                 Err(format!("the route {key:?} has a name, which has no methods"))
             }
             _ => Ok(RouteKey { methods, path }),
+        }
+    }
+
+    /// Returns the pattern whose groups the templates of the route may have.
+    pub(super) fn path_pattern(&self) -> PathPattern<'_> {
+        match &self.path {
+            PathKey::Pattern(pattern) => PathPattern::Pattern(pattern),
+            PathKey::Prefix(_) | PathKey::Exact(_) | PathKey::Name(_) => PathPattern::None,
         }
     }
 

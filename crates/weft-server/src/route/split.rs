@@ -4,10 +4,64 @@
 //! It is the same in all workers and servers.
 
 use weft::Request;
+use weft_config::{
+    ConfigLocation, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_table,
+};
 use weft_upstream::rendezvous::{hash, score};
 
-use super::share::Share;
-use crate::template::Template;
+use crate::base::share::Share;
+use crate::template::{GroupPatterns, Template};
+
+/// Shares of the requests of a route.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SplitConfig {
+    /// Names of routes, with their `@`, and their shares.
+    pub(crate) shares: Vec<(Located<String>, Share)>,
+    pub(crate) key: Option<Located<String>>,
+}
+
+pub(crate) static SPLIT: [Key<SplitConfig>; 2] = [
+    Key {
+        name: "split",
+        flag: "",
+        argument: "",
+        help: "shares of the requests that other routes get, such as `{ \"@canary\" = \"5%\" }`",
+        kind: ValueKind::Pairs(|config, pairs| {
+            config.shares = pairs.into_iter().map(parse_share).collect::<ConfigResult<_>>()?;
+            Ok(())
+        }),
+        show: |config| {
+            let shares = config.shares.iter();
+            quoted_table(shares.map(|(name, share)| (name.value.clone(), share.to_string())))
+        },
+    },
+    Key {
+        name: "split_key",
+        flag: "",
+        argument: "",
+        help: "value by which `split` chooses, such as {cookie.session}; requests without a value \
+               stay; by default the address of the client",
+        kind: ValueKind::Text(|config, text| {
+            config.key = Some(text);
+            Ok(())
+        }),
+        show: |config| config.key.as_ref().map_or_else(String::new, |text| quoted(&text.value)),
+    },
+];
+
+fn parse_share(Pair { name, value, .. }: Pair) -> ConfigResult<(Located<String>, Share)> {
+    if name.value.strip_prefix('@').is_none_or(str::is_empty) {
+        let found = format!("expected the name of a route such as @canary, found {:?}", name.value);
+        return Err(name.problem(found));
+    }
+    match Share::parse(&value.value) {
+        Some(share) => Ok((name, share)),
+        None => Err(value.problem(Share::EXPECTED)),
+    }
+}
+
+/// Default of `split_key`.
+const DEFAULT_KEY: &str = "{client_ip}";
 
 /// The shares of a route, and the key by which requests belong to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +80,38 @@ struct Group {
 }
 
 impl Split {
+    /// Validates the shares and the key.
+    pub(crate) fn plan(
+        config: SplitConfig,
+        patterns: GroupPatterns<'_>,
+    ) -> ConfigResult<Option<Split>> {
+        let SplitConfig { shares, key } = config;
+        let Some((first, _)) = shares.first().cloned() else {
+            return match key {
+                Some(key) => Err(key.problem("`split_key` needs `split`")),
+                None => Ok(None),
+            };
+        };
+        let template = patterns.parse_template(key.as_ref().map_or(DEFAULT_KEY, |key| &key.value));
+        let key = key.as_ref().unwrap_or(&first);
+        let template = template.map_err(|message| key.problem(message))?;
+        if template.as_literal().is_some() {
+            return Err(key.problem("expected a text with placeholders, such as {client_ip}"));
+        }
+        let shares = shares
+            .into_iter()
+            .map(|(name, share)| (name.value.trim_start_matches('@').to_owned(), share));
+        Split::new(template, shares).map(Some).map_err(|message| first.problem(message))
+    }
+
+    /// Returns the values of the keys.
+    pub(crate) fn config(&self) -> SplitConfig {
+        let at = |value: String| Located { location: ConfigLocation::Unknown, value };
+        let shares = self.shares().map(|(name, share)| (at(format!("@{name}")), share)).collect();
+        let key = self.key.source();
+        SplitConfig { shares, key: (key != DEFAULT_KEY).then(|| at(key.to_owned())) }
+    }
+
     /// Creates the division of requests by `key` between the named routes; the rest stays.
     ///
     /// # Errors
@@ -43,10 +129,6 @@ impl Split {
             true => Ok(split),
             false => Err("the shares of `split` are more than 100%".to_owned()),
         }
-    }
-
-    pub(crate) fn key(&self) -> &Template {
-        &self.key
     }
 
     /// Names of the routes with their shares.

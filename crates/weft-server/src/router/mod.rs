@@ -335,12 +335,12 @@ impl RoutingBuilder {
         let host = names.join(" ");
         let mut routes = Vec::new();
         for (key, target) in targets {
-            let is_directory = matches!(*target.app, App::Files(_));
-            let directory = key.prefix().filter(|_| is_directory).map(directory_reference);
-            let takes_path = match (&key.path, &*target.app) {
-                (PathKey::Prefix(_) | PathKey::Name(_), _) => false,
-                (PathKey::Exact(_), App::Proxy(proxy)) => proxy.has_path(),
-                (_, app) => matches!(app, App::Redirect(_)),
+            let prefix = key.prefix().filter(|_| target.app.is_directory());
+            let directory = prefix.map(directory_reference);
+            let takes_path = match &key.path {
+                PathKey::Prefix(_) | PathKey::Name(_) => false,
+                PathKey::Exact(_) => target.app.takes_path(true),
+                PathKey::Pattern(_) => target.app.takes_path(false),
             };
             let has_cors =
                 target.middleware.as_ref().is_some_and(|middleware| middleware.has_cors());

@@ -6,11 +6,9 @@ use weft::middleware::ErrorPages;
 use weft::{Method, RequestHead};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
-use crate::route::{
-    Methods, PathKey, Pattern, PatternSet, Readings, RouteKey, Unrouted, all_readings,
-    has_one_reading,
-};
+use crate::route::{Methods, PathKey, Readings, RouteKey, Unrouted, all_readings, has_one_reading};
 use crate::template::captures::{Captures, HostCaptures, NotedCaptures};
+use crate::template::{Pattern, PatternSet};
 
 /// Routes by host name.
 #[derive(Default)]

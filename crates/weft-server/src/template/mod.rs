@@ -4,8 +4,10 @@
 //! never expanded: [`Template::as_literal`] returns it.
 
 pub(crate) mod captures; // groups of patterns
+mod groups; // patterns whose groups a template may have
 mod names; // names of placeholders, and suggestions
 mod path_units; // decoded bytes of a path
+mod pattern; // regular expressions
 mod value; // values of a request
 
 use std::fmt;
@@ -14,9 +16,11 @@ use weft::{Error, ErrorKind, HeaderValue, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 
 use crate::template::captures::Group;
+pub(crate) use groups::{GroupPatterns, PathPattern, check_host_groups};
 use names::Placeholder;
 pub(crate) use names::{nginx_variable, of_nginx as nginx_placeholder};
 pub(crate) use path_units::{Unit, units};
+pub(crate) use pattern::{Pattern, PatternSet};
 use value::Value;
 pub(crate) use value::{PrefixLength, cookie, port, query_parameter};
 

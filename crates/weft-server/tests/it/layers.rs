@@ -5,10 +5,10 @@
 const LAYERS: &[&str] = &[
     "base",
     "template",
-    "apps",
-    "route",
     "sections",
     "options",
+    "apps",
+    "route",
     "config",
     "config_change",
     "plan",

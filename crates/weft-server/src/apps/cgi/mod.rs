@@ -8,15 +8,15 @@
 //!    requests queue.
 //! 4. `apps/script` sets the meta-variables. No part of the request becomes a command-line argument
 //!    (§4.4 makes that optional), and no shell is involved.
-//! 5. `process` starts the script in a process group of its own, `upload` writes the request body
+//! 5. `base/process_group` starts the script in a process group of its own, `upload` writes the request body
 //!    to its standard input, and `apps/stderr` copies its standard error to the log.
 //! 6. `run` waits for the head of the response (`apps/script`). `output` reads the body, as
 //!    fast as the script writes it (`apps/spool`). If a step fails, the client gets an error page
 //!    (`apps/gateway`).
 //! 7. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
 
+mod form;
 mod output;
-mod process;
 mod run;
 mod settings;
 mod timeout;
@@ -38,7 +38,6 @@ use weft_upstream::script::{self, Credentials, Script, ScriptHead, Variable, Var
 use weft_upstream::spool::{BufferSpace, Spool};
 
 use self::output::Output;
-pub(crate) use self::process::Process;
 use self::run::Run;
 pub(crate) use self::settings::CgiSettings;
 use self::upload::Input;

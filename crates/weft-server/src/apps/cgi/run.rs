@@ -21,10 +21,10 @@ use weft_upstream::script::stderr;
 use weft_upstream::script::{self, HeadForm, ScriptHead};
 use weft_upstream::task::AbortOnDrop;
 
-use super::process::Process;
 use super::settings::CgiSettings;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
+use crate::base::process_group::Process;
 
 /// Maximum size of a read, in bytes: the capacity of a pipe.
 const MAX_READ_BYTES: usize = 64 << 10;

@@ -14,7 +14,7 @@ use weft_config::{
 use self::status_range::{StatusRange, parse_statuses, show_statuses};
 use super::RouteOption;
 use super::scope::{Finding, Scope};
-use crate::route::Share;
+use crate::base::share::Share;
 use crate::sections::log::LogConfig;
 use crate::sections::log::format::AccessFormat;
 use crate::sections::log::target::{LOG_TARGET, LogTarget};

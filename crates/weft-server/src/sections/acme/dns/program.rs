@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::Change;
-use crate::apps::cgi::Process;
+use crate::base::process_group::Process;
 
 /// Time limit for a run.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(120);

@@ -3,7 +3,7 @@
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use crate::template::captures::{Captures, Group, HostCaptures};
+use super::captures::{Captures, Group, HostCaptures};
 
 /// Maximum number of patterns of a host.
 const MAX_PATTERNS: usize = 256;

@@ -3,7 +3,7 @@
 use weft_config::{Key, ValueKind, quoted, quoted_time};
 use weft_upstream::{MirrorSettings, ProxySettings};
 
-use crate::route::Share;
+use crate::base::share::Share;
 
 const MAX_COUNT: u64 = 65_535;
 

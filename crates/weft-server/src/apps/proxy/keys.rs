@@ -27,11 +27,11 @@ use crate::sections::resolver::{max_ttl, min_ttl, resolver};
 const MAX_COUNT: u64 = 65_535;
 
 /// Range of the memory for one buffered body.
-pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
+pub(in crate::apps) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
+pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -331,6 +331,46 @@ pub(crate) static PROXY: [Key<ProxySettings>; 63] = [
         show: |settings| quoted_list(settings.tls_pin.iter().map(ToString::to_string)),
     },
 ];
+
+/// Keys of a proxy route that concern HTTP to the upstream.
+const HTTP_KEYS: [&str; 30] = [
+    "mirror",
+    "mirror_share",
+    "mirror_timeout",
+    "max_mirrored",
+    "http_version",
+    "max_http2_connections",
+    "max_streams",
+    "grpc_web",
+    "host",
+    "trusted",
+    "field_names",
+    "request_trailers",
+    "client_cert",
+    "via",
+    "tunnel_timeout",
+    "lenient_responses",
+    "rewrite_location",
+    "max_retries",
+    "check",
+    "check_interval",
+    "check_timeout",
+    "check_statuses",
+    "check_body",
+    "check_fall",
+    "check_rise",
+    "ca",
+    "tls_cert",
+    "tls_key",
+    "tls_name",
+    "tls_pin",
+];
+
+/// Returns the keys that do not depend on the protocol of the upstreams.
+pub(in crate::apps) fn upstream_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone
+{
+    PROXY.iter().filter(|key| !HTTP_KEYS.contains(&key.name))
+}
 
 /// Returns texts that replace others.
 fn replacements(pairs: Vec<Pair>) -> ConfigResult<Vec<Replacement>> {

@@ -1,10 +1,11 @@
-//! Keys of a FastCGI, SCGI or uwsgi route, and of a files route with `php`, besides those that name the upstreams.
+//! Keys of a FastCGI, SCGI or uwsgi route, and of a files route with `php`, besides the keys that name the
+//! upstreams.
 
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
+use weft_upstream::ProxySettings;
 use weft_upstream::script::Variable;
-use weft_upstream::{ProxySettings, UpstreamMember, UpstreamUrl};
 
-use super::proxy::PROXY;
+use crate::apps::proxy::upstream_keys;
 
 /// Valid only in the table of a route.
 static FASTCGI: [Key<ProxySettings>; 5] = [
@@ -59,47 +60,12 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
     },
 ];
 
-/// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 30] = [
-    "mirror",
-    "mirror_share",
-    "mirror_timeout",
-    "max_mirrored",
-    "http_version",
-    "max_http2_connections",
-    "max_streams",
-    "grpc_web",
-    "host",
-    "trusted",
-    "field_names",
-    "request_trailers",
-    "client_cert",
-    "via",
-    "tunnel_timeout",
-    "lenient_responses",
-    "rewrite_location",
-    "max_retries",
-    "check",
-    "check_interval",
-    "check_timeout",
-    "check_statuses",
-    "check_body",
-    "check_fall",
-    "check_rise",
-    "ca",
-    "tls_cert",
-    "tls_key",
-    "tls_name",
-    "tls_pin",
-];
-
 /// Keys of a files route with `php` that the files have, too, or that follow from them.
 const FILES_KEYS: [&str; 2] = ["root", "index"];
 
 /// Returns the keys of a FastCGI route.
-pub(crate) fn fastcgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
-    let of_upstreams = PROXY.iter().filter(|key| !HTTP_KEYS.contains(&key.name));
-    FASTCGI.iter().chain(of_upstreams)
+pub(in crate::apps) fn fastcgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
+    FASTCGI.iter().chain(upstream_keys())
 }
 
 /// Keys of a FastCGI route that concern scripts beneath a root, or connections that are kept.
@@ -107,38 +73,13 @@ const NOT_SCGI: [&str; 6] =
     ["root", "index", "suffix", "script_root", "max_idle_connections", "keep_alive_timeout"];
 
 /// Returns the keys of an SCGI route, which are those of a uwsgi route.
-pub(crate) fn scgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
+pub(in crate::apps) fn scgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
     fastcgi_keys().filter(|key| !NOT_SCGI.contains(&key.name))
 }
 
 /// Returns the keys of a files route with `php`, besides those of the files.
-pub(crate) fn php_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
+pub(in crate::apps) fn php_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
     fastcgi_keys().filter(|key| !FILES_KEYS.contains(&key.name))
-}
-
-/// Parses addresses of upstreams separated by white space: `unix:/SOCKET` or `HOST:PORT`.
-pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
-    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::fastcgi)?;
-    not_empty(addresses, "unix:/run/php/php-fpm.sock or 127.0.0.1:9000")
-}
-
-/// Parses addresses of upstreams of the same form, which use SCGI.
-pub(super) fn parse_scgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
-    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::scgi)?;
-    not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:4000")
-}
-
-/// Parses addresses of upstreams of the same form, which use uwsgi.
-pub(super) fn parse_uwsgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
-    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::uwsgi)?;
-    not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:3031")
-}
-
-fn not_empty(addresses: Vec<UpstreamMember>, example: &str) -> Result<Vec<UpstreamMember>, String> {
-    match addresses.is_empty() {
-        true => Err(format!("expected the address of an upstream, such as {example}")),
-        false => Ok(addresses),
-    }
 }
 
 fn set_index(settings: &mut ProxySettings, name: Located<String>) -> ConfigResult {

@@ -4,6 +4,7 @@ use weft::{DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
 use crate::base::engine_fields::engine_sets;
+use crate::options::RouteOptions;
 
 /// Values of `[files]` or of a route with `files`. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -165,6 +166,20 @@ impl FilesConfig {
             is_uncoded: false,
             links: Some(symlinks),
             headers: Some(Vec::new()),
+        }
+    }
+
+    /// Takes values that are not set from `inherited`. Options of the route that files have themselves move
+    /// here.
+    pub(super) fn plan(&mut self, options: &mut RouteOptions, inherited: &FilesConfig) {
+        self.compress = self.compress.or(options.compress.is_enabled.take());
+        let own: Vec<_> = self.headers.iter().flatten().map(|rule| rule.rule.name()).collect();
+        options.response_headers.keep_unset(&own);
+        *self = std::mem::take(self).or(inherited);
+        if options.sub_filter.has_texts() {
+            // The substitution reads uncoded files, and its result is compressed.
+            options.compress.is_enabled = self.compress.take();
+            self.is_uncoded = true;
         }
     }
 

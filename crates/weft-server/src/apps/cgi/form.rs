@@ -1,21 +1,36 @@
-//! Keys of a CGI route, besides `cgi` itself.
+//! `cgi`: the keys of a route to CGI scripts.
 
+use std::path::Path;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
+use weft::{Application, Request};
 use weft_config::{
-    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
+    ConfigResult, Key, Located, SectionKeys, ValueKind, quoted, quoted_list, show_size, show_time,
 };
 use weft_upstream::script::Variable;
 
-use super::proxy::BUFFER_BYTES;
-use crate::apps::cgi::CgiSettings;
+use super::{Cgi, CgiSettings};
+use crate::apps::form::{
+    OpenContext, Operator, PathKeys, PlanContext, RouteApp, RouteForm, section_keys,
+};
+use crate::apps::proxy::BUFFER_BYTES;
+use crate::apps::{ResponseFuture, respond_later};
+use crate::options::RouteOptions;
 use crate::sections::limits::limit;
 
 const MAX_COUNT: u64 = 65_535;
 
-/// Valid only in the table of a route. They have no command-line options, because `--route` takes
-/// only the short form.
-pub(crate) static CGI: [Key<CgiSettings>; 15] = [
+/// They have no command-line options, because `--route` takes only the short form.
+static KEYS: [Key<CgiSettings>; 16] = [
+    Key {
+        name: "cgi",
+        flag: "",
+        argument: "",
+        help: "script, or directory of scripts",
+        kind: ValueKind::Path(|settings, root| settings.root = root.value),
+        show: |settings| quoted(&settings.root.to_string_lossy()),
+    },
     Key {
         name: "index",
         flag: "",
@@ -71,6 +86,63 @@ pub(crate) static CGI: [Key<CgiSettings>; 15] = [
     limit!(max_head_bytes, "", size 1_024..=1 << 20,
         "maximum size of a response head; larger: 502"),
 ];
+
+impl RouteForm for CgiSettings {
+    type App = Cgi;
+
+    fn name() -> &'static str {
+        KEYS[0].name
+    }
+
+    fn keys() -> SectionKeys<CgiSettings> {
+        section_keys(&KEYS)
+    }
+
+    fn operator() -> Option<Operator<CgiSettings>> {
+        let parse = |folder: &str, base: &Path| {
+            Ok(CgiSettings { root: base.join(folder), ..CgiSettings::default() })
+        };
+        Some(Operator { sign: "=>", argument: "FOLDER", subject: "CGI", parse })
+    }
+
+    fn path_keys() -> PathKeys {
+        PathKeys::Rewrite
+    }
+
+    fn plan(
+        &mut self,
+        options: &mut RouteOptions,
+        context: &PlanContext<'_>,
+    ) -> Result<(), String> {
+        self.trusted = context.trusted_proxies.to_vec();
+        self.max_body_bytes = options.request_body.max_bytes(context.limits);
+        Ok(())
+    }
+
+    fn open(&self, context: &OpenContext<'_>) -> Result<Cgi, String> {
+        Cgi::new(self.clone(), context.buffer_space.clone())
+            .map_err(|error| format!("cannot run scripts of {}: {error}", self.root.display()))
+    }
+
+    fn root(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
+    fn runs_application(&self) -> bool {
+        true
+    }
+}
+
+impl RouteApp for Cgi {
+    fn for_worker(&self, _: bool) -> Cgi {
+        self.clone()
+    }
+
+    fn call(&self, request: Request) -> ResponseFuture {
+        let cgi = self.clone();
+        respond_later(async move { Application::call(&cgi, request).await }.boxed_local())
+    }
+}
 
 fn set_index(settings: &mut CgiSettings, name: Located<String>) -> ConfigResult {
     if name.value.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) {

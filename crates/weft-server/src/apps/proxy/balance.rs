@@ -4,7 +4,7 @@ use weft::StatusCode;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
 use weft_upstream::{Balance, ProxySettings};
 
-use crate::route::Share;
+use crate::base::share::Share;
 use crate::sections::balance_policy::{POLICY_NAMES, policy, policy_name};
 use crate::template::Template;
 

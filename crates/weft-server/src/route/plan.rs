@@ -1,0 +1,150 @@
+//! Plans of routes: each has its form, with the inherited options and values.
+
+use weft::{Network, Settings, StatusCode};
+use weft_config::{ConfigLocation, Located, Problem, print_entries, suggest};
+
+use super::config::RouteConfig;
+use super::key::{PathKey, RouteKey};
+use super::rewrite::{Otherwise, Rewrite, TryFiles};
+use super::split::{SPLIT, Split, SplitConfig};
+use crate::apps::{FilesConfig, Form, PlanContext, REWRITE, RespondForm, RewriteConfig};
+use crate::options::{RouteOptions, option_keys};
+use crate::template::{GroupPatterns, PathPattern, Pattern};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RoutePlan {
+    pub(crate) key: RouteKey,
+    /// Options of the route, with the inherited ones.
+    pub(crate) options: RouteOptions,
+    pub(crate) rewrite: Option<Rewrite>,
+    pub(crate) split: Option<Split>,
+    pub(crate) form: Located<Form>,
+}
+
+impl RoutePlan {
+    /// Names of the routes to which this one passes requests on.
+    pub(crate) fn named_routes(&self) -> impl Iterator<Item = &str> {
+        let otherwise = match &self.rewrite {
+            Some(Rewrite::TryFiles(TryFiles { otherwise: Otherwise::Route(name), .. })) => {
+                Some(&**name)
+            }
+            _ => None,
+        };
+        let groups = self.split.iter().flat_map(|split| split.shares().map(|(name, _)| name));
+        otherwise.into_iter().chain(groups)
+    }
+
+    /// Formats the route as a table.
+    pub(crate) fn print(&self) -> String {
+        let rewrite = self.rewrite.as_ref().map_or_else(RewriteConfig::default, Rewrite::config);
+        let split = self.split.as_ref().map_or_else(SplitConfig::default, Split::config);
+        let mut keys = self.form.value.print();
+        keys.extend(print_entries(&REWRITE, &rewrite, &RewriteConfig::default()));
+        keys.extend(print_entries(&SPLIT, &split, &SplitConfig::default()));
+        keys.extend(print_entries(option_keys(), &self.options, &RouteOptions::default()));
+        format!("{{ {} }}", keys.join(", "))
+    }
+}
+
+/// Values that the routes of a host inherit.
+pub(crate) struct Inherited<'a> {
+    /// Set if the host is a pattern.
+    pub(crate) host_pattern: Option<Pattern>,
+    pub(crate) options: RouteOptions,
+    pub(crate) files: &'a FilesConfig,
+    pub(crate) trusted_proxies: &'a [Network],
+    pub(crate) limits: &'a Settings,
+}
+
+pub(crate) fn plan_routes(
+    routes: Vec<RouteConfig>,
+    inherited: &Inherited<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<RoutePlan> {
+    let mut plans = Vec::<RoutePlan>::new();
+    for route in routes {
+        let written = route.key.clone();
+        let Some(plan) = plan_route(route, inherited, problems) else { continue };
+        match plans.iter().any(|known| known.key.conflicts_with(&plan.key)) {
+            true => problems.push(written.problem(already_given(&written.value, &plan.key))),
+            false => plans.push(plan),
+        }
+    }
+    check_route_names(&plans, problems);
+    plans
+}
+
+fn plan_route(
+    route: RouteConfig,
+    inherited: &Inherited<'_>,
+    problems: &mut Vec<Problem>,
+) -> Option<RoutePlan> {
+    let RouteConfig { key: written, options, rewrite, split, mut form } = route;
+    let key = RouteKey::parse(&written.value);
+    let key = key.map_err(|message| problems.push(written.problem(message))).ok();
+    let path = key.as_ref().map_or(PathPattern::Unknown, RouteKey::path_pattern);
+    let patterns = GroupPatterns { path, host: inherited.host_pattern.as_ref() };
+    let groups = options.templates().into_iter().filter_map(|it| patterns.check(it).err());
+    problems.extend(groups.map(|message| written.problem(message)));
+    let mut options = options.or(&inherited.options).complete(inherited.limits);
+    let rewrite = Rewrite::plan(rewrite, &form.value, patterns);
+    let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
+    let split = Split::plan(split, patterns);
+    let split = split.map_err(|problem| problems.push(problem)).ok();
+    let context = PlanContext {
+        patterns,
+        has_rest: key.as_ref().is_none_or(|key| key.prefix().is_some()),
+        has_try_files: matches!(rewrite, Some(Some(Rewrite::TryFiles(_)))),
+        files: inherited.files,
+        trusted_proxies: inherited.trusted_proxies,
+        limits: inherited.limits,
+    };
+    if let Err(message) = form.value.plan(&mut options, &context) {
+        problems.push(form.problem(message));
+        return None;
+    }
+    Some(RoutePlan { key: key?, options, rewrite: rewrite?, split: split?, form })
+}
+
+fn already_given(written: &str, key: &RouteKey) -> String {
+    let reason = match (&key.methods, &key.path) {
+        (Some(_), _) => "for one of these methods; GET includes HEAD",
+        (None, PathKey::Prefix(_)) => "a slash at its end makes no difference",
+        (None, _) => "for all methods",
+    };
+    format!("the route `{written}` is given twice; {reason}")
+}
+
+/// Returns the route for requests that have none, with which they get the error pages of the options;
+/// `None` if all requests have a route, or if there are no such pages.
+pub(crate) fn route_of_others(
+    routes: &[RoutePlan],
+    options: &RouteOptions,
+    location: &ConfigLocation,
+) -> Option<RoutePlan> {
+    let key = RouteKey { methods: None, path: PathKey::Prefix(String::new()) };
+    if !options.error_pages.has_pages() || routes.iter().any(|route| route.key.conflicts_with(&key))
+    {
+        return None;
+    }
+    let form = Form::from(RespondForm::error(StatusCode::NOT_FOUND));
+    let form = Located { location: location.clone(), value: form };
+    Some(RoutePlan { key, options: options.clone(), rewrite: None, split: None, form })
+}
+
+/// Reports names of routes that their host does not have.
+fn check_route_names(routes: &[RoutePlan], problems: &mut Vec<Problem>) {
+    let known = routes.iter().filter_map(|route| match &route.key.path {
+        PathKey::Name(name) => Some(&**name),
+        _ => None,
+    });
+    let is_unknown = |name: &&str| !known.clone().any(|known| known == *name);
+    let named = routes.iter().flat_map(|route| route.named_routes().map(move |name| (route, name)));
+    for (route, name) in named.filter(|(_, name)| is_unknown(name)) {
+        let hint = match suggest(name, known.clone()) {
+            Some(suggestion) => format!("did you mean @{suggestion}?"),
+            None => format!("it is a route of the same host with the key \"@{name}\""),
+        };
+        problems.push(route.form.problem(format!("unknown route @{name}; {hint}")));
+    }
+}
