@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, ParsedHead, Span};
+use crate::list::list_members;
+use crate::name_sketch::NameSketch;
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 
@@ -28,40 +30,6 @@ pub struct Headers {
     text: Bytes,
     fields: Fields,
     names: NameSketch,
-}
-
-/// The lengths and initials of all names of a list, as a set of 64 bits. It may have those of removed
-/// fields.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NameSketch(u64);
-
-impl NameSketch {
-    fn of(text: &[u8], fields: &[Field]) -> NameSketch {
-        let mut sketch = NameSketch::default();
-        fields.iter().for_each(|field| sketch.insert(field.name.of(text)));
-        sketch
-    }
-
-    #[inline]
-    pub(crate) fn insert(&mut self, name: &[u8]) {
-        self.0 |= NameSketch::bit(name);
-    }
-
-    /// Returns false if no name is equal to this one without regard to case.
-    #[inline]
-    fn may_contain(self, name: &[u8]) -> bool {
-        self.0 & NameSketch::bit(name) != 0
-    }
-
-    /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of these
-    /// factors, 38 distinguishes the names that are looked up from those that are usual.
-    #[inline]
-    fn bit(name: &[u8]) -> u64 {
-        match name {
-            [initial, ..] => 1 << ((name.len() + 38 * usize::from(*initial)) % 64),
-            [] => 0,
-        }
-    }
 }
 
 /// Limits for [`Headers::parse`].
@@ -95,7 +63,8 @@ impl Headers {
     /// The positions must be within `text`, and the names must be ASCII; otherwise this method panics,
     /// or those that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
-        let names = NameSketch::of(&text, &fields);
+        let mut names = NameSketch::default();
+        fields.iter().for_each(|field| names.insert(field.name.of(&text)));
         Headers { text, fields, names }
     }
 
@@ -379,19 +348,6 @@ impl TryFrom<&HeaderMap> for Headers {
 /// Returns the total length of all names and values of a map.
 pub fn text_len(map: &HeaderMap) -> usize {
     map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
-}
-
-/// Returns the members of one comma-separated list, without empty ones. Quoted strings are not
-/// supported: the lists parsed with this function have none.
-///
-/// ```
-/// use weft_proto::headers::list_members;
-///
-/// let members: Vec<_> = list_members(b"gzip, , br").collect();
-/// assert_eq!(members, [&b"gzip"[..], b"br"]);
-/// ```
-pub fn list_members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
 /// Returns the part of a list with the members that end within its first `bytes` bytes.

@@ -19,6 +19,8 @@ pub mod fastcgi; // FastCGI records of requests and responses
 pub mod headers; // Headers: fields as positions in the bytes of their message
 pub mod http1; // parse, framing, chunked, chunk_encoder, compose, client
 pub mod http2; // frame, hpack, flow, flood
+pub mod list; // members of comma-separated lists
+mod name_sketch; // which names a list of fields may contain
 pub mod names; // comparison and conversion of field names
 pub mod proxy_protocol; // PROXY protocol headers, versions 1 and 2
 pub mod scgi; // heads of SCGI requests

@@ -49,7 +49,7 @@ use crate::message::response::Response;
 use crate::message::shutdown::Shutdown;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
-use weft_proto::headers::list_members;
+use weft_proto::list::list_members;
 
 /// A message: `Text` or `Binary`. Ping and Close frames are handled automatically.
 pub use tokio_tungstenite::tungstenite::Message;

@@ -26,7 +26,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
-use crate::headers::{Headers, NameSketch};
+use crate::headers::Headers;
 use crate::http1::chunked::{BodyDecoder, Step};
 use crate::http1::framing::{self, content_length, keep_alive};
 use crate::http1::parse::{
@@ -34,6 +34,7 @@ use crate::http1::parse::{
     head_too_large,
 };
 use crate::http1::scan;
+use crate::name_sketch::NameSketch;
 use crate::{Error, ErrorKind, Result};
 
 /// Largest number of fields in a head or a trailer section.

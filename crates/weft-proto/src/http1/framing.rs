@@ -16,9 +16,9 @@
 
 use http::{Method, StatusCode, Version};
 
-use crate::headers::list_members;
 use crate::http1::parse::{KnownFields, Occurrence, ParsedHead, Span};
 use crate::http1::scan;
+use crate::list::list_members;
 use crate::{Error, ErrorKind, Result};
 
 /// The framing of a request, and the parts of its target.

@@ -22,8 +22,8 @@
 use http::{Method, Version};
 use smallvec::SmallVec;
 
-use crate::headers::NameSketch;
 use crate::http1::scan;
+use crate::name_sketch::NameSketch;
 use crate::names::is_same_name;
 use crate::{Error, ErrorKind, Result};
 

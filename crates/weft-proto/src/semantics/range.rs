@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::headers::list_members;
+use crate::list::list_members;
 
 /// The parts that a Range field selects.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,9 @@ use crate::message::body::{Body, wrong_length};
 use crate::message::fields::{Fields, HTML, TEXT};
 use crate::message::payload::{self, Payload};
 use crate::message::upgrade::{Upgrade, Upgraded};
-use weft_proto::headers::{Headers, list_members};
+use weft_proto::headers::Headers;
 use weft_proto::http1::framing::{content_length, is_bodiless};
+use weft_proto::list::list_members;
 
 /// A response: a status, a short header list and a payload.
 ///

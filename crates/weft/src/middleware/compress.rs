@@ -19,7 +19,7 @@ use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use crate::middleware::encoded::{BUDGET_BYTES, EncodedBody};
 use crate::random::random_boundary;
-use weft_proto::headers::list_members;
+use weft_proto::list::list_members;
 use weft_proto::semantics::accept;
 
 /// Compresses responses for clients that accept it (`Accept-Encoding`, RFC 9110 §12.5.3).

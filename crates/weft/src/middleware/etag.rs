@@ -12,7 +12,7 @@ use crate::message::representation;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use weft_proto::headers::list_members;
+use weft_proto::list::list_members;
 
 /// Adds an entity-tag (RFC 9110 §8.8.3) to responses to GET and HEAD, and sends 304 to
 /// clients that already have the same response (`If-None-Match`, §13.1.2). The application still
