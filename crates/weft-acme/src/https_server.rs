@@ -7,9 +7,10 @@ use weft::tls::{Tls, TlsSettings};
 use weft::{Application, Middleware, Request, Response, Result, Server, ServerHandle};
 
 use crate::acme::Acme;
+use crate::invalid_setting::invalid;
 use crate::name::Name;
 use crate::self_signed::self_signed;
-use crate::settings::{AcmeSettings, invalid};
+use crate::settings::AcmeSettings;
 
 /// Automatic certificates for a [`Server`].
 pub trait ServerExt<A>: Sized {

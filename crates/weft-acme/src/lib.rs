@@ -38,6 +38,7 @@ mod failures; // log lines about failures
 mod file_store; // a store of files
 mod http_client; // the trait of HTTP clients
 mod https_server; // ServerExt::domain
+mod invalid_setting; // the error of an invalid setting
 mod manager; // orders certificates when they are due
 mod name; // names and patterns
 mod on_demand; // requests of handshakes, and the permission of orders

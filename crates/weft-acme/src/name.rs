@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::settings::invalid;
+use crate::invalid_setting::invalid;
 use weft::{Error, Result};
 
 /// A domain name, also a wildcard such as `*.example.org`, or an IP address; in lower case. A domain

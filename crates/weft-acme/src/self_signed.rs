@@ -4,7 +4,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Result;
 use weft::tls::Identity;
 
-use crate::settings::invalid;
+use crate::invalid_setting::invalid;
 
 /// Generates a self-signed certificate for domain names and IP addresses, which no client trusts: for
 /// development, and until the first order of a certificate has ended.

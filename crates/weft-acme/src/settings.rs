@@ -1,6 +1,5 @@
 //! Orders: which certificates, from which authority. Pure.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +8,11 @@ use crate::certificate_store::CertificateStore;
 use crate::dns::DnsSettings;
 use crate::file_store::FileStore;
 use crate::http_client::HttpClient;
+use crate::invalid_setting::invalid;
 use crate::name::Name;
 use crate::on_demand::OnDemandSettings;
 use crate::tls_client::TlsClient;
-use weft::{Error, ErrorKind, Result};
+use weft::Result;
 
 /// Directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -162,10 +162,6 @@ impl AcmeSettings {
             possible => possible,
         }
     }
-}
-
-pub(crate) fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidSetting, reason)
 }
 
 /// A kind of validation.
