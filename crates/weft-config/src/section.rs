@@ -92,3 +92,125 @@ pub fn unknown_key<'a>(name: &Name, known: impl Iterator<Item = &'a str> + Clone
     };
     name.problem(format!("unknown key `{}`; {hint}", name.value))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::key::{CustomType, Key, PartKey, SectionKeys, ValueKind};
+    use crate::slot::Given;
+    use crate::source::{Document, Sources};
+    use crate::{ConfigLocation, print_lines, schema};
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Whole {
+        sizes: Sizes,
+        names: Names,
+    }
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Sizes {
+        bytes: u64,
+    }
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Names {
+        list: Vec<String>,
+    }
+
+    static SIZES: [Key<Sizes>; 1] = [Key {
+        name: "bytes",
+        flag: "bytes",
+        argument: "SIZE",
+        help: "a size",
+        kind: ValueKind::Size(1..=1_000, |sizes, bytes| sizes.bytes = bytes),
+        show: |sizes| sizes.bytes.to_string(),
+    }];
+
+    static LIST: CustomType = CustomType { is_list: true, schema: schema::texts };
+
+    static NAMES: [Key<Names>; 1] = [Key {
+        name: "names",
+        flag: "name",
+        argument: "NAME",
+        help: "a list with a reader of its own",
+        kind: ValueKind::Custom(&LIST, |names, given| {
+            match given {
+                Given::Values(values) => {
+                    for value in values {
+                        names.list.push(value.text()?.value);
+                    }
+                }
+                Given::Arguments { option, arguments } => {
+                    names.list.push(format!("{option} {arguments:?}"));
+                }
+            }
+            Ok(())
+        }),
+        show: |names| names.list.join(","),
+    }];
+
+    fn keys() -> SectionKeys<Whole> {
+        let size = PartKey::new(&SIZES[0], |it: &Whole| &it.sizes, |it| &mut it.sizes);
+        let name = PartKey::new(&NAMES[0], |it: &Whole| &it.names, |it| &mut it.names);
+        vec![Box::new(size), Box::new(name)]
+    }
+
+    fn read(text: &str) -> (Whole, Vec<String>) {
+        let sources = Sources::of_text("f", text.to_owned(), Path::new(""));
+        let document = Document::parse(&sources);
+        let (mut whole, mut problems) = (Whole::default(), Vec::new());
+        let special =
+            |name: &Name| (name.value == "old").then(|| name.problem("it is now `bytes`"));
+        for (_, tables) in document.sections() {
+            read_section(&keys(), &mut whole, &tables, &special, &mut problems);
+        }
+        let problems = document.with_syntax_problems(problems);
+        (whole, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn reads_keys_of_several_parts() {
+        let (whole, problems) = read("[s]\nbytes = 7\nnames = \"a\"\n");
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(print_lines(keys(), &whole), "bytes = 7\nnames = a\n");
+    }
+
+    #[test]
+    fn explains_unknown_and_invalid_keys() {
+        for (text, expected) in [
+            ("[s]\nbyte = 1\n", "f:2:1: unknown key `byte`; did you mean `bytes`?"),
+            ("[s]\nx = 1\n", "f:2:1: unknown key `x`; known here: `bytes`, `names`"),
+            ("[s]\nold = 1\n", "f:2:1: it is now `bytes`"),
+            ("[s]\nbytes = 0\n", "f:2:9: expected a size from 1 to 1000 bytes, found 0"),
+            ("s = 1\n", "f:1:5: expected a table, found the number 1"),
+        ] {
+            assert_eq!(read(text).1, [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn options_set_keys_of_parts() {
+        let mut whole = Whole::default();
+        let keys = keys();
+        let words = ["1".into(), "2".into()];
+        for (flag, option) in [("bytes", "--bytes"), ("name", "--name")] {
+            let key = find_flag(&keys, flag).unwrap();
+            key.set_arguments(&mut whole, option, &words).unwrap();
+        }
+        assert_eq!(whole.sizes.bytes, 2);
+        assert_eq!(whole.names.list, ["--name [\"1\", \"2\"]"]);
+        let invalid = find(&keys, "bytes").unwrap();
+        let problem = invalid.set_arguments(&mut whole, "--bytes", &["x".into()]).unwrap_err();
+        assert_eq!(problem.location, ConfigLocation::Option("--bytes".to_owned()));
+        assert!(find_flag(&keys, "").is_none());
+    }
+
+    #[test]
+    fn schema_has_the_keys_of_all_parts() {
+        let properties = schema::properties(keys());
+        assert_eq!(properties.keys().collect::<Vec<_>>(), ["bytes", "names"]);
+        assert_eq!(properties["names"]["description"], "a list with a reader of its own");
+    }
+}

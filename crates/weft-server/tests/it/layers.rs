@@ -87,7 +87,8 @@ fn keys_are_named_in_one_slice() {
         for name in keys(own_code) {
             count += 1;
             let others = sources.iter().filter(|(_, file)| !file.starts_with(slice));
-            let naming = others.filter(|(code, _)| names(code, name)).map(|(_, file)| file.as_str());
+            let naming =
+                others.filter(|(code, _)| names(code, name)).map(|(_, file)| file.as_str());
             let permitted = OTHER_USES.iter().filter(|(known, _)| *known == name);
             let permitted: BTreeSet<&str> =
                 permitted.flat_map(|(_, files)| files.iter().copied()).collect();

@@ -71,8 +71,8 @@ fn check_warns_of_probably_unintended_values() {
         (
             "\"/\" = { respond = \"\", rate_key = \"{host}\", bandwidth_after = \"1MB\" }\n",
             &[
-                ":2:7: warning: `rate_key` has no effect without `rate`",
                 ":2:7: warning: `bandwidth_after` has no effect without `bandwidth`",
+                ":2:7: warning: `rate_key` has no effect without `rate`",
             ],
         ),
         (
