@@ -95,6 +95,7 @@ options! {
     MaintenanceOptions: mod maintenance;
     NetworkOptions: mod networks;
     ClientCertificateOptions: mod client_certificate;
+    RefererOptions: mod referers;
     RateOptions: mod rate;
     ConcurrencyOptions: mod concurrency;
     RequestTimeoutOptions: mod request_timeout;
