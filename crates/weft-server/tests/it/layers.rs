@@ -50,7 +50,7 @@ const OTHER_USES: &[(&str, &[&str])] = &[
     ("access_log", &["sections/streams/mod.rs"]),
     ("allow", &["sections/streams/mod.rs"]),
     ("allow_file", &["sections/streams/mod.rs"]),
-    ("compress", &["config/files.rs"]),
+    ("compress", &["apps/files/keys.rs"]),
     ("deny", &["sections/streams/mod.rs"]),
     ("deny_file", &["sections/streams/mod.rs"]),
     ("max_body_bytes", &["sections/limits.rs"]),
