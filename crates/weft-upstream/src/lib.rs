@@ -1,4 +1,23 @@
-//! A client for upstreams and a reverse proxy, for gateways and services on Weft.
+//! A reverse proxy and a client for upstreams, for gateways and services on Weft.
+//!
+//! ```no_run
+//! use weft_upstream::ReverseProxy;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let proxy = ReverseProxy::new(["http://127.0.0.1:3000", "http://127.0.0.1:3001 weight=3"])?;
+//! Ok(weft::serve("127.0.0.1:8080", proxy)?)
+//! # }
+//! ```
+//!
+//! - [`ReverseProxy`] is an [`Application`](weft::Application) that forwards requests to upstreams, within the
+//!   limits and timeouts of [`ProxySettings`]. Each worker of a server has a clone with connections of its own;
+//!   the clones share the health of the upstreams.
+//! - [`UpstreamUrl`] and [`UpstreamMember`] say where an upstream is; an [`Upstream`] opens connections to it,
+//!   and [`Services`] finds the servers of a service in the DNS.
+//! - [`Balancer`] selects one of several upstreams, [`Health`] counts their failures, [`run_checks`] checks them.
+//! - [`RemoteServer`] sends single requests of the program itself, such as for keys.
+//! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`] resolves names,
+//!   [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
 
 pub mod attempt_hooks;
 mod balance;
@@ -41,6 +60,7 @@ pub use pool::client_limit;
 pub use pool::upstream_metrics::{State, UpstreamReport};
 pub use proxy::mirror::MirrorSettings;
 pub use proxy::{HashKey, ReverseProxy};
+pub use settings::invalid_settings::InvalidSettings;
 pub use settings::proxy_settings::{
     Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
     HttpVersion, Protocol, ProxySettings,

@@ -53,6 +53,7 @@ use crate::pool::upstream_metrics::UpstreamMetrics;
 use crate::proxy::mirror::Mirror;
 use crate::script::Variable;
 use crate::script::protocol::ScriptCall;
+use crate::settings::invalid_settings::InvalidSettings;
 use crate::settings::proxy_settings::{HttpVersion, ProxySettings};
 use crate::spool::SpoolLimits;
 use crate::spool::buffer_space::BufferSpace;
@@ -117,15 +118,25 @@ impl ReverseProxy {
         self.shared.settings.urls().all(UpstreamUrl::has_path)
     }
 
+    /// Creates a proxy for [upstreams](ProxySettings::new), with default settings.
+    ///
+    /// # Errors
+    /// If there is no URL, or one of them is invalid.
+    pub fn new<I: IntoIterator<Item: AsRef<str>>>(
+        upstreams: I,
+    ) -> Result<ReverseProxy, InvalidSettings> {
+        ReverseProxy::with_settings(ProxySettings::new(upstreams)?, Arc::default())
+    }
+
     /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored in
-    /// `buffer_space`.
+    /// `buffer_space`, which several proxies may share.
     ///
     /// # Errors
     /// If a setting is invalid, or certificates cannot be read.
-    pub fn new(
+    pub fn with_settings(
         settings: ProxySettings,
         buffer_space: Arc<BufferSpace>,
-    ) -> Result<ReverseProxy, String> {
+    ) -> Result<ReverseProxy, InvalidSettings> {
         settings.validate()?;
         let tls = match settings.has_tls_upstream() {
             true => {
@@ -139,7 +150,8 @@ impl ReverseProxy {
         let groups = Groups::new(settings.clone(), tls)?;
         let sticky = Sticky::new(&settings.sticky)?;
         let mirror = settings.mirror.proxy_settings(&settings);
-        let mirror = mirror.map(|settings| ReverseProxy::new(settings, buffer_space.clone()));
+        let mirror =
+            mirror.map(|settings| ReverseProxy::with_settings(settings, buffer_space.clone()));
         let shared = Arc::new(Shared {
             sticky,
             mirror: mirror.transpose()?,

@@ -1,3 +1,4 @@
 //! Settings of a proxy.
 
+pub(crate) mod invalid_settings;
 pub(crate) mod proxy_settings;

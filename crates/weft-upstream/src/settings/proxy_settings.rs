@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network, StatusCode};
 
+use super::invalid_settings::InvalidSettings;
 use crate::balance::sticky::StickySettings;
 use crate::dns::answer_cache::TtlBounds;
 use crate::head::rewritten_fields::Replacement;
@@ -380,6 +381,11 @@ pub enum CheckTarget {
 }
 
 impl Check {
+    /// Creates a check with the default times and limits.
+    pub fn new(target: CheckTarget) -> Check {
+        Check { target, ..Check::default() }
+    }
+
     /// Returns true if healthy upstreams respond with a status.
     pub(crate) fn permits(&self, status: StatusCode) -> bool {
         match &*self.statuses {
@@ -429,6 +435,23 @@ impl Default for Check {
 }
 
 impl ProxySettings {
+    /// Creates the default settings for upstreams, each a URL such as `http://127.0.0.1:3000` or
+    /// `unix:/run/app.sock`, behind which options may follow: `http://app:3000 weight=3 backup`.
+    ///
+    /// # Errors
+    /// If there is no URL, or one of them is invalid.
+    pub fn new<I: IntoIterator<Item: AsRef<str>>>(
+        upstreams: I,
+    ) -> Result<ProxySettings, InvalidSettings> {
+        let mut text = String::new();
+        for upstream in upstreams {
+            text.push_str(upstream.as_ref());
+            text.push(' ');
+        }
+        let upstreams = ProxySettings::parse_upstreams(text.trim_end())?;
+        Ok(ProxySettings { upstreams, ..ProxySettings::default() })
+    }
+
     /// The defaults for upstreams that use FastCGI.
     ///
     /// No connection is kept: a process of PHP-FPM serves one connection at a time, so that idle

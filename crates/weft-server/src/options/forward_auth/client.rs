@@ -53,7 +53,7 @@ impl ForwardAuth {
             body_timeout: timeout,
             ..ProxySettings::default()
         };
-        let proxy = ReverseProxy::new(settings, context.buffer_space.clone())?;
+        let proxy = ReverseProxy::with_settings(settings, context.buffer_space.clone())?;
         Ok(ForwardAuth { proxy, target: url.target.as_str().into(), copied: copied.into() })
     }
 

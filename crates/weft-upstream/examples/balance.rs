@@ -1,0 +1,31 @@
+//! Balances over three upstreams: `cargo run -p weft-upstream --example balance`, then
+//! `curl http://127.0.0.1:8080/` several times.
+
+use std::time::Duration;
+
+use weft::{Request, Response, Server, ServerHandle};
+use weft_upstream::{Balance, Check, CheckTarget, ProxySettings, ReverseProxy};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Starts an upstream that responds with its name.
+fn start_upstream(name: &'static str) -> Result<ServerHandle> {
+    let respond = async move |_: Request| Response::text(format!("Hello from {name}!\n"));
+    Ok(Server::new(respond).workers(1).listen("127.0.0.1:0")?.start()?)
+}
+
+fn main() -> Result<()> {
+    let upstreams = [start_upstream("one")?, start_upstream("two")?, start_upstream("three")?];
+    let urls = upstreams.iter().map(|upstream| format!("http://{}", upstream.addresses()[0]));
+    let check = Check { interval: Duration::from_secs(5), ..Check::new(CheckTarget::Connection) };
+    let settings = ProxySettings {
+        balance: Balance::LeastConnections,
+        check: Some(check),
+        max_retries: 1,
+        ..ProxySettings::new(urls)?
+    };
+    let proxy = ReverseProxy::with_settings(settings, Default::default())?;
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    println!("http://{address}/");
+    Ok(weft::serve(address, proxy)?)
+}
