@@ -26,6 +26,7 @@ mod client;
 mod connect;
 pub mod copy;
 pub mod dns;
+mod exchange;
 pub mod gateway_error;
 mod head;
 mod health;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft::header::HeaderMap;
-use weft::{Request, Response};
+use weft::{Request, Response, Version};
 use weft_proto::http1::client::ResponseHead;
 pub(crate) use weft_proto::semantics::grpc::Code;
 use weft_proto::semantics::grpc::{self, Status};
@@ -35,9 +35,9 @@ pub(crate) fn is_call(request: &Request) -> bool {
     grpc::is_grpc(request.headers())
 }
 
-/// Returns true for a response to a call.
+/// Returns true for a response to a call, which needs the trailers of HTTP/2.
 pub(crate) fn is_response(head: &ResponseHead) -> bool {
-    grpc::is_grpc(&head.headers)
+    head.version == Version::HTTP_2 && grpc::is_grpc(&head.headers)
 }
 
 /// Returns the time that the client of a call waits.

@@ -11,9 +11,10 @@ use weft::{Error, ErrorKind};
 use weft_proto::http1::client::{BodyPiece, ResponseHead};
 
 use super::response_reader::BodyReader;
-use super::upload::{Upload, WaitingFor};
 use crate::attempt_hooks::AttemptHooks;
 use crate::connect::upstream_connection::INPUT_BYTES;
+use crate::exchange::upload::{Upload, WaitingFor};
+use crate::exchange::{BodyOptions, MAX_UNRESERVED_BYTES, UpstreamBody};
 use crate::head::forwarded_response as response;
 use crate::pool::connection_pool::Lease;
 use crate::spool::Reservation;
@@ -23,10 +24,6 @@ use crate::spool::pump::Source;
 /// buffer.
 const MIN_READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
-
-/// Maximum size of a body that is taken with its head without a reservation, in bytes. The memory of a
-/// larger one is limited, as that of all bodies that are received ahead of the client.
-pub(crate) const MAX_UNRESERVED_BYTES: usize = 8 << 10;
 
 /// A response body that owns its connection: at its end the connection returns to the pool; if the
 /// body is dropped earlier, the connection closes.
@@ -55,8 +52,7 @@ impl Download {
         body: BodyReader,
         mut lease: Lease,
         upload: Option<Box<Upload>>,
-        idle_timeout: Duration,
-        hooks: Option<Arc<dyn AttemptHooks>>,
+        options: BodyOptions,
     ) -> Download {
         lease.connection.idle_limit = response::idle_limit(head);
         // The read of a head that filled its buffer left more in the socket.
@@ -67,41 +63,12 @@ impl Download {
             lease: Some(lease),
             keep_alive: head.keep_alive,
             upload,
-            idle_timeout,
+            idle_timeout: options.idle_timeout,
             read_bytes: if is_filled { MAX_READ_BYTES } else { MIN_READ_BYTES },
             max_read_bytes: MAX_READ_BYTES,
             failure: None,
-            hooks,
+            hooks: options.hooks,
         }
-    }
-
-    /// Sets the timeout for event streams, in which events may be rare.
-    pub(crate) fn with_idle_timeout(self, idle_timeout: Duration) -> Download {
-        Download { idle_timeout, ..self }
-    }
-
-    /// Takes the whole body if it has already been received, and `reserve` has memory for a large one.
-    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a client
-    /// that takes it slowly holds no more than its size, and not the buffer of the read.
-    pub(crate) fn take_received_body(
-        &mut self,
-        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
-    ) -> Option<Bytes> {
-        let (rest, received) = (self.body.remaining(), self.buffered_bytes());
-        let reservation = match rest {
-            Some(rest) if rest > received as u64 => return None,
-            Some(0) => None,
-            _ if received <= MAX_UNRESERVED_BYTES => None,
-            _ => Some(reserve(received, received.max(INPUT_BYTES))?),
-        };
-        let input = &mut self.lease.as_mut()?.connection.input;
-        let body = self.body.take_received_body(input)?;
-        let body = match reservation {
-            Some(reservation) => reservation.hold(body),
-            None => Bytes::copy_from_slice(&body),
-        };
-        self.finish();
-        Some(body)
     }
 
     /// Returns the size of the next read. One more byte than the rest of the body is read, because a
@@ -228,6 +195,31 @@ impl Body for Download {
     }
 }
 
+impl UpstreamBody for Download {
+    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a client
+    /// that takes it slowly holds no more than its size, and not the buffer of the read.
+    fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
+        let (rest, received) = (self.body.remaining(), self.buffered_bytes());
+        let reservation = match rest {
+            Some(rest) if rest > received as u64 => return None,
+            Some(0) => None,
+            _ if received <= MAX_UNRESERVED_BYTES => None,
+            _ => Some(reserve(received, received.max(INPUT_BYTES))?),
+        };
+        let input = &mut self.lease.as_mut()?.connection.input;
+        let body = self.body.take_received_body(input)?;
+        let body = match reservation {
+            Some(reservation) => reservation.hold(body),
+            None => Bytes::copy_from_slice(&body),
+        };
+        self.finish();
+        Some(body)
+    }
+}
+
 impl Source for Download {
     fn limit_read(&mut self, bytes: usize) {
         self.max_read_bytes = bytes;
@@ -242,21 +234,5 @@ impl Source for Download {
         if let Some(lease) = &mut self.lease {
             lease.connection.free_buffers();
         }
-    }
-}
-
-/// An empty body of unknown length: the body of a response to HEAD for which GET would have had a
-/// body of unknown length.
-pub(crate) struct EmptyOfUnknownLength;
-
-impl Body for EmptyOfUnknownLength {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        Poll::Ready(None)
     }
 }

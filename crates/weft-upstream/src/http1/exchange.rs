@@ -4,18 +4,16 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use weft::{Method, Request, StatusCode};
+use weft::{Method, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 use super::response_reader::{BodyReader, HeadReader};
-use super::upload::{Upload, WaitingFor};
 use crate::connect::upstream_connection::INPUT_BYTES;
+use crate::exchange::outbound_request::OutboundRequest;
+use crate::exchange::upload::WaitingFor;
 use crate::gateway_error::GatewayError;
-use crate::head::forwarded_request::RequestOptions;
 use crate::head::forwarded_response as response;
 use crate::pool::connection_pool::Lease;
-use crate::proxy::upstream_wait::UpstreamWait;
-use crate::script::protocol::ScriptCall;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::spool::buffer_space::BufferSpace;
 
@@ -26,67 +24,11 @@ const MIN_READ_BYTES: usize = 18 << 10;
 /// beginning.
 const SHORT_READ_BYTES: usize = 2 << 10;
 
-/// A request while it is forwarded.
-pub(crate) struct OutboundRequest {
-    /// The request. Its body moves to `upload`.
-    pub(crate) request: Request,
-    pub(crate) options: RequestOptions,
-    /// Length of the body, if known.
-    pub(crate) body_length: Option<u64>,
-    /// The script that handles the request, for FastCGI.
-    pub(crate) script: Option<Box<ScriptCall>>,
-    /// `None` if there is no body.
-    pub(crate) upload: Option<Box<Upload>>,
-    /// Time for which the current attempt has waited for the upstream.
-    pub(crate) wait: UpstreamWait,
-}
-
-impl OutboundRequest {
-    pub(crate) fn new(mut request: Request, script: Option<Box<ScriptCall>>) -> OutboundRequest {
-        let body_length = request.body().length();
-        let options = RequestOptions::new(&request, body_length);
-        let wait = UpstreamWait::default();
-        OutboundRequest { request, options, body_length, script, upload: None, wait }
-    }
-
-    /// Returns true if the request may be sent again after the upstream has not processed it. The body
-    /// of the next attempt begins with what was sent in this one.
-    pub(crate) fn rewind(&mut self) -> bool {
-        self.upload.as_mut().is_none_or(|upload| upload.rewind())
-    }
-
-    /// Notes that all of the request was sent.
-    fn set_sent(&self) {
-        if let Some(call) = &self.script {
-            call.is_sent.set();
-        }
-    }
-
-    /// Returns true if the request may be sent again after a response (RFC 9110 §9.2.2).
-    pub(crate) fn is_retryable(&self) -> bool {
-        self.request.method().is_idempotent() && self.upload.is_none()
-    }
-
-    /// As [`rewind`](Self::rewind), although the upstream may have processed the request.
-    pub(crate) fn rewind_if_idempotent(&mut self) -> bool {
-        self.request.method().is_idempotent() && self.rewind()
-    }
-
-    /// Keeps the beginning of the body if another attempt would need it.
-    fn record_for_retry(&mut self) {
-        if let Some(upload) = &mut self.upload
-            && self.request.method().is_idempotent()
-        {
-            upload.record_for_retry();
-        }
-    }
-}
-
 /// Sends the buffered output, then the body, and waits for the head of the response. `space` is
 /// that for bodies.
 ///
 /// Without `async`, the future contains each argument once.
-pub(crate) fn run<'a>(
+pub(super) fn run<'a>(
     lease: &'a mut Lease,
     outbound: &'a mut OutboundRequest,
     settings: &'a ProxySettings,

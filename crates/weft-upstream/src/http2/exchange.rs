@@ -16,14 +16,13 @@ use weft_proto::http1::client::{BodyLength, ResponseHead};
 use super::shared_connection::StreamLease;
 use super::stream_upload::StreamUpload;
 use crate::base::inactivity_timer::InactivityTimer;
+use crate::exchange::outbound_request::OutboundRequest;
 use crate::gateway_error::GatewayError;
 use crate::head::{forwarded_response as response, grpc};
-use crate::http1::exchange::OutboundRequest;
 use crate::settings::proxy_settings::ProxySettings;
 
 /// A response whose body has not been read.
-pub(crate) struct ReceivedHead {
-    pub(crate) head: ResponseHead,
+pub(crate) struct Received {
     pub(crate) body: RecvStream,
     /// The sending side, if the body of the request was not sent completely.
     pub(crate) upload: Option<StreamUpload>,
@@ -49,7 +48,7 @@ pub(crate) async fn run(
     outbound: &mut OutboundRequest,
     head: http::Request<()>,
     settings: &ProxySettings,
-) -> Result<ReceivedHead, GatewayError> {
+) -> Result<(ResponseHead, Received), GatewayError> {
     let has_body = outbound.upload.is_some();
     if let Some(upload) = &mut outbound.upload {
         upload.record_for_retry();
@@ -71,7 +70,7 @@ pub(crate) async fn run(
     };
     let (head, body) = poll_fn(|cx| exchange.poll(cx)).await?;
     let Exchange { upload, deadline, .. } = exchange;
-    Ok(ReceivedHead { head, body, upload, deadline })
+    Ok((head, Received { body, upload, deadline }))
 }
 
 struct Exchange<'a> {
@@ -164,10 +163,6 @@ fn convert(
     method: &Method,
 ) -> Result<(ResponseHead, RecvStream), GatewayError> {
     let (parts, body) = response.into_parts();
-    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        // RFC 9113 §8.6: there is no such response in HTTP/2.
-        return Err(GatewayError::invalid_response("status 101 in HTTP/2"));
-    }
     let length = parts.headers.get(http::header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let length = match length {

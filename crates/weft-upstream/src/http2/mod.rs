@@ -26,7 +26,6 @@
 //! a flood is slowed down by its sender. Empty DATA frames are limited per stream, small ones by
 //! [`SMALL_FRAMES_BUDGET`].
 
-pub(crate) mod attempt;
 mod exchange;
 pub(crate) mod health_check;
 mod joined_input;
@@ -36,9 +35,65 @@ pub(crate) mod shared_connection;
 pub(crate) mod shared_connections;
 mod stream_upload;
 
+use std::net::SocketAddr;
+
+use weft::Error;
+use weft_proto::http1::client::ResponseHead;
+
+use self::exchange::Received;
+use self::response_body::ResponseBody;
+use self::shared_connection::StreamLease;
+use crate::exchange::outbound_request::OutboundRequest;
+use crate::exchange::upload::Upload;
+use crate::exchange::{BodyOptions, ExchangeContext, UpstreamProtocol};
+use crate::gateway_error::GatewayError;
+use crate::pool::connection_pool::Lease;
+
 /// Window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Memory for the bookkeeping of small DATA frames that no client has taken yet, per connection, in
 /// bytes. A connection beyond it closes.
 const SMALL_FRAMES_BUDGET: usize = 32 << 20;
+
+impl UpstreamProtocol for StreamLease {
+    type Head = http::Request<()>;
+    type Received = Received;
+    type Body = ResponseBody;
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.connection_address()
+    }
+
+    fn compose(
+        &mut self,
+        outbound: &OutboundRequest,
+        context: &ExchangeContext<'_>,
+    ) -> Result<http::Request<()>, Error> {
+        request_head::compose(&outbound.request, outbound.body_length, &context.to)
+    }
+
+    fn exchange<'a>(
+        &'a mut self,
+        head: http::Request<()>,
+        outbound: &'a mut OutboundRequest,
+        context: &ExchangeContext<'a>,
+    ) -> impl Future<Output = Result<(ResponseHead, Received), GatewayError>> {
+        exchange::run(self, outbound, head, context.to.settings)
+    }
+
+    /// RFC 9113 §8.6: there is no such response in HTTP/2.
+    fn into_tunnel(self) -> Result<Lease, GatewayError> {
+        Err(GatewayError::invalid_response("status 101 in HTTP/2"))
+    }
+
+    fn into_body(
+        self,
+        head: &ResponseHead,
+        received: Received,
+        rest: Option<Box<Upload>>,
+        options: BodyOptions,
+    ) -> ResponseBody {
+        ResponseBody::new(head, received, self, rest, options)
+    }
+}

@@ -1,25 +1,22 @@
 //! The body of a response, read from a stream as the client takes it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use ::h2::RecvStream;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use weft::{Error, ErrorKind};
-use weft_proto::http1::client::BodyLength;
+use weft_proto::http1::client::{BodyLength, ResponseHead};
 
-use super::exchange::{Deadline, headers};
+use super::exchange::{Deadline, Received, headers};
 use super::shared_connection::StreamLease;
 use super::stream_upload::StreamUpload;
-use crate::attempt_hooks::AttemptHooks;
 use crate::base::inactivity_timer::InactivityTimer;
+use crate::exchange::upload::Upload;
+use crate::exchange::{BodyOptions, MAX_UNRESERVED_BYTES, UpstreamBody};
 use crate::head::{forwarded_response as response, grpc};
-use crate::http1::download::MAX_UNRESERVED_BYTES;
-use crate::http1::upload::Upload;
 use crate::spool::Reservation;
 use crate::spool::pump::Source;
 
@@ -42,20 +39,12 @@ pub(crate) struct ResponseBody {
     remaining: Option<u64>,
     rest_of_request: Option<RestOfRequest>,
     timer: InactivityTimer,
+    /// A failure is a status in the trailers.
+    is_grpc: bool,
+    deadline: Option<Deadline>,
     options: BodyOptions,
     /// Error to return from the next poll.
     failure: Option<Error>,
-}
-
-/// Properties of a response body.
-pub(crate) struct BodyOptions {
-    pub(crate) length: BodyLength,
-    pub(crate) idle_timeout: Duration,
-    /// A failure is a status in the trailers.
-    pub(crate) is_grpc: bool,
-    pub(crate) deadline: Option<Deadline>,
-    /// Notes about the request, for which the end of the body is noted.
-    pub(crate) hooks: Option<Arc<dyn AttemptHooks>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,64 +75,33 @@ impl Drop for RestOfRequest {
 }
 
 impl ResponseBody {
+    /// Creates the body that follows `head`.
     pub(crate) fn new(
-        stream: RecvStream,
+        head: &ResponseHead,
+        received: Received,
         lease: StreamLease,
-        rest: Option<(StreamUpload, Box<Upload>)>,
+        rest: Option<Box<Upload>>,
         options: BodyOptions,
     ) -> ResponseBody {
-        let remaining = match options.length {
+        let remaining = match head.length {
             BodyLength::Sized(length) => Some(length),
             _ => None,
         };
+        // The rest of a request whose upload was stopped is not sent.
+        let rest = received.upload.zip(rest.filter(|rest| !rest.is_stopped()));
         ResponseBody {
-            stream,
+            stream: received.body,
             lease: Some(lease),
             stage: Stage::Data,
             received: None,
             remaining,
             rest_of_request: rest.map(|(stream, upload)| RestOfRequest::send(stream, upload)),
             timer: InactivityTimer::default(),
+            is_grpc: grpc::is_response(head),
+            deadline: received.deadline,
             options,
             failure: None,
         }
-    }
-
-    /// Takes the whole body if it has been received, there are no trailers, and `reserve` has memory for
-    /// a large one.
-    pub(crate) fn take_received_body(
-        &mut self,
-        reserve: impl FnOnce(usize) -> Option<Reservation>,
-    ) -> Option<Bytes> {
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut pieces = Vec::new();
-        while !self.stream.is_end_stream() {
-            match self.stream.poll_data(&mut cx) {
-                Poll::Ready(Some(Ok(data))) => {
-                    self.release(data.len());
-                    pieces.push(data);
-                }
-                _ => break,
-            }
-        }
-        let received = match pieces.len() {
-            0 | 1 => pieces.pop(),
-            _ => Some(pieces.concat().into()),
-        };
-        if self.stream.is_end_stream() {
-            let body = received.unwrap_or_default();
-            let taken = match body.len() {
-                ..=MAX_UNRESERVED_BYTES => Some(body.clone()),
-                length => reserve(length).map(|reservation| reservation.hold(body.clone())),
-            };
-            match taken {
-                Some(_) => self.finish(),
-                None => self.received = Some(body),
-            }
-            return taken;
-        }
-        self.received = received;
-        None
     }
 
     fn release(&mut self, bytes: usize) {
@@ -158,7 +116,7 @@ impl ResponseBody {
         if let Some(data) = self.received.take() {
             return Poll::Ready(Ok(Some(self.data(data))));
         }
-        if let Some(deadline) = &mut self.options.deadline
+        if let Some(deadline) = &mut self.deadline
             && deadline.poll(cx).is_ready()
         {
             return Poll::Ready(Err(Failure::Deadline));
@@ -246,7 +204,7 @@ impl ResponseBody {
         };
         let reason = format!("the upstream {}: {reason}", lease.upstream());
         drop(lease);
-        if self.options.is_grpc {
+        if self.is_grpc {
             log::debug!("{reason}");
             self.finish();
             return Some(Frame::trailers(grpc::status_fields(code)));
@@ -307,6 +265,44 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl UpstreamBody for ResponseBody {
+    /// A body with trailers is not taken.
+    fn take_received_body(
+        &mut self,
+        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+    ) -> Option<Bytes> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut pieces = Vec::new();
+        while !self.stream.is_end_stream() {
+            match self.stream.poll_data(&mut cx) {
+                Poll::Ready(Some(Ok(data))) => {
+                    self.release(data.len());
+                    pieces.push(data);
+                }
+                _ => break,
+            }
+        }
+        let received = match pieces.len() {
+            0 | 1 => pieces.pop(),
+            _ => Some(pieces.concat().into()),
+        };
+        if self.stream.is_end_stream() {
+            let body = received.unwrap_or_default();
+            let taken = match body.len() {
+                ..=MAX_UNRESERVED_BYTES => Some(body.clone()),
+                length => reserve(length, length).map(|reservation| reservation.hold(body.clone())),
+            };
+            match taken {
+                Some(_) => self.finish(),
+                None => self.received = Some(body),
+            }
+            return taken;
+        }
+        self.received = received;
+        None
     }
 }
 

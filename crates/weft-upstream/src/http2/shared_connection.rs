@@ -178,7 +178,7 @@ impl StreamLease {
         self
     }
 
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn connection_address(&self) -> Option<SocketAddr> {
         self.connection.address
     }
 

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use ::h2::SendStream;
 use bytes::Bytes;
 
+use crate::exchange::upload::{Piece, Upload};
 use crate::gateway_error::GatewayError;
-use crate::http1::upload::{Piece, Upload};
 
 /// The sending side of a stream.
 pub(crate) struct StreamUpload {

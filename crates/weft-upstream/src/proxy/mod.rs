@@ -22,13 +22,13 @@
 //! the upstream sends it. Without buffering, `upload` and `download` stream the bodies, and no task
 //! stands between the client and the upstream.
 
+mod attempt;
 mod choice;
 pub(crate) mod mirror;
 mod operation;
 mod request_body;
 mod retry;
 pub(crate) mod tunnel;
-pub(crate) mod upstream_wait;
 #[cfg(test)]
 mod tests;
 
@@ -45,9 +45,9 @@ use weft::{Application, Middleware, Request, Response};
 use crate::balance::sticky::Sticky;
 use crate::balance::upstream_group::{Groups, Members};
 use crate::base::throttled_warning::ThrottledWarning;
+use crate::exchange::outbound_request::OutboundRequest;
 use crate::head::forwarded_request::RequestOptions;
 use crate::head::hops::{self, Via};
-use crate::http1::exchange::OutboundRequest;
 use crate::pool::connection_pool::Pool;
 use crate::pool::upstream_metrics::UpstreamMetrics;
 use crate::proxy::mirror::Mirror;

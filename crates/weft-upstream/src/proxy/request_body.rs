@@ -9,10 +9,10 @@ use weft::{Method, Response};
 
 use super::ReverseProxy;
 use super::mirror::{Mirror, MirrorPermit};
+use crate::exchange::outbound_request::OutboundRequest;
+use crate::exchange::upload::{Framing, Upload};
 use crate::gateway_error::GatewayError;
 use crate::head::grpc;
-use crate::http1::exchange::OutboundRequest;
-use crate::http1::upload::{Framing, Upload};
 use crate::settings::proxy_settings::Protocol;
 use crate::spool;
 use crate::spool::ReceivedBody;

@@ -7,9 +7,9 @@ use super::{ReverseProxy, WorkerMembers};
 use crate::attempt_hooks;
 use crate::balance::upstream_group::Members;
 use crate::base::rendezvous::hash;
+use crate::exchange::outbound_request::OutboundRequest;
 use crate::gateway_error::GatewayError;
 use crate::head::grpc;
-use crate::http1::exchange::OutboundRequest;
 use crate::pool::connection_pool::Pool;
 use crate::pool::upstream_metrics::RetryReason;
 

@@ -185,6 +185,11 @@ impl Upload {
         }
     }
 
+    /// Returns true if the rest of the body is not needed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.stage, Stage::Done { is_complete: false })
+    }
+
     /// Returns true if all of the body was read from the client.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.stage, Stage::Done { is_complete: true })
