@@ -57,7 +57,7 @@ pub(crate) trait UpstreamProtocol: Sized {
         &'a mut self,
         head: Self::Head,
         outbound: &'a mut OutboundRequest,
-        context: &ExchangeContext<'a>,
+        context: ExchangeContext<'a>,
     ) -> impl Future<Output = Result<(ResponseHead, Self::Received), GatewayError>>;
 
     /// Returns the connection after a 101 (Switching Protocols).

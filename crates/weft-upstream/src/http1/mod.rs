@@ -55,7 +55,7 @@ impl UpstreamProtocol for Lease {
         &'a mut self,
         (): (),
         outbound: &'a mut OutboundRequest,
-        context: &ExchangeContext<'a>,
+        context: ExchangeContext<'a>,
     ) -> impl Future<Output = Result<(ResponseHead, BodyReader), GatewayError>> {
         exchange::run(self, outbound, context.to.settings, context.space)
     }

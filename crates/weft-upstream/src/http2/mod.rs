@@ -77,7 +77,7 @@ impl UpstreamProtocol for StreamLease {
         &'a mut self,
         head: http::Request<()>,
         outbound: &'a mut OutboundRequest,
-        context: &ExchangeContext<'a>,
+        context: ExchangeContext<'a>,
     ) -> impl Future<Output = Result<(ResponseHead, Received), GatewayError>> {
         exchange::run(self, outbound, head, context.to.settings)
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use http_body::Frame;
 use weft::{Body, Error, Method, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -50,21 +51,23 @@ impl ReverseProxy {
         outbound.wait = UpstreamWait::new(self.shared.settings.failure_latency);
         let mut attempt = Attempt { proxy: self, pool, outbound, retry };
         async move {
-            // In a block, so that the wait for a connection takes no space beside the rest.
-            let leased = {
-                let client = self.limited_client(&attempt.outbound.request);
-                let mut queue_time = Duration::ZERO;
-                let leased = pool.lease(client, retry.is_some(), &mut queue_time).await;
+            // In a block, so that neither the wait nor the lease takes space beside the rest.
+            {
+                let request = &attempt.outbound.request;
+                let (client, mut queue_time) =
+                    (attempt.proxy.limited_client(request), Duration::ZERO);
+                let is_retry = attempt.retry.is_some();
+                let leased = attempt.pool.lease(client, is_retry, &mut queue_time).await;
                 if !queue_time.is_zero() {
-                    note_queue_time(pool, &attempt.outbound.request, queue_time);
+                    note_queue_time(attempt.pool, &attempt.outbound.request, queue_time);
                 }
-                leased?
-            };
-            match leased {
-                Leased::Connection(lease) => attempt.send(lease).await,
-                // Boxed: the future is large.
-                Leased::Stream(lease) => Box::pin(attempt.send(*lease)).await,
+                match leased? {
+                    Leased::Connection(lease) => Either::Left(attempt.send(lease)),
+                    // Boxed: the future is large.
+                    Leased::Stream(lease) => Either::Right(Box::pin(attempt.send(*lease))),
+                }
             }
+            .await
         }
     }
 }
@@ -79,8 +82,7 @@ impl<'a> Attempt<'a> {
             if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {
                 hooks.on_connection(lease.address());
             }
-            let context = self.context();
-            let head = match lease.compose(self.outbound, &context) {
+            let head = match lease.compose(self.outbound, &self.context()) {
                 Ok(head) => head,
                 Err(error) => {
                     lease.cancel();
@@ -89,7 +91,11 @@ impl<'a> Attempt<'a> {
             };
             let metrics = self.pool.metrics.get();
             let sent_request = metrics.map(|metrics| metrics.start_request(self.retry));
-            let (head, received) = lease.exchange(head, self.outbound, &context).await?;
+            let (head, received) = {
+                let context = self.context();
+                lease.exchange(head, self.outbound, context)
+            }
+            .await?;
             if let Some(sent_request) = sent_request {
                 sent_request.record_response();
             }
