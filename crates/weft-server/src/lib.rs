@@ -23,7 +23,6 @@ mod router; // router: host and path → application
 mod stream; // TCP connections that are forwarded without HTTP
 mod sockets; // listening sockets: configured, inherited, changed at a reload
 mod open; // opens the directories and certificates of a plan
-mod application; // the application of the servers
 mod stream_server; // the server of all streams
 mod status; // status endpoint and metrics
 mod lifecycle; // the life of the server process: start, reload, signals, shutdown

@@ -14,13 +14,13 @@ use weft_config::{Problem, Sources};
 
 use self::privileges::PidFile;
 use self::signals::{ControlEvent, Signals};
-use crate::application::ServedApplication;
 use crate::base::descriptors;
 use crate::cli::args::Args;
 use crate::config_change::{self, ChangeSender, ConfigHistory};
 use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;
 use crate::open::active_plan::{ActivePlan, PlanSender};
+use crate::open::application::ServedApplication;
 use crate::plan::Plan;
 use crate::plan::descriptors::warn_if_insufficient;
 use crate::sockets::defer_accept;
@@ -67,7 +67,8 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     descriptors::raise_limit();
     descriptors::grow_table();
     privileges::set_umask(plan.top.umask);
-    let sockets = sockets::open(&plan, inherited).map_err(|error| problem(error.to_string()))?;
+    let sockets =
+        sockets::open(&plan.listening(), inherited).map_err(|error| problem(error.to_string()))?;
     let pid_file =
         plan.top.pid_file.as_ref().map(|path| PidFile::open(&path.value, &plan.top.run_as));
     let pid_file = pid_file.transpose().map_err(problem)?;
@@ -116,7 +117,7 @@ impl<'a> ServerProcess<'a> {
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let specs: Vec<ListenSpec> = sockets.iter().map(|socket| socket.spec.clone()).collect();
         opened.buffer_space.set_limits(plan.top.buffer_space());
-        let open_logs = Arc::new(OpenLogs::open(&plan, None)?);
+        let open_logs = Arc::new(OpenLogs::open(&plan.logs(), None)?);
         let logs = Arc::new(Logs::new(open_logs.clone()));
         let active = ActivePlan { plan, opened, sockets, logs: open_logs };
         let (active, rx) = watch::channel(Arc::new(active));

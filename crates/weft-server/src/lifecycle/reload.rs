@@ -204,10 +204,11 @@ impl PlanChange {
     ) -> Result<PlanChange, Vec<Problem>> {
         let problem = |message| vec![Problem::without_location(message)];
         let mut resources = plan.open(Some(&active.opened))?;
-        let logs = OpenLogs::open(&plan, Some(&active.logs)).map_err(problem)?;
+        let logs = OpenLogs::open(&plan.logs(), Some(&active.logs)).map_err(problem)?;
         // Metrics are set up when workers start, so that a reload cannot add the status endpoint.
         let has_status = process.status.is_some();
-        let changes = sockets::changes(&plan, &active.sockets, &process.handle, has_status);
+        let changes =
+            sockets::changes(&plan.listening(), &active.sockets, &process.handle, has_status);
         let SocketChanges { opened, closed } =
             changes.map_err(|error| problem(error.to_string()))?;
         let tls = match (&active.opened.tls, &mut resources.tls) {

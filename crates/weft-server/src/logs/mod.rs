@@ -35,7 +35,7 @@ use sink::Writer;
 
 pub(crate) use check::check;
 pub(crate) use error::print_error;
-pub(crate) use open::OpenLogs;
+pub(crate) use open::{LogPlan, OpenLogs};
 pub(crate) use route::RouteLogPlan;
 pub(crate) use stream::StreamLog;
 pub(crate) use worker::WorkerLog;

@@ -15,16 +15,26 @@ use super::file::{FileId, LogFile};
 use super::message::MessageHeader;
 use super::output::Output;
 use super::rotation::Rotation;
-use super::route::{RouteLogPlan, own_logs};
+use super::route::RouteLogPlan;
 use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::stream::StreamLog;
 use super::target::Target;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
 use crate::options::AccessLogConfig;
-use crate::plan::Plan;
 use crate::sections::log::target::LogTarget;
 use crate::sections::log::{Facility, LogConfig};
-use crate::sections::tracing::Tracer;
+use crate::sections::tracing::{Tracer, TracingConfig};
+
+/// The logs of a plan.
+pub(crate) struct LogPlan<'a> {
+    pub(crate) log: &'a LogConfig,
+    /// Access logs of routes.
+    pub(crate) of_routes: Vec<&'a AccessLogConfig>,
+    /// Destinations of the logs of streams.
+    pub(crate) of_streams: Vec<&'a LogTarget>,
+    /// Export of spans.
+    pub(crate) tracing: Option<&'a TracingConfig>,
+}
 
 /// The open logs of a plan.
 #[derive(Default)]
@@ -72,8 +82,8 @@ const ERROR: &str = "error log";
 
 impl OpenLogs {
     /// Opens the logs of a plan. Outputs that `former` has, too, are kept.
-    pub(crate) fn open(plan: &Plan, former: Option<&OpenLogs>) -> Result<OpenLogs, String> {
-        let config = &plan.log;
+    pub(crate) fn open(plan: &LogPlan<'_>, former: Option<&OpenLogs>) -> Result<OpenLogs, String> {
+        let config = plan.log;
         let mut opening = Opening::new(config, former);
         let error = ErrorLog {
             sink: opening.sink(ERROR, &config.error.value)?,
@@ -89,22 +99,18 @@ impl OpenLogs {
             false => None,
         };
         let format = Some(config.format.format.clone());
-        let routes = plan.hosts.iter().flat_map(|host| &host.routes);
-        let own: Vec<&AccessLogConfig> = routes.filter_map(own_logs).flatten().collect();
-        for to in own.iter().filter_map(|log| log.to.as_ref()) {
+        for to in plan.of_routes.iter().filter_map(|log| log.to.as_ref()) {
             opening.sink(ACCESS, to)?;
         }
         let mut streams = HashMap::new();
-        for stream in &plan.streams {
-            if let Some(to) = &stream.settings.value.access_log
-                && !streams.contains_key(to)
-            {
+        for to in &plan.of_streams {
+            if !streams.contains_key(*to) {
                 let sender = Arc::new(opening.sink(ACCESS, to)?.line_sender());
-                streams.insert(to.clone(), StreamLog(sender));
+                streams.insert((*to).clone(), StreamLog(sender));
             }
         }
-        let has_route_logs = !own.is_empty();
-        let tracer = open_tracer(plan, former)?;
+        let has_route_logs = !plan.of_routes.is_empty();
+        let tracer = open_tracer(plan.tracing, former)?;
         let Opening { sinks, of_devices, .. } = opening;
         let error = Some(error);
         Ok(OpenLogs { sinks, access, format, error, streams, has_route_logs, tracer, of_devices })
@@ -153,8 +159,11 @@ impl OpenLogs {
 }
 
 /// Starts the export of spans, or keeps that of `former` if its settings are the same.
-fn open_tracer(plan: &Plan, former: Option<&OpenLogs>) -> Result<Option<Arc<Tracer>>, String> {
-    let Some(config) = &plan.tracing else { return Ok(None) };
+fn open_tracer(
+    config: Option<&TracingConfig>,
+    former: Option<&OpenLogs>,
+) -> Result<Option<Arc<Tracer>>, String> {
+    let Some(config) = config else { return Ok(None) };
     match former.and_then(|former| former.tracer.as_ref()) {
         Some(known) if known.config == *config => Ok(Some(known.clone())),
         _ => Ok(Tracer::start(config)?.map(Arc::new)),

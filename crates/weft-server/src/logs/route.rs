@@ -29,7 +29,7 @@ impl RouteLogPlan {
         log: &LogConfig,
         exports_spans: bool,
     ) -> Option<RouteLogPlan> {
-        let own = own_logs(route);
+        let own = route.options.access_log.logs();
         let default = log.has_access().then_some(&log.format.format);
         let formats: Vec<&LogFormat> = match own {
             None => default.into_iter().collect(),
@@ -50,11 +50,6 @@ impl RouteLogPlan {
             own: own.map(Into::into),
         })
     }
-}
-
-/// Returns the logs of a route in place of that of `[log]`.
-pub(super) fn own_logs(route: &RoutePlan) -> Option<&[AccessLogConfig]> {
-    route.options.access_log.logs()
 }
 
 /// Returns true if requests of a route may have a value with this name.

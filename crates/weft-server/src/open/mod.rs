@@ -1,6 +1,8 @@
 //! Opens the directories and certificates of a [`Plan`]. No socket is bound yet.
 
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
+pub(crate) mod application; // the application of a server: routes, or the status endpoint
+mod reloadable_router; // a worker's router, replaced at a reload
 mod warnings; // probable mistakes in a plan
 
 use std::collections::HashMap;

@@ -13,9 +13,9 @@ use std::str::FromStr;
 use weft::tls::Tls;
 use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
-use crate::plan::Plan;
+use crate::sections::addresses::Addresses;
 use crate::sections::status::status_limits;
-use crate::sections::streams::udp_address;
+use crate::sections::streams::{StreamConfig, udp_address};
 
 /// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
 /// sockets.
@@ -77,6 +77,16 @@ pub(crate) struct ServedSocket {
     pub(crate) local_address: LocalAddress,
 }
 
+/// Addresses of a plan, and the limits of their listeners.
+pub(crate) struct ListenPlan<'a> {
+    /// Without TLS.
+    pub(crate) plain: &'a Addresses,
+    pub(crate) tls: Option<&'a Addresses>,
+    pub(crate) status: &'a Addresses,
+    pub(crate) streams: &'a [StreamConfig],
+    pub(crate) limits: &'a Settings,
+}
+
 /// Sockets to open and to close for a new plan.
 pub(crate) struct SocketChanges {
     pub(crate) opened: Vec<OpenSocket>,
@@ -134,7 +144,10 @@ impl OpenSocket {
 
 /// Returns the sockets of a plan: inherited sockets if they match, otherwise new ones. Inherited
 /// sockets of a predecessor that the plan does not use are closed.
-pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<OpenSocket>> {
+pub(crate) fn open(
+    plan: &ListenPlan<'_>,
+    inherited: Vec<OpenSocket>,
+) -> weft::Result<Vec<OpenSocket>> {
     let is_kept = |open: &OpenSocket| open.spec.is_from_service_manager();
     let (mut sockets, mut inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(is_kept);
     for spec in required_specs(plan, sockets.iter().map(|open| &open.spec)) {
@@ -145,7 +158,7 @@ pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<
             matching = inherited.extract_if(.., is_reusable).collect();
         }
         if matching.is_empty() {
-            matching = bind(&spec, plan)?;
+            matching = bind(&spec, plan.limits)?;
         }
         for OpenSocket { socket, .. } in matching {
             let socket = match socket {
@@ -163,7 +176,7 @@ pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<
 /// Returns the sockets to open and to close for a new plan, with or without the status endpoint.
 /// Sockets that both plans use are left unchanged.
 pub(crate) fn changes(
-    plan: &Plan,
+    plan: &ListenPlan<'_>,
     served: &[ServedSocket],
     handle: &ServerHandle,
     has_status: bool,
@@ -181,7 +194,7 @@ pub(crate) fn changes(
         let reusable: Vec<&LocalAddress> =
             addresses.filter(|address| address.address().is_some()).collect();
         if reusable.is_empty() {
-            opened.extend(bind(spec, plan)?);
+            opened.extend(bind(spec, plan.limits)?);
             continue;
         }
         for (address, socket) in handle.sockets()? {
@@ -201,14 +214,14 @@ pub(crate) fn changes(
 /// Returns the specs of a plan. Default addresses are omitted if the service manager has passed
 /// sockets other than for the status endpoint.
 fn required_specs<'a>(
-    plan: &Plan,
+    plan: &ListenPlan<'_>,
     mut existing: impl Iterator<Item = &'a ListenSpec>,
 ) -> Vec<ListenSpec> {
     let is_socket_activated =
         existing.any(|spec| spec.is_from_service_manager() && spec.protocol != Protocol::Status);
-    let plain = (&plan.top.listen, Protocol::Http);
-    let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
-    let status = (&plan.status.listen, Protocol::Status);
+    let plain = (plan.plain, Protocol::Http);
+    let secure = plan.tls.map(|addresses| (addresses, Protocol::Https));
+    let status = (plan.status, Protocol::Status);
     let spec = |text: &String, protocol| ListenSpec {
         source: SocketSource::Config(text.clone()),
         protocol,
@@ -227,7 +240,7 @@ fn required_specs<'a>(
     specs
 }
 
-fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
+fn bind(spec: &ListenSpec, limits: &Settings) -> weft::Result<Vec<OpenSocket>> {
     let SocketSource::Config(text) = &spec.source else { return Ok(Vec::new()) };
     if let Some(text) = udp_address(text) {
         let bound = bind_udp(&text.parse()?).map_err(|error| {
@@ -238,10 +251,10 @@ fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
     }
     let address: Address = text.parse()?;
     let listeners = match spec.protocol {
-        Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
+        Protocol::Http | Protocol::Https => Listener::bind(&address, limits)?,
         Protocol::Status => Listener::bind(&address, &status_limits())?,
         Protocol::Stream | Protocol::Datagram => {
-            let settings = Settings { reuse_port: false, ..plan.limits.clone() };
+            let settings = Settings { reuse_port: false, ..limits.clone() };
             Listener::bind(&address, &settings)?
         }
     };
@@ -308,6 +321,7 @@ mod tests {
     #[test]
     fn default_addresses_are_omitted_with_socket_activation() {
         use crate::config::Config;
+        use crate::plan::Plan;
         use weft_config::Sources;
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
@@ -335,7 +349,7 @@ mod tests {
             let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
             let existing =
                 given.map(|protocol| ListenSpec { source: SocketSource::ServiceManager, protocol });
-            let specs = required_specs(&plan, existing.iter());
+            let specs = required_specs(&plan.listening(), existing.iter());
             let specs: Vec<String> = specs.iter().map(ListenSpec::to_string).collect();
             assert_eq!(specs.join(", "), expected, "{given:?}");
         }

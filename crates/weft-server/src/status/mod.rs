@@ -26,9 +26,9 @@ pub(crate) use self::registry::MetricsRegistry;
 pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
-use crate::application::ServedApplication;
 use crate::config_change::ChangeSender;
 use crate::open::active_plan::PlanReceiver;
+use crate::open::application::ServedApplication;
 use crate::sections::status::status_limits;
 
 /// Time limit for open requests when the endpoint stops.

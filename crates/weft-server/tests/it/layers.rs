@@ -23,7 +23,6 @@ const LAYERS: &[&str] = &[
     "stream",
     "sockets",
     "open",
-    "application",
     "stream_server",
     "status",
     "lifecycle",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weft::Request;
 use weft::middleware::CleanPath;
 
-use crate::open::active_plan::PlanReceiver;
+use super::active_plan::PlanReceiver;
 use crate::router::{RouteMetrics, RoutedResponse, Router};
 
 /// The current router of a worker.

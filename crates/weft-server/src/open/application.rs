@@ -2,16 +2,14 @@
 //!
 //! Both servers have the same type of application, so that the engine, which is generic, is compiled once.
 
-mod reloadable_router; // a worker's router, replaced at a reload
-
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::{Application, Request, Response};
 
-use self::reloadable_router::ReloadableRouter;
-use crate::open::active_plan::PlanReceiver;
+use super::active_plan::PlanReceiver;
+use super::reloadable_router::ReloadableRouter;
 use crate::router::{RouteMetrics, RoutedResponse};
 
 /// The application of a worker.
