@@ -6,6 +6,7 @@
 //! - The path of a re-export counts as one to the file that defines the item: if `mod.rs` has
 //!   `pub use self::date::Date`, a child that uses `super::Date` depends on `date.rs`, not on `mod.rs`.
 //! - A re-export is a dependency of its own file only if the code of that file names the item as well.
+//! - If a macro or another crate defines the item, the file of the module that has it counts.
 //! - `mod date;` and `use super::date` alone are no dependencies; `date::parse()` is one.
 //! - A child depends on the modules that contain it anyway: it is a part of them. This does not count, so
 //!   that a circle is always one between modules beside each other.
@@ -32,7 +33,7 @@ pub fn dependencies(modules: &Modules) -> Dependencies {
     let mut found = Dependencies::new();
     for (index, module) in modules.modules.iter().enumerate() {
         let mut add = |path: &[String]| {
-            for target in modules.follow(index, path, &mut BTreeSet::new()) {
+            for target in modules.ends_of(index, path) {
                 if let Target::Item(file) = target
                     && file != module.file
                     && !modules.is_ancestor(file, index)
@@ -45,8 +46,11 @@ pub fn dependencies(modules: &Modules) -> Dependencies {
         for import in &module.imports {
             if import.name == "*" {
                 let names = module.words.iter().filter(|word| !module.items.contains(*word));
-                names
-                    .for_each(|name| add(&[&import.path[..], std::slice::from_ref(name)].concat()));
+                let paths =
+                    names.map(|name| [&import.path[..], std::slice::from_ref(name)].concat());
+                let exists =
+                    |path: &Vec<_>| !modules.follow(index, path, &mut BTreeSet::new()).is_empty();
+                paths.filter(exists).for_each(|path| add(&path));
             } else if !import.is_reexport || module.words.contains(&import.name) {
                 add(&import.path);
             }
@@ -60,6 +64,21 @@ impl Modules {
     fn is_ancestor(&self, file: usize, module: usize) -> bool {
         let parent = self.modules[module].parent;
         self.modules[parent].file == file || parent != module && self.is_ancestor(file, parent)
+    }
+
+    /// Follows a path that stands in a module. If a macro or another crate defines its item, the file of the
+    /// module that has the item counts.
+    fn ends_of(&self, from: usize, path: &[String]) -> Vec<Target> {
+        let ends = self.follow(from, path, &mut BTreeSet::new());
+        let is_own = ["crate", "self", "super"].contains(&&*path[0]);
+        if !ends.is_empty() || !is_own || path.len() < 2 {
+            return ends;
+        }
+        let in_module = |end| match end {
+            Target::Module(module) => Target::Item(self.modules[module].file),
+            item => item,
+        };
+        self.ends_of(from, &path[..path.len() - 1]).into_iter().map(in_module).collect()
     }
 
     /// Follows a path that stands in a module. `followed` has the names that are being looked up.
@@ -169,6 +188,7 @@ mod tests {
             "struct Day(Vec<super::time::Date>);",
             "mod b { use super::super::time as t; pub fn f() { t::Date::new() } }",
             "#[cfg(any(test, unix))] use crate::time::Date;",
+            "use crate::time::date::MadeByAMacro;",
             "use crate::Date;",
         ] {
             let lib = ("lib.rs", "mod a; mod time; pub use time::Date;");
@@ -196,6 +216,13 @@ mod tests {
             let found = found(&[lib, ("a.rs", text), TIME, DATE]);
             assert!(found.is_empty(), "{text}: {found:?}");
         }
+    }
+
+    #[test]
+    fn macros_declare_modules() {
+        let lib = ("lib.rs", "mod time; list! { /// A\nmod a: A(B); mod b; }");
+        let found = found(&[lib, ("a.rs", "use crate::time::Date;"), ("b.rs", ""), TIME, DATE]);
+        assert_eq!(found, ["a.rs -> time/date.rs by crate::time::Date"]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Reader<'_> {
                 "{" => depth += 1,
                 "}" if depth == 0 => break,
                 "}" => depth -= 1,
-                "mod" if depth == 0 => self.child(index, folder),
+                "mod" if depth == 0 || self.is_in_list_of_macro() => self.child(index, folder),
                 "use" if self.text(1) != "<" => {
                     let before = self.at.checked_sub(1).map_or("", |at| &self.tokens[at].text);
                     let is_reexport = ["pub", ")"].contains(&before);
@@ -179,6 +179,12 @@ impl Reader<'_> {
             self.at += 1;
         }
         index
+    }
+
+    /// Returns true for `mod name;` and `mod name: …` among the arguments of a macro that declares modules.
+    fn is_in_list_of_macro(&self) -> bool {
+        let is_name = self.tokens.get(self.at + 1).is_some_and(Token::is_word);
+        is_name && [";", ":"].contains(&self.text(2))
     }
 
     fn text(&self, offset: usize) -> &str {

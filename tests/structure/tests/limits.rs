@@ -1,14 +1,37 @@
 //! Limits of the structure of the source files. `.ci/count --circles` lists the circles.
 
+use std::fs;
+use std::path::Path;
+
 use weft_structure::{Crate, crates};
 
 /// Circles of files in all crates beneath `crates/`, and the files of the largest one.
-const MAX_CIRCLES: usize = 14;
+const MAX_CIRCLES: usize = 15;
 const MAX_FILES_OF_CIRCLE: usize = 9;
 /// Modules of the longest chain of imports between those directly beneath the root of the program.
-const MAX_FLOORS_OF_PROGRAM: usize = 13;
+const MAX_FLOORS_OF_PROGRAM: usize = 11;
 /// Source files directly in a folder.
 const MAX_FILES_OF_FOLDER: usize = 34;
+
+#[test]
+fn nearly_all_files_are_read() {
+    let crates = crates("crates");
+    for one in &crates {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&one.root);
+        let (mut files, mut open) = (0, vec![src.parent().unwrap().to_owned()]);
+        while let Some(folder) = open.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                files += usize::from(path.extension().is_some_and(|it| it == "rs"));
+                open.extend(path.is_dir().then_some(path));
+            }
+        }
+        // The others are tests.
+        let is_library = one.root.ends_with("lib.rs");
+        assert!(!is_library || one.files.len() * 10 >= files * 9, "{files} files of {}", one.root);
+    }
+    assert!(crates.len() >= 4);
+}
 
 #[test]
 fn files_form_few_and_small_circles() {
