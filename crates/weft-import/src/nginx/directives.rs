@@ -18,7 +18,7 @@ const TRANSLATED: &str = "
     listen server_name ssl_certificate ssl_certificate_key ssl_protocols ssl
     ssl_client_certificate ssl_verify_client more_set_headers more_clear_headers
     root alias index autoindex try_files error_page expires add_header default_type
-    return rewrite if set limit_except
+    return rewrite if set limit_except empty_gif
     proxy_pass proxy_set_header proxy_hide_header proxy_redirect proxy_cookie_path
     proxy_cookie_domain proxy_buffering proxy_request_buffering proxy_connect_timeout
     proxy_read_timeout proxy_max_temp_file_size proxy_intercept_errors

@@ -37,6 +37,7 @@ forms! {
     mod respond: Respond(RespondForm);
     /// A file for all paths.
     mod respond_file: RespondFile(RespondFileForm);
+    mod empty_gif: EmptyGif(EmptyGifForm);
     /// Scripts.
     mod cgi: Cgi(CgiSettings);
     /// The route of another path.

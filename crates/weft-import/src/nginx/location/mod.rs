@@ -96,10 +96,9 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 /// Directives that respond, and have no equivalent.
-const OTHER_RESPONDERS: [&str; 10] = [
+const OTHER_RESPONDERS: [&str; 9] = [
     "memcached_pass",
     "stub_status",
-    "empty_gif",
     "dav_methods",
     "js_content",
     "content_by_lua_block",
@@ -236,6 +235,10 @@ impl<'a> Location<'a> {
         }
         if rewrite::of_all(self, table)? {
             return Ok(Responder::Redirect);
+        }
+        if !self.scope.own("empty_gif").is_empty() {
+            table.set("empty_gif", Value::Bool(true));
+            return Ok(Responder::Text);
         }
         if let Some(pass) = self.scope.own("proxy_pass").pop() {
             proxy::translate(self, pass, table, options)?;
