@@ -54,6 +54,7 @@ fn imports_files() {
             "\"/b/\" = \"-> /srv/a/b\"\n\"/\" = \"-> /srv/a\"\n",
         ),
         ("location /b/ { alias /srv/c/; }", true, "\"/b/\" = \"-> /srv/c\"\n"),
+        ("location /b/ { empty_gif; }", true, "\"/b/\" = { empty_gif = true }\n"),
         (
             "location / { root /a; index a.html index.htm; autoindex on; gzip off; }",
             true,
