@@ -122,7 +122,7 @@ const WORKLOADS: &[Workload] = &[
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
 /// Returns this number of heads, one after the other.
-fn repeat<'a, T: AsRef<[u8]>>(times: usize, heads: &'a [T]) -> impl Iterator<Item = &'a [u8]> {
+fn repeat<T: AsRef<[u8]>>(times: usize, heads: &[T]) -> impl Iterator<Item = &[u8]> {
     heads.iter().cycle().take(times).map(AsRef::as_ref)
 }
 

@@ -74,6 +74,10 @@ impl ReverseProxy {
 
 impl<'a> Attempt<'a> {
     /// Sends the request over a connection or a stream, and converts the response.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` contains its arguments twice"
+    )]
     fn send<P: UpstreamProtocol>(
         &mut self,
         mut lease: P,

@@ -10,7 +10,7 @@ use weft::{Network, Request, Version};
 use weft_proto::fastcgi::{pair, pairs};
 use weft_proto::names::is_same_name;
 
-use super::script::Script;
+use super::script_file::Script;
 use super::script_head::HOP_BY_HOP_FIELDS;
 use crate::base::decimal::{push_address, push_number};
 use crate::head::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};

@@ -3,7 +3,7 @@
 
 mod meta_variables;
 pub(crate) mod protocol;
-mod script;
+mod script_file;
 mod script_head;
 pub mod stderr;
 mod variable;
@@ -12,6 +12,6 @@ pub use meta_variables::{
     Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
 };
 pub use protocol::ScriptCall;
-pub use script::Script;
+pub use script_file::Script;
 pub use script_head::{HeadForm, ScriptHead, parse as parse_head};
 pub use variable::Variable;

@@ -15,7 +15,7 @@ use weft_proto::{scgi, uwsgi};
 use super::meta_variables::{
     Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
 };
-use super::script::Script;
+use super::script_file::Script;
 use super::script_head as head;
 use super::script_head::HeadForm;
 use super::stderr;
