@@ -39,8 +39,6 @@ pub(crate) struct Download {
     read_bytes: usize,
     /// Maximum size of the next read, in bytes.
     max_read_bytes: usize,
-    /// Error to return from the next poll.
-    failure: Option<Error>,
     /// Notes about the request, for which the end of the body is noted.
     hooks: Option<Arc<dyn AttemptHooks>>,
 }
@@ -66,7 +64,6 @@ impl Download {
             idle_timeout: options.idle_timeout,
             read_bytes: if is_filled { MAX_READ_BYTES } else { MIN_READ_BYTES },
             max_read_bytes: MAX_READ_BYTES,
-            failure: None,
             hooks: options.hooks,
         }
     }
@@ -161,9 +158,6 @@ impl Body for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(failure) = self.failure.take() {
-            return Poll::Ready(Some(Err(failure)));
-        }
         match ready!(self.poll_next_frame(cx)) {
             Ok(frame) => {
                 if frame.is_none() || self.body.remaining() == Some(0) {
@@ -172,22 +166,18 @@ impl Body for Download {
                 Poll::Ready(frame.map(Ok))
             }
             Err(reason) => {
-                self.failure = self.lease.take().map(|lease| {
+                let failure = self.lease.take().map(|lease| {
                     lease.upstream().record_failure(&reason);
                     let reason = format!("the upstream {}: {reason}", lease.upstream());
-                    Error::new(ErrorKind::ServiceFailed, reason)
+                    Err(Error::new(ErrorKind::ServiceFailed, reason).after_data())
                 });
-                // The next poll returns the error. `Pending` makes the engine send the data
-                // received so far: it would replace a response that fails before any of it is sent
-                // with an error page.
-                cx.waker().wake_by_ref();
-                Poll::Pending
+                Poll::Ready(failure)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failure.is_none() && (self.lease.is_none() || self.body.remaining() == Some(0))
+        self.lease.is_none() || self.body.remaining() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {

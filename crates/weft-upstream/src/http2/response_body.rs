@@ -43,8 +43,6 @@ pub(crate) struct ResponseBody {
     is_grpc: bool,
     deadline: Option<Deadline>,
     options: BodyOptions,
-    /// Error to return from the next poll.
-    failure: Option<Error>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +98,6 @@ impl ResponseBody {
             is_grpc: grpc::is_response(head),
             deadline: received.deadline,
             options,
-            failure: None,
         }
     }
 
@@ -193,7 +190,7 @@ impl ResponseBody {
     }
 
     /// Ends a body that is not complete: a call of gRPC by a status, others by an error.
-    fn fail(&mut self, failure: Failure) -> Option<Frame<Bytes>> {
+    fn fail(&mut self, failure: Failure) -> Option<Result<Frame<Bytes>, Error>> {
         let lease = self.lease.take()?;
         if let Failure::Upstream(reason) = &failure {
             lease.upstream().record_failure(reason);
@@ -207,10 +204,9 @@ impl ResponseBody {
         if self.is_grpc {
             log::debug!("{reason}");
             self.finish();
-            return Some(Frame::trailers(grpc::status_fields(code)));
+            return Some(Ok(Frame::trailers(grpc::status_fields(code))));
         }
-        self.failure = Some(Error::new(ErrorKind::ServiceFailed, reason));
-        None
+        Some(Err(Error::new(ErrorKind::ServiceFailed, reason).after_data()))
     }
 }
 
@@ -234,9 +230,6 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(failure) = self.failure.take() {
-            return Poll::Ready(Some(Err(failure)));
-        }
         if self.lease.is_none() {
             return Poll::Ready(None);
         }
@@ -248,19 +241,12 @@ impl Body for ResponseBody {
                 }
                 Poll::Ready(frame.map(Ok))
             }
-            Err(failure) => match self.fail(failure) {
-                Some(status) => Poll::Ready(Some(Ok(status))),
-                None => {
-                    // As in `Download`: the engine sends the data received so far.
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            },
+            Err(failure) => Poll::Ready(self.fail(failure)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failure.is_none() && self.lease.is_none()
+        self.lease.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

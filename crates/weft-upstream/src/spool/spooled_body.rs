@@ -27,8 +27,6 @@ pub(crate) struct SpooledBody {
     /// Number of bytes that remain to be read, if known.
     remaining: Option<u64>,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    /// Error that the next poll returns.
-    failure: Option<Box<Error>>,
     pump: Option<AbortOnDrop>,
 }
 
@@ -43,7 +41,7 @@ enum Event {
 
 impl SpooledBody {
     pub(crate) fn new(shared: Arc<Shared>, length: Option<u64>) -> SpooledBody {
-        SpooledBody { shared, remaining: length, reading: None, failure: None, pump: None }
+        SpooledBody { shared, remaining: length, reading: None, pump: None }
     }
 
     /// Receives the rest of the body in a task.
@@ -95,19 +93,11 @@ impl SpooledBody {
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
+}
 
-    /// Makes the next poll return the error. `Pending` makes the engine send the data that the body
-    /// has returned so far: it would replace a response that fails before any of it is sent with an
-    /// error page.
-    fn fail(
-        &mut self,
-        error: Box<Error>,
-        cx: &Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        self.failure = Some(error);
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
+/// Returns the error of a body after the data that it has returned so far.
+fn fail(error: Error) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    Poll::Ready(Some(Err(error.after_data())))
 }
 
 /// Starts a read that waits for the disk.
@@ -128,9 +118,6 @@ impl HttpBody for SpooledBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(error) = self.failure.take() {
-            return Poll::Ready(Some(Err(*error)));
-        }
         loop {
             if let Some(reading) = &mut self.reading {
                 let read = ready!(Pin::new(reading).poll(cx));
@@ -144,7 +131,7 @@ impl HttpBody for SpooledBody {
                         drop(state);
                         self.on_data(data)
                     }
-                    Err(error) => self.fail(Box::new(failed("cannot be read", error)), cx),
+                    Err(error) => fail(failed("cannot be read", error)),
                 };
             }
             match ready!(self.poll_event(cx)) {
@@ -154,7 +141,7 @@ impl HttpBody for SpooledBody {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
                 Event::End => return Poll::Ready(None),
-                Event::Failed(error) => return self.fail(error, cx),
+                Event::Failed(error) => return fail(*error),
             }
         }
     }
@@ -162,7 +149,7 @@ impl HttpBody for SpooledBody {
     fn is_end_stream(&self) -> bool {
         let state = self.shared.state();
         let is_complete = || matches!(&state.end, Some(End::Complete(None)));
-        self.failure.is_none() && state.queue.is_empty() && is_complete()
+        state.queue.is_empty() && is_complete()
     }
 
     fn size_hint(&self) -> SizeHint {

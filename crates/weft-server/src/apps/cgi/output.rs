@@ -18,13 +18,11 @@ pub(super) struct Output {
     run: Option<Box<Run>>,
     /// Bytes remaining of the script's `Content-Length`.
     remaining: Option<u64>,
-    /// Error that the next poll returns.
-    error: Option<Error>,
 }
 
 impl Output {
     pub(super) fn new(run: Run, length: Option<u64>) -> Output {
-        let mut output = Output { run: Some(Box::new(run)), remaining: length, error: None };
+        let mut output = Output { run: Some(Box::new(run)), remaining: length };
         output.detach_if_complete();
         output
     }
@@ -32,7 +30,7 @@ impl Output {
     /// Creates the body for a response to HEAD without `Content-Length`: its size is unknown, and
     /// no bytes follow.
     pub(super) fn of_unknown_length() -> Output {
-        Output { run: None, remaining: None, error: None }
+        Output { run: None, remaining: None }
     }
 
     /// Detaches the script once it has written all of its `Content-Length`.
@@ -92,9 +90,6 @@ impl Body for Output {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(error) = self.error.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
         let Some(run) = &mut self.run else { return Poll::Ready(None) };
         let failure = match ready!(poll_chunk(run, cx)) {
             Ok(Some(mut chunk)) => {
@@ -112,11 +107,7 @@ impl Body for Output {
             }
             Err(failure) => failure,
         };
-        self.error = Some(self.fail(failure));
-        // `Pending` lets the engine send the buffered output first. A body that fails before any of
-        // the response is sent would be replaced by the engine's own error response.
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Poll::Ready(Some(Err(self.fail(failure).after_data())))
     }
 
     fn is_end_stream(&self) -> bool {
