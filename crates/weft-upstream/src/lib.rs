@@ -22,6 +22,7 @@
 pub mod attempt_hooks;
 mod balance;
 mod base;
+mod check;
 mod client;
 mod connect;
 pub mod copy;
@@ -40,31 +41,32 @@ pub mod spool;
 pub mod tls;
 mod url;
 
-pub use balance::balancer::{Balancer, Candidate, Share};
-pub use balance::sticky::StickySettings;
+pub use balance::balancer::{Balancer, Candidate};
 pub use base::counter as metrics;
 pub use base::inactivity_timer::InactivityTimer;
 pub use base::throttled_warning::ThrottledWarning;
 pub use base::{rendezvous, task};
+pub use check::health_check::run as run_checks;
 pub use client::remote_server::{OwnRequest, OwnResponse, RemoteResource, RemoteServer};
 pub use connect::upstream::Upstream;
 pub use connect::upstream_connection::UpstreamConnection;
 pub use dns::answer_cache::TtlBounds;
+pub use dns::dns_settings::DnsSettings;
 pub use dns::services::{Answers, Services, keep_or_open};
 pub use head::field_filter::may_permit_in_request_trailers;
 pub use head::request_fields::RequestFields;
-pub use head::rewritten_fields::Replacement;
-pub use health::health_check::run as run_checks;
 pub use health::operator_control::{ControlChange, UpstreamMode};
 pub use health::upstream_health::{Availability, FailurePolicy, Health};
 pub use pool::client_limit;
 pub use pool::upstream_metrics::{State, UpstreamReport};
-pub use proxy::mirror::MirrorSettings;
 pub use proxy::{HashKey, ReverseProxy};
 pub use settings::invalid_settings::InvalidSettings;
+pub use settings::mirror_settings::MirrorSettings;
 pub use settings::proxy_settings::{
-    Balance, Check, CheckTarget, ClientCert, DnsSettings, FastCgiSettings, ForwardedNames, Host,
-    HttpVersion, Protocol, ProxySettings,
+    Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, Protocol,
+    ProxySettings, Replacement,
 };
-pub use url::member::{MAX_WEIGHT, UpstreamMember};
+pub use settings::sticky_settings::StickySettings;
+pub use url::http_version::HttpVersion;
+pub use url::member::{MAX_WEIGHT, Share, UpstreamMember};
 pub use url::upstream_url::UpstreamUrl;

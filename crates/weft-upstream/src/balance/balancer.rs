@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::base::rendezvous::{mix, score};
 use crate::settings::proxy_settings::Balance;
+use crate::url::member::Share;
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
@@ -18,16 +19,6 @@ pub struct Candidate {
     pub load: usize,
     /// Share of the requests in relation to the weights of the others, which may change at any time.
     pub weight: u32,
-}
-
-/// Configured properties of an upstream.
-#[derive(Clone, Copy, Debug)]
-pub struct Share {
-    /// The upstream gets requests only if no other one can get them.
-    pub is_backup: bool,
-    /// Hash of the address of the upstream. The same keys belong to the same addresses in every
-    /// worker and every server, in any order of the upstreams.
-    pub seed: u64,
 }
 
 /// Selection by one worker. Its state is atomic only so that it is `Sync`: one worker uses it.

@@ -2,4 +2,3 @@
 
 pub(crate) mod balancer;
 pub(crate) mod sticky;
-pub(crate) mod upstream_group;

@@ -3,9 +3,8 @@
 //! The value of the cookie is a tag of the upstream: the beginning of an HMAC of its address. It does
 //! not reveal the address, and without the key nobody can compute the tag of another upstream.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
@@ -14,6 +13,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use weft::header::{COOKIE, SET_COOKIE};
 use weft::{HeaderValue, Request, Response};
 
+use crate::settings::sticky_settings::StickySettings;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// Bytes of the HMAC in a tag.
@@ -24,39 +24,12 @@ const KEY_BYTES: usize = 32;
 const MIN_SECRET_BYTES: usize = 16;
 const MAX_SECRET_BYTES: u64 = 4_096;
 
-/// Settings of the cookie.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StickySettings {
-    /// Name of the cookie. Default empty: there is none.
-    pub cookie: String,
-    /// Time for which clients keep the cookie. Default zero: until the end of their session.
-    pub max_age: Duration,
-    /// File with the key of the tags, at least 16 bytes. Default none: a random key of the process,
-    /// which reloads keep.
-    pub secret: Option<PathBuf>,
-}
-
 /// The cookie of a proxy, and the key of the tags of its upstreams.
 pub(crate) struct Sticky {
     cookie: String,
     /// Attributes of the cookie besides `Secure`.
     attributes: String,
     key: hmac::Key,
-}
-
-impl StickySettings {
-    /// # Errors
-    /// If the name of the cookie is no token (RFC 6265 §4.1.1), or missing beside other settings.
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if !self.cookie.bytes().all(is_token) {
-            return Err(format!("sticky_cookie: {:?} is no name of a cookie", self.cookie));
-        }
-        if self.cookie.is_empty() && *self != StickySettings::default() {
-            return Err("sticky_max_age and sticky_secret need sticky_cookie".to_owned());
-        }
-        Ok(())
-    }
 }
 
 impl Sticky {

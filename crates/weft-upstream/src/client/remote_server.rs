@@ -17,8 +17,8 @@ use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::INPUT_BYTES;
 use crate::head::field_filter::{push_any_field, push_field};
 use crate::health::upstream_health::{FailurePolicy, Health};
-use crate::settings::proxy_settings::HttpVersion;
 use crate::tls;
+use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// Maximum size of the head of a response, in bytes.

@@ -21,10 +21,11 @@ use super::happy_eyeballs;
 use super::upstream_connection::UpstreamConnection;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::answer_cache::AddressCache;
+use crate::dns::dns_settings::DnsSettings;
 use crate::dns::{Resolved, Resolver};
 use crate::health::operator_control::{Control, ControlChange, UpstreamMode};
 use crate::health::upstream_health::{Health, HealthChange};
-use crate::settings::proxy_settings::{DnsSettings, HttpVersion};
+use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::{UpstreamAddress, UpstreamUrl};
 
 /// State of an upstream that all workers share.

@@ -6,6 +6,7 @@
 
 mod address_order;
 pub(crate) mod answer_cache;
+pub(crate) mod dns_settings;
 pub mod message;
 mod query;
 pub(crate) mod services;

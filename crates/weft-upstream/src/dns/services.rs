@@ -11,7 +11,7 @@ use super::Resolver;
 use super::answer_cache::AnswerCache;
 use super::message::Service;
 use crate::base::throttled_warning::ThrottledWarning;
-use crate::settings::proxy_settings::DnsSettings;
+use crate::dns::dns_settings::DnsSettings;
 use crate::url::member::UpstreamMember;
 
 /// The services among the upstreams of a proxy or a stream.

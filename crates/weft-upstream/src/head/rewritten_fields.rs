@@ -5,10 +5,8 @@ use weft::{HeaderName, Response};
 use weft_proto::http1::client::ResponseHead;
 
 use crate::settings::proxy_settings::ProxySettings;
+use crate::settings::proxy_settings::Replacement;
 use crate::url::upstream_url::UpstreamUrl;
-
-/// Text at the beginning of a value, and the text in its place.
-pub type Replacement = (String, String);
 
 /// The route of a request, and the upstream that has responded to it.
 pub(crate) struct Origin<'a> {

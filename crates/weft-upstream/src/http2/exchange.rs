@@ -13,12 +13,12 @@ use weft::{Headers, Method, StatusCode, Version};
 use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::client::{BodyLength, ResponseHead};
 
-use super::shared_connection::StreamLease;
 use super::stream_upload::StreamUpload;
 use crate::base::inactivity_timer::InactivityTimer;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::gateway_error::GatewayError;
 use crate::head::{forwarded_response as response, grpc};
+use crate::pool::shared_connection::StreamLease;
 use crate::settings::proxy_settings::ProxySettings;
 
 /// A response whose body has not been read.

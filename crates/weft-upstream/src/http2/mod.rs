@@ -27,12 +27,8 @@
 //! [`SMALL_FRAMES_BUDGET`].
 
 mod exchange;
-pub(crate) mod health_check;
-mod joined_input;
 mod request_head;
 mod response_body;
-pub(crate) mod shared_connection;
-pub(crate) mod shared_connections;
 mod stream_upload;
 
 use std::net::SocketAddr;
@@ -42,19 +38,12 @@ use weft_proto::http1::client::ResponseHead;
 
 use self::exchange::Received;
 use self::response_body::ResponseBody;
-use self::shared_connection::StreamLease;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::Upload;
 use crate::exchange::{BodyOptions, ExchangeContext, UpstreamProtocol};
 use crate::gateway_error::GatewayError;
 use crate::pool::connection_pool::Lease;
-
-/// Window of a stream, in bytes.
-const STREAM_WINDOW: u32 = 64 << 10;
-
-/// Memory for the bookkeeping of small DATA frames that no client has taken yet, per connection, in
-/// bytes. A connection beyond it closes.
-const SMALL_FRAMES_BUDGET: usize = 32 << 20;
+use crate::pool::shared_connection::StreamLease;
 
 impl UpstreamProtocol for StreamLease {
     type Head = http::Request<()>;

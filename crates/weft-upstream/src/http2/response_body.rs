@@ -11,12 +11,12 @@ use weft::{Error, ErrorKind};
 use weft_proto::http1::client::{BodyLength, ResponseHead};
 
 use super::exchange::{Deadline, Received, headers};
-use super::shared_connection::StreamLease;
 use super::stream_upload::StreamUpload;
 use crate::base::inactivity_timer::InactivityTimer;
 use crate::exchange::upload::Upload;
 use crate::exchange::{BodyOptions, MAX_UNRESERVED_BYTES, UpstreamBody};
 use crate::head::{forwarded_response as response, grpc};
+use crate::pool::shared_connection::StreamLease;
 use crate::spool::Reservation;
 use crate::spool::pump::Source;
 

@@ -14,9 +14,11 @@ use crate::base::counter::Histogram;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::{INPUT_BYTES, UpstreamConnection};
 use crate::gateway_error::GatewayError;
-use crate::http2::shared_connection::StreamLease;
-use crate::http2::shared_connections::{Acquired, Connections};
-use crate::settings::proxy_settings::{HttpVersion, ProxySettings};
+use crate::pool::shared_connection::StreamLease;
+use crate::pool::shared_connections::Acquired;
+use crate::pool::shared_connections::Connections;
+use crate::settings::proxy_settings::ProxySettings;
+use crate::url::http_version::HttpVersion;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
 /// it.

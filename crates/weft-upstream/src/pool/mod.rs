@@ -2,4 +2,7 @@
 
 pub mod client_limit;
 pub(crate) mod connection_pool;
+mod joined_input;
+pub(crate) mod shared_connection;
+pub(crate) mod shared_connections;
 pub(crate) mod upstream_metrics;

@@ -8,10 +8,10 @@ use weft::Response;
 
 use super::ReverseProxy;
 use crate::balance::balancer::Candidate;
-use crate::balance::upstream_group::Members;
 use crate::connect::upstream::Upstream;
 use crate::health::upstream_health::Availability;
 use crate::pool::connection_pool::Pool;
+use crate::proxy::upstream_group::Members;
 
 impl ReverseProxy {
     /// Returns true if the status of a response of upstream `index` is a failure, and one that was not

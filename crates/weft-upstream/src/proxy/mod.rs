@@ -24,11 +24,12 @@
 
 mod attempt;
 mod choice;
-pub(crate) mod mirror;
+mod mirror;
 mod operation;
 mod request_body;
 mod retry;
 pub(crate) mod tunnel;
+pub(crate) mod upstream_group;
 #[cfg(test)]
 mod tests;
 
@@ -43,7 +44,6 @@ use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
 
 use crate::balance::sticky::Sticky;
-use crate::balance::upstream_group::{Groups, Members};
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::head::forwarded_request::RequestOptions;
@@ -51,13 +51,16 @@ use crate::head::hops::{self, Via};
 use crate::pool::connection_pool::Pool;
 use crate::pool::upstream_metrics::UpstreamMetrics;
 use crate::proxy::mirror::Mirror;
-use crate::script::Variable;
+use crate::proxy::upstream_group::Groups;
+use crate::proxy::upstream_group::Members;
 use crate::script::protocol::ScriptCall;
 use crate::settings::invalid_settings::InvalidSettings;
-use crate::settings::proxy_settings::{HttpVersion, ProxySettings};
+use crate::settings::proxy_settings::ProxySettings;
+use crate::settings::variable::Variable;
 use crate::spool::SpoolLimits;
 use crate::spool::buffer_space::BufferSpace;
 use crate::tls;
+use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one

@@ -3,11 +3,11 @@
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::{ReverseProxy, WorkerMembers};
-use crate::balance::upstream_group::Members;
 use crate::connect::upstream::Upstream;
 use crate::health::operator_control::ControlChange;
 use crate::pool::connection_pool::Pool;
 use crate::pool::upstream_metrics::UpstreamReport;
+use crate::proxy::upstream_group::Members;
 
 impl ReverseProxy {
     /// Reports the state of the upstreams and the metrics of all clones.

@@ -5,13 +5,13 @@ use weft::{Request, Response};
 
 use super::{ReverseProxy, WorkerMembers};
 use crate::attempt_hooks;
-use crate::balance::upstream_group::Members;
 use crate::base::rendezvous::hash;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::gateway_error::GatewayError;
 use crate::head::grpc;
 use crate::pool::connection_pool::Pool;
 use crate::pool::upstream_metrics::RetryReason;
+use crate::proxy::upstream_group::Members;
 
 impl ReverseProxy {
     /// Sends a request, with retries, until there is a response.

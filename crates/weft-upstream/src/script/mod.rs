@@ -6,12 +6,11 @@ pub(crate) mod protocol;
 mod script_file;
 mod script_head;
 pub mod stderr;
-mod variable;
 
+pub use crate::settings::variable::Variable;
 pub use meta_variables::{
     Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
 };
 pub use protocol::ScriptCall;
 pub use script_file::Script;
 pub use script_head::{HeadForm, ScriptHead, parse as parse_head};
-pub use variable::Variable;

@@ -1,7 +1,6 @@
 //! Settings of a proxy: every limit and timeout, in one plain struct.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,13 +9,13 @@ use std::time::Duration;
 use weft::{HeaderName, Network, StatusCode};
 
 use super::invalid_settings::InvalidSettings;
-use crate::balance::sticky::StickySettings;
-use crate::dns::answer_cache::TtlBounds;
-use crate::head::rewritten_fields::Replacement;
-use crate::proxy::mirror::MirrorSettings;
-use crate::script::Variable;
+use crate::dns::dns_settings::DnsSettings;
+use crate::settings::mirror_settings::MirrorSettings;
+use crate::settings::sticky_settings::StickySettings;
+use crate::settings::variable::Variable;
 use crate::tls::ClientIdentity;
 use crate::tls::Pin;
+use crate::url::http_version::HttpVersion;
 use crate::url::member::UpstreamMember;
 use crate::url::upstream_url::UpstreamUrl;
 
@@ -228,16 +227,8 @@ pub struct ProxySettings {
     pub tls_pin: Vec<Pin>,
 }
 
-/// Resolution of the names of upstreams.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct DnsSettings {
-    /// Servers of the DNS. Default none: names are resolved as the system does.
-    pub servers: Vec<SocketAddr>,
-
-    /// Bounds of the time for which addresses are used, which is that of their records. Default 1 s and
-    /// 1 h.
-    pub ttl: TtlBounds,
-}
+/// Text at the beginning of a value, and the text in its place.
+pub type Replacement = (String, String);
 
 /// Protocol of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -251,18 +242,6 @@ pub enum Protocol {
     Scgi,
     /// uwsgi.
     Uwsgi,
-}
-
-/// Version of HTTP that is spoken to upstreams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum HttpVersion {
-    /// HTTP/1.1.
-    #[default]
-    Http1,
-    /// HTTP/2, by ALPN over TLS and by prior knowledge otherwise.
-    Http2,
-    /// HTTP/2 or HTTP/1.1 over TLS, by ALPN. HTTP/1.1 otherwise.
-    Negotiated,
 }
 
 /// Scripts that an upstream runs, and the variables that it gets with a request.
@@ -600,17 +579,6 @@ impl ProxySettings {
             true => {
                 Err(format!("{url} needs tls_name, which the certificates of its servers have"))
             }
-            false => Ok(()),
-        }
-    }
-}
-
-impl DnsSettings {
-    /// # Errors
-    /// If the bounds are in the wrong order.
-    pub fn validate(&self) -> Result<(), String> {
-        match self.ttl.min > self.ttl.max {
-            true => Err("dns_min_ttl must not be longer than dns_max_ttl".to_owned()),
             false => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::key_pin::{Pin, PinVerifier};
-use crate::settings::proxy_settings::HttpVersion;
+use crate::url::http_version::HttpVersion;
 
 /// Certificate of the proxy for upstreams that ask for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

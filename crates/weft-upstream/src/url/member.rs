@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::upstream_url::UpstreamUrl;
-use crate::balance::balancer::Share;
 use crate::base::rendezvous::hash;
 
 /// One of the upstreams of a proxy or a stream, as it is configured: `http://app:3000/ weight=3 backup`.
@@ -17,6 +16,16 @@ pub struct UpstreamMember {
     pub is_backup: bool,
     /// Maximum connections of one worker; `None`: as for all upstreams of the route.
     pub max_connections: Option<usize>,
+}
+
+/// Configured properties of an upstream.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// The upstream gets requests only if no other one can get them.
+    pub is_backup: bool,
+    /// Hash of the address of the upstream. The same keys belong to the same addresses in every
+    /// worker and every server, in any order of the upstreams.
+    pub seed: u64,
 }
 
 /// Largest weight, as in nginx's 16 bits. The sum of all weights has to fit into 32 bits.

@@ -1,4 +1,5 @@
 //! URLs of upstreams, and members of a group.
 
+pub(crate) mod http_version;
 pub(crate) mod member;
 pub(crate) mod upstream_url;

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use weft::StatusCode;
 
+use crate::check::health_check::Search;
 use crate::connect::upstream::Upstream;
-use crate::health::health_check::Search;
 use crate::settings::proxy_settings::Check;
 
 /// Method of the health checking protocol of gRPC.

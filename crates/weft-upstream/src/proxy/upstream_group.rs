@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use rustls::ClientConfig;
 
-use super::balancer::Balancer;
-use super::sticky::Sticky;
+use super::Shared;
+use crate::balance::balancer::Balancer;
+use crate::balance::sticky::Sticky;
+use crate::check::health_check as check;
 use crate::connect::upstream::Upstream;
 use crate::dns::services::{Answers, Services, keep_or_open};
-use crate::health::health_check as check;
 use crate::health::operator_changes::OperatorChanges;
 use crate::health::operator_control::ControlChange;
 use crate::health::upstream_health::{FailurePolicy, Health};
 use crate::pool::connection_pool::Pool;
-use crate::proxy::Shared;
 use crate::settings::proxy_settings::{Check, ProxySettings};
 use crate::url::member::UpstreamMember;
 

@@ -18,11 +18,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::joined_input::JoinedInput;
 use super::shared_connections::Connections;
-use super::{SMALL_FRAMES_BUDGET, STREAM_WINDOW};
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
 use crate::pool::connection_pool::PoolSlot;
 use crate::settings::proxy_settings::ProxySettings;
+
+/// Window of a stream, in bytes.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// Memory for the bookkeeping of small DATA frames that no client has taken yet, per connection, in
+/// bytes. A connection beyond it closes.
+const SMALL_FRAMES_BUDGET: usize = 32 << 20;
 
 /// Maximum amount of data that waits in a stream for a write to the socket, in bytes.
 const MAX_SEND_BUFFER: usize = 64 << 10;

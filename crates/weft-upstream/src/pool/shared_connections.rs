@@ -14,7 +14,8 @@ use crate::base::counter::Histogram;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
 use crate::gateway_error::GatewayError;
-use crate::settings::proxy_settings::{HttpVersion, ProxySettings};
+use crate::settings::proxy_settings::ProxySettings;
+use crate::url::http_version::HttpVersion;
 
 pub(crate) struct Connections {
     pub(crate) upstream: Arc<Upstream>,

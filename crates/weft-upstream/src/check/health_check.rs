@@ -9,11 +9,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use weft::Method;
 use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader};
 
+use super::http2_check;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::{INPUT_BYTES, UpstreamConnection};
 use crate::head::field_filter::push_field;
-use crate::http2;
-use crate::settings::proxy_settings::{Check, CheckTarget, HttpVersion};
+use crate::settings::proxy_settings::Check;
+use crate::settings::proxy_settings::CheckTarget;
+use crate::url::http_version::HttpVersion;
 
 /// Maximum size of the head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 32 << 10;
@@ -53,10 +55,10 @@ async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
     let passes = match &check.target {
         CheckTarget::Connection => upstream.connect(check.timeout).await.ok().map(|_| true),
         CheckTarget::Grpc(service) => {
-            http2::health_check::is_serving(upstream, service, check.timeout).await
+            http2_check::is_serving(upstream, service, check.timeout).await
         }
         CheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
-            http2::health_check::passes(upstream, path, check).await
+            http2_check::passes(upstream, path, check).await
         }
         CheckTarget::Path(path) => passes(upstream, path, check, is_lenient).await,
     };
