@@ -151,12 +151,12 @@ response_headers = { X-B = "app" }
     for (hosts, expected) in [
         (
             "[hosts.a]\nuse = [\"safe\"]\n\"/\" = { respond = \"\" }\n[hosts.b]\nuse = \"pages\"\n\"/b\" = { proxy = \"http://a/\", use = \"app\" }\n",
-            r#""/" = { respond = "", status = 200, allow = ["10.0.0.0/8"], response_headers = ["x-a: safe", "x-b: safe"] }"#,
+            r#""/" = { respond = "", status = 200, response_headers = ["x-a: safe", "x-b: safe"], allow = ["10.0.0.0/8"] }"#,
         ),
         // Own keys before later snippets before earlier ones, by the rules of inheritance.
         (
             "[hosts.a]\nuse = \"pages\"\n\"/\" = { proxy = \"http://a/\", use = [\"safe\", \"app\"], deny = [\"::1\"], connect_timeout = \"2s\", response_headers = { X-C = \"own\" } }\n",
-            r#"deny = ["::1"], rate = "1/s", response_headers = ["x-c: own", "x-b: app", "x-a: safe"] }"#,
+            r#"response_headers = ["x-c: own", "x-b: app", "x-a: safe"], deny = ["::1"], rate = "1/s" }"#,
         ),
         (
             "[hosts.a]\nuse = \"pages\"\n\"/\" = { proxy = \"http://a/\", use = [\"safe\", \"app\"], connect_timeout = \"2s\" }\n",
