@@ -1,27 +1,27 @@
 //! The order and the amount in which responses obtain content that is not in memory yet.
 //!
-//! Content is obtained when it can be sent. Otherwise a client that keeps its windows closed, or
-//! does not read, would make the server hold content of all of its streams (CVE-2019-9517).
+//! A piece of a file, or a frame of a body, is obtained when it can be sent, apart from a small
+//! amount per connection. Otherwise a client that keeps its windows closed, or does not read, would
+//! make the server hold content of all of its streams (CVE-2019-9517).
 //!
-//! 1. Streams that need content wait in one queue. The first one that may obtain content has the
-//!    turn.
-//! 2. While the output buffer is full, no stream may obtain content.
-//! 3. If the windows of a stream and of the connection are worth a piece, the stream may obtain it.
-//! 4. If they are smaller, the stream may obtain a piece while the connection holds less than
-//!    [`MAX_OBTAINED_BYTES`]: a body may end, or have a frame that fits.
-//! 5. A file whose window is closed is never read: its end is known in advance.
-//! 6. A read of a file reserves its part of the connection's window, and all of them together are
-//!    bounded by [`MAX_READING_BYTES`]: other streams take turns while a read waits for the disk.
-//! 7. Small content is queued without a turn, up to [`MAX_SMALL_BYTES`] for the connection.
+//! Waiting streams are in one of two lanes, by the window of the stream:
+//!
+//! - *wide*: the window is worth a piece. Such a stream gets its turn even if other streams have
+//!   used up the budget of the connection because their clients do not read.
+//! - *narrow*: the window is smaller. Such a stream gets its turn while the budget lasts: a body may
+//!   end, or have a frame that fits.
+//!
+//! A file whose window is closed is in neither: its end is known in advance. Nor is a file read
+//! while the content that was obtained before it will use up the window of the connection.
 
 use std::collections::VecDeque;
 
-use crate::server::h2::demand::{Demand, Holding};
-use crate::server::h2::streams::{Stream, Streams};
+use crate::server::h2::demand::{Demand, Holding, Lane, Obtained};
+use crate::server::h2::streams::Stream;
 
-/// Budget of a connection for content that was obtained and is not framed, if windows are narrow.
-/// It is exceeded by less than one piece. 32 KiB: as much as the output buffer.
-const MAX_OBTAINED_BYTES: usize = 32 << 10;
+/// Budget of a connection for content that was obtained and cannot be sent yet. It is exceeded by
+/// less than one piece. 32 KiB: as much as the output buffer.
+const MAX_AHEAD_BYTES: usize = 32 << 10;
 
 /// Maximum number of bytes of files that are being read for one connection. 64 KiB: four reads that
 /// wait for the disk.
@@ -40,75 +40,121 @@ pub(super) struct OutputState {
     pub(super) window: usize,
 }
 
-/// The streams that wait for a turn, in their order, and the used budgets.
+/// The streams that wait for a turn, in its order, and the used budgets.
 #[derive(Default)]
 pub(super) struct Turns {
-    waiting: VecDeque<u32>,
+    wide: VecDeque<Waiting>,
+    narrow: VecDeque<Waiting>,
     reading: usize,
-    obtained: usize,
+    ahead: usize,
     small: usize,
+    /// Sum of the claims on the window of the connection.
+    claimed: usize,
+}
+
+struct Waiting {
+    stream: u32,
+    demand: Demand,
 }
 
 impl Turns {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Waiting> {
+        match lane {
+            Lane::Wide => &mut self.wide,
+            Lane::Narrow => &mut self.narrow,
+        }
+    }
+
     /// Takes a turn, if it is the stream's. Returns the number of bytes to read from a file.
     /// Otherwise the stream waits.
     pub(super) fn take(
         &mut self,
-        streams: &mut Streams,
-        id: u32,
-        (demand, output): (Demand, OutputState),
+        stream: &mut Stream,
+        demand: Demand,
+        output: OutputState,
     ) -> Option<usize> {
-        let stream = streams.get_mut(id)?;
-        if stream.holding != Holding::Waiting(demand) {
-            self.release(stream);
-            stream.holding = Holding::Waiting(demand);
-            self.waiting.push_back(id);
-        }
-        if self.next(streams, output) != Some(id) {
+        let window = stream.window().available();
+        let lane = demand.lane(window);
+        let is_next = lane.is_some_and(|lane| match self.lane(lane).front() {
+            Some(front) if front.stream != stream.id => false,
+            _ => self.permits(lane, demand, output),
+        });
+        if !is_next {
+            self.enqueue(stream, demand, lane);
             return None;
         }
-        let stream = streams.get_mut(id)?;
         self.release(stream);
-        let is_alone = self.waiting.is_empty() && self.used() == 0 && stream.content_sent() > 0;
-        let bytes = demand.piece(self.window(stream, output), is_alone);
+        let is_alone = self.wide.is_empty() && self.narrow.is_empty() && self.used() == 0;
+        let is_alone = is_alone && stream.content_sent() > 0;
+        let bytes = demand.piece(window.min(self.free_window(output)), is_alone);
+        let obtained = Obtained::new(bytes, stream.window().available());
         self.reading += bytes;
-        stream.holding = Holding::Reading(bytes);
+        self.claimed += obtained.claim;
+        stream.holding = Holding::Reading(obtained);
         Some(bytes)
     }
 
-    /// Returns the stream whose turn it is.
-    pub(super) fn next(&self, streams: &Streams, output: OutputState) -> Option<u32> {
-        if !output.has_space {
-            return None;
-        }
-        let may_obtain = |id: &u32| streams.get(*id).is_some_and(|it| self.permits(it, output));
-        self.waiting.iter().copied().find(may_obtain)
+    /// Returns the next stream of a lane, if it may take its turn now.
+    pub(super) fn next(&mut self, lane: Lane, output: OutputState) -> Option<u32> {
+        let &Waiting { stream, demand } = self.lane(lane).front()?;
+        self.permits(lane, demand, output).then_some(stream)
     }
 
-    fn permits(&self, stream: &Stream, output: OutputState) -> bool {
-        let Holding::Waiting(demand) = stream.holding else { return false };
-        let window = self.window(stream, output);
-        let is_worth_it = window >= demand.full_window() && self.reading < MAX_READING_BYTES;
-        is_worth_it || (self.used() < MAX_OBTAINED_BYTES && (window > 0 || demand.may_be_empty()))
+    fn permits(&self, lane: Lane, demand: Demand, output: OutputState) -> bool {
+        let window = self.free_window(output);
+        let has_budget = self.used() < MAX_AHEAD_BYTES && (window > 0 || demand.may_be_empty());
+        let is_worth_it = || self.reading < MAX_READING_BYTES && window >= demand.full_window();
+        output.has_space && (has_budget || (lane == Lane::Wide && is_worth_it()))
     }
 
-    /// The number of bytes that the stream may send, without the part of the connection's window
-    /// that is reserved for reads.
-    fn window(&self, stream: &Stream, output: OutputState) -> usize {
-        stream.window().available().min(output.window.saturating_sub(self.reading))
+    /// The window of the connection, without the part that obtained content will use.
+    fn free_window(&self, output: OutputState) -> usize {
+        output.window.saturating_sub(self.claimed)
     }
 
     fn used(&self) -> usize {
-        self.reading + self.obtained
+        self.reading + self.ahead
     }
 
-    /// Counts a piece that is queued. Content for which no turn was taken belongs to the
-    /// application and is not counted.
+    /// Makes a stream wait for a turn, at the end of `lane` if its window is not closed.
+    fn enqueue(&mut self, stream: &mut Stream, demand: Demand, lane: Option<Lane>) {
+        let holding = Holding::Waiting(demand, lane);
+        if stream.holding == holding {
+            return;
+        }
+        self.release(stream);
+        stream.holding = holding;
+        if let Some(lane) = lane {
+            self.lane(lane).push_back(Waiting { stream: stream.id, demand });
+        }
+    }
+
+    /// Processes a change of a stream's window.
+    pub(super) fn on_window_changed(&mut self, stream: &mut Stream) {
+        let window = stream.window().available();
+        match &mut stream.holding {
+            Holding::Waiting(demand, _) => {
+                let demand = *demand;
+                self.enqueue(stream, demand, demand.lane(window));
+            }
+            Holding::Reading(Obtained { bytes, claim })
+            | Holding::Ahead(Obtained { bytes, claim }) => {
+                let former = std::mem::replace(claim, window.min(*bytes));
+                self.claimed = self.claimed - former + *claim;
+            }
+            Holding::Nothing | Holding::Small(_) => {}
+        }
+    }
+
+    /// Counts a piece that is queued. Content for which no turn was taken belongs to the application
+    /// and is not counted.
     pub(super) fn on_queued(&mut self, stream: &mut Stream, bytes: usize) {
         if let Holding::Reading(_) = stream.holding {
             self.release(stream);
-            self.obtained += bytes;
-            stream.holding = Holding::Obtained(bytes);
+            let obtained = Obtained::new(bytes, stream.window().available());
+            self.ahead += bytes;
+            self.claimed += obtained.claim;
+            stream.holding = Holding::Ahead(obtained);
         }
     }
 
@@ -122,12 +168,14 @@ impl Turns {
         is_allowed
     }
 
-    /// Counts framed content.
+    /// Counts framed content, before it is subtracted from the windows.
     pub(super) fn on_framed(&mut self, stream: &mut Stream, bytes: usize) {
         match &mut stream.holding {
-            Holding::Obtained(held) => {
-                self.obtained -= bytes;
-                *held -= bytes;
+            Holding::Ahead(held) => {
+                self.ahead -= bytes;
+                self.claimed -= bytes;
+                held.bytes -= bytes;
+                held.claim -= bytes;
             }
             Holding::Small(held) => {
                 self.small -= bytes;
@@ -140,20 +188,30 @@ impl Turns {
     /// Ends the wait of a stream, and returns its part of the budgets.
     pub(super) fn release(&mut self, stream: &mut Stream) {
         match std::mem::take(&mut stream.holding) {
-            Holding::Nothing => {}
-            Holding::Waiting(_) if self.waiting.front() == Some(&stream.id) => {
-                self.waiting.pop_front();
+            Holding::Nothing | Holding::Waiting(_, None) => {}
+            Holding::Waiting(_, Some(lane)) => {
+                let lane = self.lane(lane);
+                match lane.front() {
+                    Some(front) if front.stream == stream.id => drop(lane.pop_front()),
+                    _ => lane.retain(|waiting| waiting.stream != stream.id),
+                }
             }
-            Holding::Waiting(_) => self.waiting.retain(|waiting| *waiting != stream.id),
-            Holding::Reading(bytes) => self.reading -= bytes,
-            Holding::Obtained(bytes) => self.obtained -= bytes,
+            Holding::Reading(Obtained { bytes, claim }) => {
+                self.reading -= bytes;
+                self.claimed -= claim;
+            }
+            Holding::Ahead(Obtained { bytes, claim }) => {
+                self.ahead -= bytes;
+                self.claimed -= claim;
+            }
             Holding::Small(bytes) => self.small -= bytes,
         }
     }
 
     /// Frees the memory of a former larger number of streams.
     pub(super) fn shrink(&mut self) {
-        self.waiting.shrink_to_fit();
+        self.wide.shrink_to_fit();
+        self.narrow.shrink_to_fit();
     }
 }
 
@@ -167,17 +225,8 @@ mod tests {
 
     const OPEN: OutputState = OutputState { has_space: true, window: 1 << 20 };
 
-    /// A file that is larger than all windows.
-    const FILE: Demand = Demand::File(1 << 20);
-
     fn stream(id: u32, window: i64) -> Stream {
         Stream::new(id, true, None, None, (SendWindow::new(window), RecvWindow::new(0)))
-    }
-
-    fn streams(windows: &[(u32, i64)]) -> Streams {
-        let mut streams = Streams::default();
-        windows.iter().for_each(|(id, window)| streams.push(stream(*id, *window)));
-        streams
     }
 
     #[test]
@@ -186,7 +235,7 @@ mod tests {
             (1 << 20, 1 << 20, 1 << 20, true, Some(LONE_FILE_PIECE_BYTES)),
             (1 << 20, 1 << 20, 1 << 20, false, Some(FILE_PIECE_BYTES)),
             (5_000, 1 << 20, 1 << 20, false, Some(5_000)),
-            // A piece that is being read will use one byte of the window.
+            // Content that was obtained before will use one byte of the window.
             (1 << 20, 5_000, 1 << 20, false, Some(4_999)),
             (1 << 20, 1 << 20, 3, false, Some(3)),
             (1, 1 << 20, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
@@ -197,11 +246,12 @@ mod tests {
             (0, 1 << 20, 1 << 20, false, None),
             (-1, 1 << 20, 1 << 20, false, None),
         ] {
-            let mut turns = Turns { reading: usize::from(!alone), ..Turns::default() };
+            let before = usize::from(!alone);
+            let mut turns = Turns { ahead: before, claimed: before, ..Turns::default() };
             let output = OutputState { window: connection_window, ..OPEN };
-            let mut streams = streams(&[(1, window + 1)]);
-            streams.get_mut(1).unwrap().content_framed(1, false);
-            let taken = turns.take(&mut streams, 1, (Demand::File(remaining), output));
+            let mut stream = stream(1, window + 1);
+            stream.content_framed(1, false);
+            let taken = turns.take(&mut stream, Demand::File(remaining), output);
             assert_eq!(taken, piece, "{window} {connection_window} {remaining}");
         }
     }
@@ -210,29 +260,34 @@ mod tests {
     fn only_wide_windows_get_a_turn_without_a_budget() {
         let mut turns = Turns::default();
         let demand = Demand::Frame(FRAME_WINDOW);
-        let (first, narrow, wide) = (1, 3, 5);
-        let streams = &mut streams(&[(first, 10), (narrow, 10), (wide, 1 << 20)]);
-        assert_eq!(turns.take(streams, first, (demand, OPEN)), Some(0));
-        turns.on_queued(streams.get_mut(first).unwrap(), 64 << 10);
-        assert_eq!(turns.take(streams, narrow, (demand, OPEN)), None);
-        assert_eq!(turns.take(streams, wide, (demand, OPEN)), Some(0));
+        let (mut first, mut narrow, mut wide) = (stream(1, 10), stream(3, 10), stream(5, 1 << 20));
+        assert_eq!(turns.take(&mut first, demand, OPEN), Some(0));
+        turns.on_queued(&mut first, 64 << 10);
+        assert_eq!(turns.take(&mut narrow, demand, OPEN), None);
+        assert_eq!(turns.take(&mut wide, demand, OPEN), Some(0));
         // Not while the output or the window of the connection is closed.
         for output in
             [OutputState { has_space: false, ..OPEN }, OutputState { window: 1_000, ..OPEN }]
         {
-            assert_eq!(turns.take(streams, wide, (demand, output)), None);
-            assert_eq!(turns.next(streams, output), None);
+            assert_eq!(turns.take(&mut wide, demand, output), None);
+            assert_eq!(
+                (turns.next(Lane::Wide, output), turns.next(Lane::Narrow, output)),
+                (None, None)
+            );
         }
-        assert_eq!(turns.next(streams, OPEN), Some(wide));
+        assert_eq!(turns.next(Lane::Wide, OPEN), Some(5));
         // A smaller last frame needs a smaller window.
-        assert_eq!(turns.take(streams, narrow, (Demand::Frame(10), OPEN)), None);
-        turns.release(streams.get_mut(wide).unwrap());
-        assert_eq!(turns.take(streams, narrow, (Demand::Frame(10), OPEN)), Some(0));
+        assert_eq!(turns.take(&mut narrow, Demand::Frame(10), OPEN), None);
+        turns.release(&mut wide);
+        assert_eq!(turns.take(&mut narrow, Demand::Frame(10), OPEN), Some(0));
         // The budget is returned.
-        turns.release(streams.get_mut(first).unwrap());
-        assert_eq!(turns.take(streams, narrow, (demand, OPEN)), Some(0));
-        streams.iter_mut().for_each(|stream| turns.release(stream));
-        assert!(turns.used() == 0 && turns.waiting.is_empty());
+        turns.release(&mut first);
+        assert_eq!(turns.take(&mut narrow, demand, OPEN), Some(0));
+        for stream in [&mut first, &mut narrow, &mut wide] {
+            turns.release(stream);
+        }
+        assert!(turns.used() == 0 && turns.wide.is_empty() && turns.narrow.is_empty());
+        assert_eq!(turns.claimed, 0);
     }
 
     /// The responses of a client that opens the windows of its streams only: together they hold as
@@ -241,55 +296,52 @@ mod tests {
     fn the_window_of_the_connection_bounds_all_streams_together() {
         let mut turns = Turns::default();
         let output = OutputState { window: 65_535, ..OPEN };
-        let streams = &mut Streams::default();
-        (0..128).for_each(|n| streams.push(stream(2 * n + 1, 1 << 20)));
-        for n in 0..128 {
-            turns.take(streams, 2 * n + 1, (FILE, output));
+        let mut streams: Vec<_> = (0..128).map(|n| stream(2 * n + 1, 1 << 20)).collect();
+        for stream in &mut streams {
+            if let Some(bytes) = turns.take(stream, Demand::File(1 << 20), output) {
+                turns.on_queued(stream, bytes);
+            }
         }
-        assert_eq!((turns.used(), turns.reading), (65_535, 65_535));
-        // Content of a stream without a window leaves the window of the connection to other streams.
-        let first = streams.get_mut(1).unwrap();
-        first.adjust_window(-(1 << 20)).unwrap();
-        turns.on_queued(first, FILE_PIECE_BYTES);
-        assert!(turns.next(streams, output).is_some());
+        assert_eq!((turns.used(), turns.claimed), (65_535, 65_535));
+        // Content whose stream has no window leaves that of the connection to other streams.
+        streams[0].adjust_window(-(1 << 20)).unwrap();
+        turns.on_window_changed(&mut streams[0]);
+        assert!(turns.next(Lane::Wide, output).is_some());
         streams.iter_mut().for_each(|stream| turns.release(stream));
-        assert_eq!((turns.used(), turns.reading), (0, 0));
+        assert_eq!((turns.used(), turns.claimed), (0, 0));
     }
 
     #[test]
-    fn streams_take_turns() {
+    fn streams_of_a_lane_take_turns() {
         let mut turns = Turns::default();
         let closed = OutputState { has_space: false, ..OPEN };
-        let streams = &mut streams(&[1, 3, 5].map(|id| (id, 1 << 20)));
+        let mut streams = [1, 3, 5].map(|id| stream(id, 1 << 20));
         let mut order = Vec::new();
-        for id in [1, 3, 5] {
-            assert_eq!(turns.take(streams, id, (FILE, closed)), None);
+        for stream in &mut streams {
+            assert_eq!(turns.take(stream, Demand::File(1 << 20), closed), None);
         }
         for _ in 0..6 {
-            let next = turns.next(streams, OPEN).unwrap();
-            let piece = turns.take(streams, next, (FILE, OPEN)).unwrap();
-            let stream = streams.get_mut(next).unwrap();
+            let next = turns.next(Lane::Wide, OPEN).unwrap();
+            let stream = streams.iter_mut().find(|stream| stream.id == next).unwrap();
+            let piece = turns.take(stream, Demand::File(1 << 20), OPEN).unwrap();
             turns.on_queued(stream, piece);
             turns.on_framed(stream, piece);
             order.push(next);
-            assert_eq!(turns.take(streams, next, (FILE, closed)), None);
+            assert_eq!(turns.take(stream, Demand::File(1 << 20), closed), None);
         }
         assert_eq!(order, [1, 3, 5, 1, 3, 5]);
     }
 
     #[test]
-    fn a_window_update_permits_a_turn() {
-        for (obtained, turns_by_increment) in [
-            (0, [(0, None), (1, Some(1)), (MIN_FILE_PIECE_BYTES, Some(1))]),
-            (MAX_OBTAINED_BYTES, [(0, None), (1, None), (MIN_FILE_PIECE_BYTES, Some(1))]),
-        ] {
-            let mut turns = Turns { obtained, ..Turns::default() };
-            let streams = &mut streams(&[(1, 0)]);
-            assert_eq!(turns.take(streams, 1, (FILE, OPEN)), None);
-            for (increment, turn) in turns_by_increment {
-                streams.get_mut(1).unwrap().increase_window(increment as i64).unwrap();
-                assert_eq!(turns.next(streams, OPEN), turn, "{obtained} {increment}");
-            }
+    fn a_window_update_moves_a_stream_to_another_lane() {
+        let mut turns = Turns { ahead: MAX_AHEAD_BYTES, ..Turns::default() };
+        let mut stream = stream(1, 0);
+        assert_eq!(turns.take(&mut stream, Demand::File(1 << 20), OPEN), None);
+        for (increment, wide, narrow) in [(0, 0, 0), (1, 0, 1), (MIN_FILE_PIECE_BYTES, 1, 0)] {
+            stream.increase_window(increment as i64).unwrap();
+            turns.on_window_changed(&mut stream);
+            assert_eq!((turns.wide.len(), turns.narrow.len()), (wide, narrow), "{increment}");
         }
+        assert_eq!(turns.next(Lane::Wide, OPEN), Some(1));
     }
 }

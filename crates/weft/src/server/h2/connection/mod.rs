@@ -288,6 +288,7 @@ impl Http2Connection {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for stream in self.streams.iter_mut() {
             stream.adjust_window(difference).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR)?;
+            self.turns.on_window_changed(stream);
             self.queue.push_ready(stream);
         }
         Ok(())
@@ -330,6 +331,7 @@ impl Http2Connection {
         if stream.increase_window(increment).is_err() {
             return self.fail_stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         }
+        self.turns.on_window_changed(stream);
         self.queue.push_ready(stream);
         Ok(())
     }

@@ -8,7 +8,7 @@ use http::HeaderMap;
 
 use crate::error::{Error, Result};
 use crate::server::h2::connection::Http2Connection;
-use crate::server::h2::demand::Demand;
+use crate::server::h2::demand::{Demand, Lane};
 use crate::server::h2::streams::{Outbox, Stream};
 use crate::server::h2::turns::OutputState;
 use weft_proto::http2::frame::{
@@ -101,11 +101,11 @@ impl Http2Connection {
         cx: &Context<'_>,
     ) -> Poll<Result<usize>> {
         let output = self.output_state();
-        sendable(self.streams.get_mut(id))?;
-        if let Some(bytes) = self.turns.take(&mut self.streams, id, (demand, output)) {
+        let stream = sendable(self.streams.get_mut(id))?;
+        if let Some(bytes) = self.turns.take(stream, demand, output) {
             return Poll::Ready(Ok(bytes));
         }
-        sendable(self.streams.get_mut(id))?.register_waker(cx);
+        stream.register_waker(cx);
         Poll::Pending
     }
 
@@ -113,9 +113,11 @@ impl Http2Connection {
         OutputState { has_space: !self.writer.must_flush(), window: self.send.available() }
     }
 
-    /// The stream whose turn it is to obtain content.
-    fn next_turn(&self) -> Option<u32> {
-        self.turns.next(&self.streams, self.output_state())
+    /// The streams whose turn it is to obtain content.
+    fn next_turns(&mut self) -> impl Iterator<Item = u32> + use<> {
+        let output = self.output_state();
+        let next = [Lane::Wide, Lane::Narrow].map(|lane| self.turns.next(lane, output));
+        next.into_iter().flatten()
     }
 
     /// Sends trailers after all content.
@@ -179,8 +181,8 @@ impl Http2Connection {
 
     /// Returns true if any stream can send, or obtain content, now. END_STREAM without content
     /// needs no window.
-    pub(in crate::server::h2) fn can_send(&self) -> bool {
-        if self.next_turn().is_some() {
+    pub(in crate::server::h2) fn can_send(&mut self) -> bool {
+        if self.next_turns().next().is_some() {
             return true;
         }
         let needs_no_window =
@@ -226,7 +228,7 @@ impl Http2Connection {
                 has_woken |= self.on_content_framed(id);
             }
         }
-        if let Some(id) = self.next_turn() {
+        for id in self.next_turns() {
             has_woken |= self.streams.get_mut(id).is_some_and(Stream::wake);
         }
         has_woken
