@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, IoSliceMut};
 
-use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 /// Reads bytes that are in the page cache. Returns `None` if the read would wait for the disk, or
@@ -29,7 +28,7 @@ pub(crate) fn read_exact_nowait(
     file: &fs::File,
     at: u64,
     length: usize,
-) -> io::Result<Option<Bytes>> {
+) -> io::Result<Option<bytes::Bytes>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
     while filled < length {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) const PIECES_PER_SECOND: u64 = 4;
 
 /// Maximum bandwidth at which the content of a response is sent; see
-/// [`Response::with_bandwidth`].
+/// [`Response::with_bandwidth`](crate::Response::with_bandwidth).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
     bytes_per_second: NonZeroU64,
