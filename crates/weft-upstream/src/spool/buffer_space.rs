@@ -54,7 +54,7 @@ pub struct BufferSpaceLimits {
     /// Maximum memory of the bodies of one client.
     pub memory_bytes_per_client: u64,
     /// Maximum size of all temporary files; those of one client may have half of it, including
-    /// the bytes of requests that were left [unread](super::unread) a short time ago.
+    /// the bytes of requests that were left unread a short time ago.
     pub disk_bytes: u64,
     /// Maximum number of bytes of responses that are written for a client that does not read them.
     pub unread_bytes_per_client: u64,

@@ -1,8 +1,8 @@
 //! Bodies that are received ahead of their reader: into memory, then into a temporary file.
 //!
 //! A proxy connection or a CGI process is occupied while it sends a response, and would be occupied
-//! while it receives a request. A spool separates it from the pace of the client: a [pump] reads the
-//! source as fast as it sends, and the [`SpooledBody`] is read as fast as its reader takes it. Data
+//! while it receives a request. A spool separates it from the pace of the client: a pump reads the
+//! source as fast as it sends, and the `SpooledBody` is read as fast as its reader takes it. Data
 //! that is received passes at once to a reader that waits for it.
 //!
 //! All bodies share a [`BufferSpace`], of which each client has a part only. If its memory is used
