@@ -6,7 +6,7 @@ pub struct RequestSpec {
     pub scheme: Scheme,
     pub path: &'static str,
     pub fields: &'static [(&'static str, &'static str)],
-    /// Whether requests differ in query, referrer and cookie, as those of browsers do.
+    /// Requests differ in query, referrer and cookie, as the requests of browsers do.
     pub varies: bool,
 }
 

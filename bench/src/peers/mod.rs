@@ -17,7 +17,7 @@ pub fn named(name: &str) -> &'static Peer {
     all().find(|peer| peer.name == name).expect("workloads refer to existing peers")
 }
 
-/// Returns all peers, including those of the experiments.
+/// Returns all peers, including the peers of the experiments.
 pub fn all() -> impl Iterator<Item = &'static Peer> {
     comparison::COMPARISON.iter().chain(comparison::CANNED).chain(experiments::PEERS)
 }

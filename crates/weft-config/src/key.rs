@@ -172,7 +172,7 @@ pub trait SectionKey<S>: Send + Sync {
     /// compiled once instead of for each `S`.
     ///
     /// # Errors
-    /// The error of `read`, which is that of an invalid value.
+    /// The error of `read`, if the value is invalid.
     fn store(
         &self,
         section: &mut S,
