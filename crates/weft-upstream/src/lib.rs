@@ -57,7 +57,6 @@ pub use head::field_filter::may_permit_in_request_trailers;
 pub use head::request_fields::RequestFields;
 pub use health::operator_control::{ControlChange, UpstreamMode};
 pub use health::upstream_health::{Availability, FailurePolicy, Health};
-pub use pool::client_limit;
 pub use pool::upstream_metrics::{State, UpstreamReport};
 pub use proxy::{HashKey, ReverseProxy};
 pub use settings::invalid_settings::InvalidSettings;

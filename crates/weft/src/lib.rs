@@ -69,6 +69,7 @@ pub mod cookie; // request cookies and Set-Cookie
 mod files; // Directory: an application that serves files
 #[cfg(feature = "form")]
 pub mod form; // forms, uploads and queries
+pub mod client_limit; // limits on concurrent uses, with a share per client
 pub mod middleware; // one file per middleware
 #[cfg(feature = "sse")]
 pub mod sse; // server-sent events

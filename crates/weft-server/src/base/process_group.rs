@@ -14,7 +14,7 @@ use rustix::thread::clear_ambient_capability_set;
 use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use weft_upstream::client_limit::ClientPermit;
+use weft::client_limit::ClientPermit;
 
 use crate::base::descriptors;
 
@@ -159,15 +159,13 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Instant;
 
-    use weft_upstream::client_limit::{ClientLimit, ClientLimitSettings};
+    use weft::client_limit::{ClientLimit, ClientLimitSettings};
 
     /// Time limit for events that must happen; generous, because the machine may be busy.
     const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn one_process() -> ClientLimit {
-        let queue_timeout = TEST_TIMEOUT;
-        let (max, max_per_client, max_queued) = (1, 1, 0);
-        ClientLimit::new(ClientLimitSettings { max, max_per_client, max_queued, queue_timeout })
+        ClientLimit::new(ClientLimitSettings::new(1))
     }
 
     fn sleeper(limit: &ClientLimit) -> (Command, ClientPermit) {

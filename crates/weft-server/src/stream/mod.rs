@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use weft_upstream::ThrottledWarning;
-use weft_upstream::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use weft_upstream::copy::Pipes;
 use weft_upstream::{Check, CheckTarget, UpstreamUrl, tls};
 
@@ -65,10 +65,8 @@ impl Stream {
             deny_file: settings.deny_file.as_deref(),
         })?;
         let connections = ClientLimit::new(ClientLimitSettings {
-            max: settings.max_connections,
             max_per_client: settings.max_connections_per_client,
-            max_queued: 0,
-            queue_timeout: Duration::ZERO,
+            ..ClientLimitSettings::new(settings.max_connections)
         });
         let [limit_warning, refusal_warning] = Default::default();
         let (pipes, ends, checks_started) = Default::default();

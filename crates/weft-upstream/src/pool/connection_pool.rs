@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use futures_util::future::{Either, ready};
 
-use super::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use super::upstream_metrics::UpstreamMetrics;
 use crate::base::counter::Histogram;
 use crate::connect::upstream::Upstream;
@@ -19,6 +18,7 @@ use crate::pool::shared_connections::Acquired;
 use crate::pool::shared_connections::Connections;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::url::http_version::HttpVersion;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
 /// it.
@@ -88,15 +88,15 @@ impl Pool {
         settings: Arc<ProxySettings>,
     ) -> Arc<Pool> {
         let limit = ClientLimit::new(ClientLimitSettings {
-            max: match upstream.http_version {
+            max_per_client: settings.max_connections_per_client,
+            max_queued: settings.max_queued,
+            queue_timeout: settings.queue_timeout,
+            ..ClientLimitSettings::new(match upstream.http_version {
                 HttpVersion::Http2 => settings.max_http2_connections * settings.max_streams,
                 HttpVersion::Http1 | HttpVersion::Negotiated => {
                     max_connections.unwrap_or(settings.max_connections)
                 }
-            },
-            max_per_client: settings.max_connections_per_client,
-            max_queued: settings.max_queued,
-            queue_timeout: settings.queue_timeout,
+            })
         });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
         let upstream_name = upstream.url.location().into();

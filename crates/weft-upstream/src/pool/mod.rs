@@ -1,6 +1,5 @@
 //! Pools of connections.
 
-pub mod client_limit;
 pub(crate) mod connection_pool;
 mod joined_input;
 pub(crate) mod shared_connection;

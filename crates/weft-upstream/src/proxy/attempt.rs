@@ -21,10 +21,10 @@ use crate::gateway_error::GatewayError;
 use crate::head::forwarded_request::Destination;
 use crate::head::rewritten_fields::{Origin, RewrittenFields};
 use crate::head::{forwarded_response as response, grpc};
-use crate::pool::client_limit::Client;
 use crate::pool::connection_pool::{Leased, Pool};
 use crate::pool::upstream_metrics::RetryReason;
 use crate::spool::{Reservation, Spool};
+use weft::client_limit::Client;
 
 /// An attempt to send a request to one upstream.
 struct Attempt<'a> {
@@ -211,10 +211,7 @@ impl ReverseProxy {
     /// Returns the client that a connection and buffered bodies are counted for; `None` for one
     /// without a limit of its own.
     pub(crate) fn limited_client(&self, request: &Request) -> Option<Client> {
-        let address = request.peer().address()?;
-        let mut trusted = self.shared.settings.trusted().iter();
-        let is_trusted = trusted.any(|network| network.contains(address.ip()));
-        (!is_trusted).then(|| Client::of_peer(&address))
+        Client::of_request(request, self.shared.settings.trusted())
     }
 }
 

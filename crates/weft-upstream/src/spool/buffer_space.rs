@@ -11,7 +11,7 @@ use super::temp_file::Kind;
 use super::unread_bytes::UnreadBytes;
 use super::writers::Writers;
 use crate::base::throttled_warning::ThrottledWarning;
-use crate::pool::client_limit::Client;
+use weft::client_limit::Client;
 
 /// Maximum number of bodies of one client that are written to their files at the same time. It bounds
 /// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies. Two: one

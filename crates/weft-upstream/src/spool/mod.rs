@@ -28,7 +28,6 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use weft::{Body, Error};
 
-use crate::pool::client_limit::Client;
 use crate::spool::buffer_space::Memory;
 pub use crate::spool::buffer_space::{BufferSpace, BufferSpaceLimits};
 use crate::spool::byte_queue::Queue;
@@ -36,6 +35,7 @@ pub use crate::spool::pump::Source;
 use crate::spool::pump::{End, Shared};
 use crate::spool::spooled_body::SpooledBody;
 use crate::spool::temp_file::{Kind, TempFile};
+use weft::client_limit::Client;
 
 /// Limits of the spools of a route.
 #[derive(Clone)]

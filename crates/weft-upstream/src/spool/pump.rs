@@ -321,8 +321,8 @@ mod tests {
 
     use super::super::buffer_space::{BufferSpace, BufferSpaceLimits};
     use super::*;
-    use crate::pool::client_limit::Client;
     use crate::spool::{Spool, SpoolLimits};
+    use weft::client_limit::Client;
 
     /// A source that returns as much as is read, in every second turn of the event loop.
     struct Steady {

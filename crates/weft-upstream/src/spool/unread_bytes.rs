@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::pool::client_limit::Client;
+use weft::client_limit::Client;
 
 /// Time after which all bytes that a client may leave unread are available again. They become available
 /// little by little.

@@ -21,19 +21,12 @@ mod base {
 
 #[path = "../../src/dns/answer_cache.rs"]
 mod answer_cache;
-#[path = "../../src/pool/client_limit.rs"]
-mod client_limit;
 
 mod answer_cache_model;
-mod client_limit_model;
 
 fn main() {
-    checker::run(&[
-        ("client_limit::admits_all_waiters", client_limit_model::admits_all_waiters),
-        (
-            "client_limit::abandoned_waits_lose_no_permit",
-            client_limit_model::abandoned_waits_lose_no_permit,
-        ),
-        ("answer_cache::callers_share_a_lookup", answer_cache_model::callers_share_a_lookup),
-    ]);
+    checker::run(&[(
+        "answer_cache::callers_share_a_lookup",
+        answer_cache_model::callers_share_a_lookup,
+    )]);
 }

@@ -1,16 +1,16 @@
 //! Limit on concurrent requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use weft_proto::proxy_protocol::Network;
 
 use crate::app::{Application, Middleware};
+use crate::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::retry_after::retry_after;
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Limits the number of concurrent requests in the application. Further requests wait in a
 /// queue; if the queue is full or the wait takes too long, the response is 503 with
@@ -31,52 +31,57 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// ```
 ///
 /// The limit is shared by all clones, and so by all workers, because the protected resource, such
-/// as a database, is shared too: one atomic operation at each end of a request below the limit.
-/// Queued requests are admitted in order of arrival. A request counts until the application
-/// returns the response, not while the response body is sent; if its client disconnects, it
-/// stops counting at once.
+/// as a database, is shared too: a short lock at each end of a request. Queued requests are admitted
+/// in order of arrival. A request counts until the application returns the response, not while the
+/// response body is sent; if its client disconnects, it stops counting at once.
 ///
-/// An application may also limit something else than its requests, such as the processes that it
-/// starts: it [acquires](ConcurrencyLimit::acquire) a permit for each.
+/// On the open Internet, set [`max_per_client`](ConcurrencyLimit::max_per_client), so that one
+/// client with slow requests cannot exclude all others. It is not set by default, because an
+/// application behind a proxy sees one client, unless [`RealAddress`](super::RealAddress) is in
+/// front. For a limit on something else than requests, see [`ClientLimit`].
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
-    permits: Arc<Semaphore>,
-    queued: Arc<AtomicUsize>,
-    max_requests: usize,
-    max_queued: usize,
-    queue_timeout: Duration,
+    limit: ClientLimit,
+    settings: ClientLimitSettings,
+    proxies: Arc<[Network]>,
     retry_after: Duration,
-}
-
-/// A permit of a [`ConcurrencyLimit`], released on drop.
-#[derive(Debug)]
-pub struct ConcurrencyPermit {
-    _permit: OwnedSemaphorePermit,
 }
 
 impl ConcurrencyLimit {
     /// Admits at most `max_requests` at a time.
     pub fn new(max_requests: usize) -> ConcurrencyLimit {
-        let max_requests = max_requests.min(Semaphore::MAX_PERMITS);
-        ConcurrencyLimit {
-            permits: Arc::new(Semaphore::new(max_requests)),
-            queued: Arc::default(),
-            max_requests,
+        let settings = ClientLimitSettings {
+            max_per_client: max_requests,
             max_queued: max_requests,
             queue_timeout: Duration::from_secs(5),
-            retry_after: Duration::from_secs(5),
-        }
+            ..ClientLimitSettings::new(max_requests)
+        };
+        let limit = ClientLimit::new(settings);
+        let retry_after = Duration::from_secs(5);
+        ConcurrencyLimit { limit, settings, proxies: Arc::default(), retry_after }
+    }
+
+    /// Sets the maximum number of concurrent requests of one client: an IPv4 address or an IPv6 /64
+    /// network. The client may use the same share of the queue. 0: half of all. Default: all.
+    pub fn max_per_client(self, max_per_client: usize) -> ConcurrencyLimit {
+        self.with_settings(|settings| settings.max_per_client = max_per_client)
+    }
+
+    /// Sets the networks of proxies, which have no limit of their own if they have not named their
+    /// client. Default: none.
+    pub fn trust(self, proxies: impl Into<Arc<[Network]>>) -> ConcurrencyLimit {
+        ConcurrencyLimit { proxies: proxies.into(), ..self }
     }
 
     /// Sets the maximum number of queued requests. Default: the maximum number of concurrent
     /// requests.
     pub fn max_queued(self, max_queued: usize) -> ConcurrencyLimit {
-        ConcurrencyLimit { max_queued, ..self }
+        self.with_settings(|settings| settings.max_queued = max_queued)
     }
 
     /// Sets the maximum time a request may wait in the queue. Default: 5 s.
     pub fn queue_timeout(self, queue_timeout: Duration) -> ConcurrencyLimit {
-        ConcurrencyLimit { queue_timeout, ..self }
+        self.with_settings(|settings| settings.queue_timeout = queue_timeout)
     }
 
     /// Sets the delay in `Retry-After` of the 503 response (RFC 9110 §10.2.3), rounded up to
@@ -85,117 +90,17 @@ impl ConcurrencyLimit {
         ConcurrencyLimit { retry_after: time, ..self }
     }
 
-    /// Acquires a permit; `None` if none is available without a wait.
-    pub fn try_acquire(&self) -> Option<ConcurrencyPermit> {
-        self.permits.clone().try_acquire_owned().ok().map(|_permit| ConcurrencyPermit { _permit })
-    }
-
-    /// Acquires a permit, after a wait in the queue if none is available; `None` if the queue is
-    /// full or the wait takes too long.
-    pub async fn acquire(&self) -> Option<ConcurrencyPermit> {
-        match self.try_acquire() {
-            Some(permit) => Some(permit),
-            None => {
-                let permit = self.queue(self.permits.clone().acquire_owned()).await;
-                permit.map(|_permit| ConcurrencyPermit { _permit })
-            }
-        }
-    }
-
-    /// Returns the number of permits in use.
-    pub fn in_use(&self) -> usize {
-        self.max_requests - self.permits.available_permits()
-    }
-
-    /// Returns the number of queued requests.
-    pub fn queued(&self) -> usize {
-        self.queued.load(Relaxed)
-    }
-
-    /// Returns true if all permits are in use: further requests wait.
-    pub fn is_full(&self) -> bool {
-        self.permits.available_permits() == 0
-    }
-
-    /// Acquires a permit that need not outlive `self`, which saves a reference count.
-    async fn acquire_borrowed(&self) -> Option<SemaphorePermit<'_>> {
-        match self.permits.try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => self.queue(self.permits.acquire()).await,
-        }
-    }
-
-    /// Waits in the queue for `permit`.
-    async fn queue<P>(&self, permit: impl Future<Output = Result<P, AcquireError>>) -> Option<P> {
-        let _slot = QueueSlot::acquire(&self.queued, self.max_queued)?;
-        tokio::time::timeout(self.queue_timeout, permit).await.ok()?.ok()
+    fn with_settings(mut self, set: impl FnOnce(&mut ClientLimitSettings)) -> ConcurrencyLimit {
+        set(&mut self.settings);
+        ConcurrencyLimit { limit: ClientLimit::new(self.settings), ..self }
     }
 }
 
 impl Middleware for ConcurrencyLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        match self.acquire_borrowed().await {
+        match self.limit.acquire(Client::of_request(&request, &self.proxies)).await {
             Some(_permit) => next.call(request).await,
             None => retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
         }
-    }
-}
-
-/// A slot in the queue, released on drop.
-struct QueueSlot<'a>(&'a AtomicUsize);
-
-impl QueueSlot<'_> {
-    fn acquire(queued: &AtomicUsize, max: usize) -> Option<QueueSlot<'_>> {
-        let increment = |count| (count < max).then_some(count + 1);
-        queued.fetch_update(Relaxed, Relaxed, increment).ok().map(|_| QueueSlot(queued))
-    }
-}
-
-impl Drop for QueueSlot<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(future: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        runtime.unwrap().block_on(future);
-    }
-
-    #[test]
-    fn queues_and_rejects_requests_over_the_limit() {
-        run(async {
-            let limit =
-                ConcurrencyLimit::new(2).max_queued(1).queue_timeout(Duration::from_millis(20));
-            let other = limit.clone();
-            let first = limit.acquire().await.expect("a permit is available");
-            let second = other.acquire().await.expect("a permit is available");
-            // One request is queued and times out; another is rejected at once.
-            let (timed_out, rejected) = tokio::join!(limit.acquire(), other.acquire());
-            assert!(timed_out.is_none() && rejected.is_none());
-            // A queued request gets a released permit, and then the queue is free again.
-            let limit = limit.clone().queue_timeout(Duration::from_secs(30));
-            for released in [first, second] {
-                let (permit, ()) = tokio::join!(limit.acquire(), async { drop(released) });
-                assert!(permit.is_some());
-                drop(permit);
-            }
-            assert_eq!(limit.queued(), 0);
-            assert_eq!(limit.in_use(), 0);
-        });
-    }
-
-    #[test]
-    fn dropped_waiter_leaves_the_queue() {
-        run(async {
-            let limit = ConcurrencyLimit::new(0).max_queued(1).queue_timeout(Duration::MAX);
-            let timed_out = tokio::time::timeout(Duration::from_millis(5), limit.acquire()).await;
-            assert!(timed_out.is_err());
-            assert_eq!(limit.queued(), 0);
-        });
     }
 }

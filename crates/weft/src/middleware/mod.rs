@@ -82,7 +82,7 @@ pub use catch_panic::CatchPanic;
 pub use clean_path::{CleanPath, TrailingSlash};
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use compress::Compress;
-pub use concurrency::{ConcurrencyLimit, ConcurrencyPermit};
+pub use concurrency::ConcurrencyLimit;
 pub use cors::Cors;
 pub use error_pages::ErrorPages;
 pub use etag::ETag;

@@ -14,36 +14,21 @@ extern crate tokio as real_tokio;
 mod checker;
 mod stand_ins;
 
-pub use real_tokio::runtime;
+pub use real_tokio::{runtime, task};
 pub use stand_ins::{sync, time};
 
 mod settings {
     pub use weft::Settings;
 }
 
-mod app {
-    pub use weft::{Application, Middleware};
-}
-
 mod message {
     pub mod request {
         pub use weft::Request;
     }
-    pub mod response {
-        pub use weft::Response;
-    }
 }
 
-mod middleware {
-    pub mod retry_after {
-        pub fn retry_after(status: http::StatusCode, _: std::time::Duration) -> weft::Response {
-            weft::Response::new(status)
-        }
-    }
-}
-
-#[path = "../../src/middleware/concurrency.rs"]
-mod concurrency;
+#[path = "../../src/client_limit.rs"]
+mod client_limit;
 #[path = "../../src/net/connection_limiter.rs"]
 mod connection_limiter;
 #[path = "../../src/server/h1/loan.rs"]
@@ -53,7 +38,7 @@ mod pipe;
 #[path = "../../src/server/h2/ready_queue.rs"]
 mod ready_queue;
 
-mod concurrency_model;
+mod client_limit_model;
 mod limiter_model;
 mod loan_model;
 mod pipe_model;
@@ -72,6 +57,10 @@ fn main() {
         ),
         ("limiter::idle_connections_are_closed", limiter_model::idle_connections_are_closed),
         ("limiter::counts_peers", limiter_model::counts_peers),
-        ("concurrency::admits_queued_requests", concurrency_model::admits_queued_requests),
+        ("client_limit::admits_all_waiters", client_limit_model::admits_all_waiters),
+        (
+            "client_limit::abandoned_waits_lose_no_permit",
+            client_limit_model::abandoned_waits_lose_no_permit,
+        ),
     ]);
 }

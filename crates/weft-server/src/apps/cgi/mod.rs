@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::{Application, Body, Method, Request, Response, StatusCode};
-use weft_upstream::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft_upstream::gateway_error::{GatewayError, method_not_allowed};
 use weft_upstream::script::stderr;
 use weft_upstream::script::{self, Credentials, Script, ScriptHead, Variable, VariableRules};
@@ -72,10 +72,10 @@ impl Cgi {
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let environment = Variable::resolve(&settings.environment);
         let limit = ClientLimit::new(ClientLimitSettings {
-            max: settings.max_processes,
             max_per_client: settings.max_processes_per_client,
             max_queued: settings.max_queued,
             queue_timeout: settings.queue_timeout,
+            ..ClientLimitSettings::new(settings.max_processes)
         });
         Ok(Cgi(Arc::new(Shared { settings, root, path, environment, limit, buffer_space })))
     }
@@ -144,9 +144,7 @@ impl Cgi {
     /// Returns the client that a process and buffered bodies are counted for; `None` for one without
     /// a limit of its own.
     fn limited_client(&self, request: &Request) -> Option<Client> {
-        let address = request.peer().address()?.ip();
-        let is_trusted = self.0.settings.trusted.iter().any(|net| net.contains(address));
-        (!is_trusted).then(|| Client::new(address))
+        Client::of_request(request, &self.0.settings.trusted)
     }
 
     fn response_body(&self, head: &ScriptHead, output: Output, client: Option<Client>) -> Body {

@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use weft_upstream::client_limit::ClientPermit;
+use weft::client_limit::ClientPermit;
 use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::script::stderr;
 use weft_upstream::script::{self, HeadForm, ScriptHead};

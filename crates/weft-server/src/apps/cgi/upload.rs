@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
+use weft::client_limit::Client;
 use weft::{Body, Error, ErrorKind, Request};
-use weft_upstream::client_limit::Client;
 use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::spool::{self, BufferSpace, ReceivedBody, SpoolLimits};
 

@@ -1,54 +1,149 @@
-//! A limit on the connections of an upstream or on the processes of a route, of which one client
-//! can use a part only.
+//! Limits on the concurrent uses of a resource, of which one client can use a part only.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
+use weft_proto::proxy_protocol::Network;
 
-use crate::base::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::message::request::Request;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Limits the number of concurrent uses of a resource, in total and per client. Further uses wait
 /// in a queue. A client that has reached its limit does not delay the clients behind it.
-#[derive(Clone)]
+///
+/// Each use holds a [`ClientPermit`]. Work that cannot be cancelled, such as a function in a
+/// blocking thread, owns its permit, so that a client which disconnects frees nothing early.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
+///
+/// let limit = ClientLimit::new(ClientLimitSettings { max_per_client: 1, ..ClientLimitSettings::new(2) });
+/// let [one, other] = [1, 2].map(|last| Some(Client::new(IpAddr::from([192, 0, 2, last]))));
+/// let permit = limit.try_acquire(one);
+/// assert!(permit.is_some() && limit.try_acquire(one).is_none());
+/// assert!(limit.try_acquire(other).is_some());
+/// ```
+#[derive(Clone, Debug)]
 pub struct ClientLimit(Arc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
-    settings: ClientLimitSettings,
+    uses: Share,
+    queued: Share,
+    queue_timeout: Duration,
     state: Mutex<State>,
 }
 
-/// Limits of a [`ClientLimit`].
-#[derive(Clone, Copy)]
+/// Settings of a [`ClientLimit`].
+#[derive(Clone, Copy, Debug)]
 pub struct ClientLimitSettings {
     /// Maximum number of uses.
     pub max: usize,
     /// Maximum number of uses of one client. 0: half of `max`, rounded up, so that it takes two
     /// clients to exclude all others.
     pub max_per_client: usize,
-    /// Maximum number of queued uses. A client may have the same share of them as of the uses.
+    /// Maximum number of queued uses.
     pub max_queued: usize,
+    /// Maximum number of queued uses of one client. 0: the same share of `max_queued` as
+    /// `max_per_client` of `max`.
+    pub max_queued_per_client: usize,
     /// Maximum time in the queue.
     pub queue_timeout: Duration,
 }
 
-#[derive(Default)]
+impl ClientLimitSettings {
+    /// At most `max` uses, half of them by one client, without a queue.
+    pub fn new(max: usize) -> ClientLimitSettings {
+        ClientLimitSettings {
+            max,
+            max_per_client: 0,
+            max_queued: 0,
+            max_queued_per_client: 0,
+            queue_timeout: Duration::ZERO,
+        }
+    }
+}
+
+/// A total, the part of it for one client, and the part for all clients of an IPv6 /48 network.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    max: usize,
+    per_client: usize,
+    per_site: usize,
+}
+
+impl Share {
+    /// A site may use half of what one of its clients leaves, too.
+    fn new(max: usize, per_client: usize) -> Share {
+        let per_client = per_client.min(max);
+        Share { max, per_client, per_site: per_client + (max - per_client) / 2 }
+    }
+
+    /// Returns true if one more use by a client is within the limits.
+    fn permits(&self, uses: &Uses, client: Option<Client>) -> bool {
+        let is_within_share = |client: Client| {
+            uses.of(client.network()) < self.per_client
+                && client.site().is_none_or(|site| uses.of(site) < self.per_site)
+        };
+        // With few uses in total, those of a client need not be looked up.
+        uses.total < self.per_client || uses.total < self.max && client.is_none_or(is_within_share)
+    }
+}
+
+#[derive(Debug, Default)]
 struct State {
-    /// The client of each use, in no order. They are counted only if there are many: that is
-    /// cheaper than a table.
-    in_use: Vec<Option<Client>>,
+    uses: Uses,
+    queued: Uses,
     queue: VecDeque<Waiter>,
 }
 
+/// Numbers of uses: in total, and of each network that has any.
+#[derive(Debug, Default)]
+struct Uses {
+    total: usize,
+    by_network: HashMap<Counted, usize, RandomState>,
+}
+
+impl Uses {
+    fn of(&self, network: Counted) -> usize {
+        self.by_network.get(&network).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, client: Option<Client>) {
+        self.total += 1;
+        for network in client.iter().flat_map(Client::networks) {
+            *self.by_network.entry(network).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, client: Option<Client>) {
+        self.total -= 1;
+        for network in client.iter().flat_map(Client::networks) {
+            if let Some(uses) = self.by_network.get_mut(&network) {
+                *uses -= 1;
+                if *uses == 0 {
+                    self.by_network.remove(&network);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Waiter {
     client: Option<Client>,
     /// Closed once the waiter has given up.
     admission: oneshot::Sender<ClientPermit>,
 }
 
-/// The right to use the resource; ends on drop.
+/// Permission for one use of the resource. The use ends when the permit is dropped.
+#[derive(Debug)]
 pub struct ClientPermit {
     shared: Arc<Shared>,
     client: Option<Client>,
@@ -59,6 +154,14 @@ pub struct ClientPermit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(u64);
 
+/// A client, or a site: an IPv6 /48 network, the smallest that is routed on the Internet, and the
+/// largest that a customer of a provider usually gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Counted {
+    Client(u64),
+    Site(u64),
+}
+
 impl Client {
     /// Returns the client at an address.
     pub fn new(address: IpAddr) -> Client {
@@ -68,13 +171,21 @@ impl Client {
         }
     }
 
-    /// Returns the client at the other end of a connection. Converting its address to an `IpAddr` would
-    /// take 50 instructions.
+    /// Returns the client at the other end of a connection. The conversion of its address to an
+    /// `IpAddr` would take 50 instructions.
     pub fn of_peer(address: &SocketAddr) -> Client {
         match address {
             SocketAddr::V4(four) => Client::ipv4(*four.ip()),
             SocketAddr::V6(six) => Client::ipv6(*six.ip()),
         }
+    }
+
+    /// Returns the client that a request counts for. `None` for a client without a limit of its own:
+    /// one on a Unix socket, and a proxy in `proxies` that has not named its client.
+    pub fn of_request(request: &Request, proxies: &[Network]) -> Option<Client> {
+        let address = request.peer().address()?;
+        let is_proxy = proxies.iter().any(|network| network.contains(address.ip()));
+        (!is_proxy).then(|| Client::of_peer(&address))
     }
 
     /// Uses ::/32, which IPv6 does not assign to clients.
@@ -86,15 +197,39 @@ impl Client {
         let network = Client((address.to_bits() >> 64) as u64);
         address.to_ipv4_mapped().map_or(network, Client::ipv4)
     }
+
+    fn network(self) -> Counted {
+        Counted::Client(self.0)
+    }
+
+    /// Returns the site of the client, if it is in an IPv6 network.
+    fn site(self) -> Option<Counted> {
+        (self.0 >> 32 != 0).then_some(Counted::Site(self.0 >> 16))
+    }
+
+    fn networks(&self) -> impl Iterator<Item = Counted> + use<> {
+        std::iter::once(self.network()).chain(self.site())
+    }
 }
 
 impl ClientLimit {
     /// Creates a limit of which nothing is in use.
-    pub fn new(mut settings: ClientLimitSettings) -> ClientLimit {
-        if settings.max_per_client == 0 {
-            settings.max_per_client = settings.max.div_ceil(2);
-        }
-        ClientLimit(Arc::new(Shared { settings, state: Mutex::default() }))
+    pub fn new(settings: ClientLimitSettings) -> ClientLimit {
+        let ClientLimitSettings { max, max_queued, queue_timeout, .. } = settings;
+        let max_per_client = match settings.max_per_client {
+            0 => max.div_ceil(2),
+            set => set.min(max),
+        };
+        let max_queued_per_client = match settings.max_queued_per_client {
+            0 => max_queued.saturating_mul(max_per_client).div_ceil(max.max(1)),
+            set => set,
+        };
+        ClientLimit(Arc::new(Shared {
+            uses: Share::new(max, max_per_client),
+            queued: Share::new(max_queued, max_queued_per_client),
+            queue_timeout,
+            state: Mutex::default(),
+        }))
     }
 
     /// Acquires a permit; `None` if none is available without a wait. A client that is `None` has
@@ -114,12 +249,12 @@ impl ClientLimit {
             }
             self.0.try_queue(&mut state, client)?
         };
-        timeout(self.0.settings.queue_timeout, admission).await.ok()?.ok()
+        timeout(self.0.queue_timeout, admission).await.ok()?.ok()
     }
 
     /// Returns the number of permits in use.
     pub fn in_use(&self) -> usize {
-        self.0.state().in_use.len()
+        self.0.state().uses.total
     }
 
     /// Returns the number of queued uses.
@@ -128,15 +263,15 @@ impl ClientLimit {
         state.queue.iter().filter(|waiter| !waiter.admission.is_closed()).count()
     }
 
-    /// Returns the number of uses, with those that are queued and maybe abandoned, in constant time.
+    /// Returns the number of uses and of queued uses, abandoned ones included, in constant time.
     pub fn load(&self) -> usize {
         let state = self.0.state();
-        state.in_use.len() + state.queue.len()
+        state.uses.total + state.queue.len()
     }
 
     /// Returns true if all permits are in use.
     pub fn is_full(&self) -> bool {
-        self.in_use() >= self.0.settings.max
+        self.in_use() >= self.0.uses.max
     }
 }
 
@@ -151,13 +286,10 @@ impl Shared {
         state: &mut State,
         client: Option<Client>,
     ) -> Option<ClientPermit> {
-        let ClientLimitSettings { max, max_per_client, .. } = self.settings;
-        let in_use = state.in_use.len();
-        let may_use = || client.is_none() || count(&state.in_use, client) < max_per_client;
-        if in_use >= max || in_use >= max_per_client && !may_use() {
+        if !self.uses.permits(&state.uses, client) {
             return None;
         }
-        state.in_use.push(client);
+        state.uses.add(client);
         Some(ClientPermit { shared: self.clone(), client })
     }
 
@@ -166,20 +298,14 @@ impl Shared {
         state: &mut State,
         client: Option<Client>,
     ) -> Option<oneshot::Receiver<ClientPermit>> {
-        let ClientLimitSettings { max, max_per_client, max_queued, .. } = self.settings;
-        let share = (max_queued * max_per_client).div_ceil(max.max(1));
-        // A long queue is searched only if its client may have used up its share.
-        let has_place = |queue: &VecDeque<Waiter>| {
-            let own = || queue.iter().filter(|waiter| waiter.client == client).count();
-            queue.len() < max_queued && (client.is_none() || queue.len() < share || own() < share)
-        };
-        if !has_place(&state.queue) {
-            state.queue.retain(|waiter| !waiter.admission.is_closed());
-            if !has_place(&state.queue) {
+        if !self.queued.permits(&state.queued, client) {
+            state.remove_abandoned();
+            if !self.queued.permits(&state.queued, client) {
                 return None;
             }
         }
         let (admission, admitted) = oneshot::channel();
+        state.queued.add(client);
         state.queue.push_back(Waiter { client, admission });
         Some(admitted)
     }
@@ -195,9 +321,9 @@ impl Shared {
             let client = waiter.client;
             if waiter.admission.is_closed() {
                 // In most cases at the front, where this takes no time.
-                state.queue.remove(place);
+                state.remove(place);
             } else if let Some(permit) = self.try_admit(state, client) {
-                return state.queue.remove(place).map(|waiter| (waiter.admission, permit));
+                return state.remove(place).map(|waiter| (waiter.admission, permit));
             } else {
                 place += 1;
             }
@@ -205,16 +331,45 @@ impl Shared {
     }
 }
 
-fn count(clients: &[Option<Client>], client: Option<Client>) -> usize {
-    clients.iter().filter(|other| **other == client).count()
+impl State {
+    /// Removes a waiter from the queue.
+    fn remove(&mut self, place: usize) -> Option<Waiter> {
+        let waiter = self.queue.remove(place)?;
+        self.queued.remove(waiter.client);
+        Some(waiter)
+    }
+
+    fn remove_abandoned(&mut self) {
+        let State { queue, queued, .. } = self;
+        queue.retain(|waiter| {
+            let waits = !waiter.admission.is_closed();
+            if !waits {
+                queued.remove(waiter.client);
+            }
+            waits
+        });
+    }
+}
+
+impl ClientPermit {
+    /// Runs a function in a blocking thread of the current tokio runtime. The thread holds the permit
+    /// until the function returns, also if the returned handle is dropped.
+    pub fn spawn_blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        spawn_blocking(move || {
+            let output = work();
+            drop(self);
+            output
+        })
+    }
 }
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
         let mut state = self.shared.state();
-        if let Some(place) = state.in_use.iter().position(|client| *client == self.client) {
-            state.in_use.swap_remove(place);
-        }
+        state.uses.remove(self.client);
         if state.queue.is_empty() {
             return;
         }
@@ -235,12 +390,23 @@ mod tests {
 
     fn limit(max: usize, max_per_client: usize, max_queued: usize) -> ClientLimit {
         let queue_timeout = Duration::from_secs(30);
-        ClientLimit::new(ClientLimitSettings { max, max_per_client, max_queued, queue_timeout })
+        ClientLimit::new(ClientLimitSettings {
+            max_per_client,
+            max_queued,
+            queue_timeout,
+            ..ClientLimitSettings::new(max)
+        })
     }
 
-    /// Returns a client; `u` is one on a Unix socket, which has no address.
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    /// Returns a client: `u` is one on a Unix socket, which has no address, and those with upper
+    /// case letters are in the same IPv6 /48 network.
     fn client(name: char) -> Option<Client> {
-        (name != 'u').then_some(Client(name as u64))
+        let network = if name.is_uppercase() { 0x2001_0db8_0001_0000 } else { 0 };
+        (name != 'u').then_some(Client(network | name as u64))
     }
 
     /// The uses of a limit by several clients.
@@ -287,8 +453,10 @@ mod tests {
 
     /// Each row: the limits, and the uses of clients: `a` is admitted, `a?` waits, `a!` is rejected,
     /// and `-a:b` is the end of a use, after which `b` is admitted.
-    #[tokio::test]
-    async fn admits_clients_within_their_shares() {
+    #[test]
+    fn admits_clients_within_their_shares() {
+        let runtime = runtime();
+        let _time_of_the_runtime = runtime.enter();
         for (max, per_client, queued, events) in [
             (2, 2, 1, "a b a? b! -a:a -b: -a:"),
             // By default a client has half of the uses and half of the queue.
@@ -301,6 +469,9 @@ mod tests {
             (1, 1, 0, "a b! -a: b"),
             // Clients without an address have no limit of their own.
             (4, 1, 4, "u u u u a? a! u? u? -u:a -u:u -a:u"),
+            // The clients of a site have half of what one of them leaves in addition to its share.
+            (4, 2, 0, "A A A! B C! a -A: C B!"),
+            (8, 2, 8, "A A B B C D? D? D! a a a? -A:D -a:a"),
             (0, 0, 0, "a!"),
         ] {
             let limit = limit(max, per_client, queued);
@@ -318,17 +489,20 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn abandoned_waits_free_the_queue() {
-        let limit = limit(1, 1, 1);
-        let permit = limit.try_acquire(client('a')).unwrap();
-        for _ in 0..3 {
-            assert!(timeout(Duration::from_millis(5), limit.acquire(client('b'))).await.is_err());
-            assert_eq!(limit.queued(), 0);
-        }
-        drop(permit);
-        assert_eq!(limit.in_use(), 0);
-        assert!(limit.try_acquire(client('b')).is_some());
+    #[test]
+    fn abandoned_waits_free_the_queue() {
+        runtime().block_on(async {
+            let limit = limit(1, 1, 1);
+            let permit = limit.try_acquire(client('a')).unwrap();
+            for _ in 0..3 {
+                let wait = timeout(Duration::from_millis(5), limit.acquire(client('b')));
+                assert!(wait.await.is_err());
+                assert_eq!(limit.queued(), 0);
+            }
+            drop(permit);
+            assert_eq!(limit.in_use(), 0);
+            assert!(limit.try_acquire(client('b')).is_some());
+        });
     }
 
     #[test]

@@ -13,9 +13,12 @@ const MAX: usize = 2;
 
 /// Uses by three clients, each of which may have one at a time. Returns the number of admitted ones.
 fn run_uses() -> usize {
-    let queue_timeout = Duration::from_secs(1);
-    let settings =
-        ClientLimitSettings { max: MAX, max_per_client: 1, max_queued: 4, queue_timeout };
+    let settings = ClientLimitSettings {
+        max_per_client: 1,
+        max_queued: 4,
+        queue_timeout: Duration::from_secs(1),
+        ..ClientLimitSettings::new(MAX)
+    };
     let limit = ClientLimit::new(settings);
     let clients: [Arc<AtomicUsize>; 3] = Default::default();
     let all = Arc::new(AtomicUsize::new(0));
