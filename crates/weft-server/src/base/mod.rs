@@ -4,6 +4,7 @@ pub(crate) mod descriptors; // the limit on open file descriptors
 pub(crate) mod engine_fields; // fields that the engine sets itself
 pub(crate) mod host_name; // names of hosts in their normal form
 pub(crate) mod network_set; // sets of networks in files
+pub(crate) mod verifications; // verifications of credentials
 pub(crate) mod password_file; // users and hashed passwords
 pub(crate) mod rate; // numbers of requests per period
 pub(crate) mod request_notes; // notes about a request for its line in the access log

@@ -1,34 +1,38 @@
 //! Users and hashed passwords of a file in the format of Apache's htpasswd.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use argon2::{Argon2, PasswordVerifier};
 use sha_crypt::ShaCrypt;
 use sha2::{Digest as _, Sha256};
-use weft::middleware::{ConcurrencyLimit, User};
+use weft::client_limit::{Client, ClientLimit};
+use weft::middleware::User;
 
+use crate::base::verifications::{self, Busy, Digest, Verifications};
 use crate::base::watched_file::WatchedFile;
 
 /// A password file, which is read again when it changes.
 ///
 /// Hashes of passwords are slow by design: bcrypt and Argon2 take 50 ms and more. So a password
-/// that was right is remembered (as SHA-256, in memory only) until its line changes, and of all
-/// others two are verified at a time, in other threads, while up to [`MAX_QUEUED`] wait. Guessing
-/// thus costs at most two processors, and does not delay users that have logged in before.
+/// that was right is remembered (as SHA-256, in memory only) until its line changes. All others are
+/// [verified](Verifications) in other threads. Guessing does not delay users that have logged in before.
 pub(crate) struct PasswordFile {
     file: WatchedFile<Hashes>,
     verified: Mutex<Verified>,
     /// A hash that has read a random block. Its digests cannot be predicted, so that the time of a
     /// comparison with the remembered ones reveals nothing about these.
     keyed: Sha256,
-    limit: ConcurrencyLimit,
+    verifications: Verifications<bool>,
 }
 
+/// Limit for the passwords of all files.
+static LIMIT: LazyLock<ClientLimit> = LazyLock::new(verifications::new_limit);
+
 /// Hash of the password by the name of the user.
-type Hashes = HashMap<String, Arc<str>>;
+type Hashes = BTreeMap<String, Arc<str>>;
 
 /// Users whose password was right.
 struct Verified {
@@ -37,15 +41,6 @@ struct Verified {
     /// Users by the digests of their credentials, as a client has sent them. Each user has one.
     users: BTreeMap<Digest, User>,
 }
-
-/// Digest of a field `Authorization`.
-type Digest = [u8; 32];
-
-/// Verifications at a time.
-const MAX_VERIFICATIONS: usize = 2;
-
-/// Verifications that wait; more are refused.
-const MAX_QUEUED: usize = 64;
 
 /// Longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -58,8 +53,13 @@ impl PasswordFile {
     pub(crate) fn open(path: &Path) -> Result<PasswordFile, String> {
         let file = WatchedFile::open(path, MAX_FILE_BYTES, parse)?;
         let verified = Verified { hashes: file.current(), users: BTreeMap::new() };
-        let limit = ConcurrencyLimit::new(MAX_VERIFICATIONS).max_queued(MAX_QUEUED);
-        Ok(PasswordFile { file, verified: Mutex::new(verified), keyed: keyed_hash(), limit })
+        let verifications = Verifications::new(LIMIT.clone());
+        Ok(PasswordFile {
+            file,
+            verified: Mutex::new(verified),
+            keyed: keyed_hash(),
+            verifications,
+        })
     }
 
     /// Returns the user whose password was right in a former request with the same `Authorization`.
@@ -70,33 +70,49 @@ impl PasswordFile {
 
     /// Returns the user if the password is right, and caches the `Authorization` of the request.
     /// Unknown users take as long as known ones.
-    pub(crate) async fn verify(&self, name: &str, password: &str, field: &[u8]) -> Option<User> {
-        let (hash, is_known) = self.current_hash(name)?;
-        let _permit = self.limit.acquire().await?;
+    ///
+    /// # Errors
+    /// If too many other passwords are being verified.
+    pub(crate) async fn verify(
+        &self,
+        name: &str,
+        password: &str,
+        field: &[u8],
+        client: Option<Client>,
+    ) -> Result<Option<User>, Busy> {
+        let Some((hash, is_known)) = self.current_hash(name) else { return Ok(None) };
+        let digest = self.digest(field);
         let (password, hash_to_verify) = (password.to_owned(), hash.clone());
-        let verified = tokio::task::spawn_blocking(move || is_match(&hash_to_verify, &password));
-        if !(verified.await.unwrap_or(false) && is_known) {
-            return None;
+        let verify = move || is_match(&hash_to_verify, &password);
+        let is_right = self.verifications.verify(digest, client, verify).await?;
+        if !(is_right && is_known) {
+            return Ok(None);
         }
         let user = User::new(name);
         let mut verified = self.verified();
         // The file may have changed meanwhile.
         if verified.hashes.get(name) == Some(&hash) {
             verified.users.retain(|_, known| known.as_str() != name);
-            verified.users.insert(self.digest(field), user.clone());
+            verified.users.insert(digest, user.clone());
         }
-        Some(user)
+        Ok(Some(user))
     }
 
     fn digest(&self, field: &[u8]) -> Digest {
         self.keyed.clone().chain_update(field).finalize().into()
     }
 
-    /// Returns the hash of a user, and true; for an unknown user that of any other, and false.
+    /// Returns the hash of a user, and true. For an unknown user it returns the hash of another user,
+    /// and false. Which one depends on the name, so that unknown names take as many different times
+    /// as the schemes of a file.
     fn current_hash(&self, name: &str) -> Option<(Arc<str>, bool)> {
         let hashes = self.file.current();
         let known = hashes.get(name).map(|hash| (hash.clone(), true));
-        known.or_else(|| hashes.values().next().map(|hash| (hash.clone(), false)))
+        known.or_else(|| {
+            let number = u64::from_le_bytes(*self.digest(name.as_bytes()).first_chunk()?);
+            let other = number.checked_rem(hashes.len() as u64)?;
+            hashes.values().nth(other as usize).map(|hash| (hash.clone(), false))
+        })
     }
 
     /// Returns the users whose password was right, without those whose line has changed since.
@@ -115,7 +131,7 @@ impl PasswordFile {
 /// Parses lines of the form `NAME:HASH`. Empty lines and those that begin with `#` are ignored.
 fn parse(content: &[u8]) -> Result<Hashes, String> {
     let text = std::str::from_utf8(content).map_err(|_| "it is not valid UTF-8")?;
-    let mut hashes = HashMap::new();
+    let mut hashes = Hashes::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -219,7 +235,7 @@ mod tests {
         let field = format!("{name}:{password}").into_bytes();
         let user = match file.remembered(&field) {
             Some(user) => Some(user),
-            None => file.verify(name, password, &field).await,
+            None => file.verify(name, password, &field, None).await.unwrap(),
         };
         user.is_some_and(|user| user.as_str() == name)
     }

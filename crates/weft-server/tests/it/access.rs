@@ -5,9 +5,12 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
 use tempfile::TempDir;
 
-use crate::common::{Client, Response, Weft, raw_upstream, read_head, weft};
+use crate::common::{Client, Response, Weft, connect_from, raw_upstream, read_head, weft};
 
 /// The password of `alice` is `open sesame`.
 const ALICE: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n";
@@ -15,9 +18,19 @@ const ALICE: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNou
 /// `alice:open sesame`.
 const CREDENTIALS: &str = "Authorization: Basic YWxpY2U6b3BlbiBzZXNhbWU=\r\n";
 
+/// Key of the tokens.
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
 fn serve(config: &str) -> (TempDir, Weft) {
+    serve_with_files(&[], config)
+}
+
+/// Serves with files beside the configuration, and `users` with `alice` unless it is one of them.
+fn serve_with_files(files: &[(&str, &str)], config: &str) -> (TempDir, Weft) {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("users"), ALICE).unwrap();
+    for (name, content) in [("users", ALICE)].iter().chain(files) {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
     let config = format!("listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n{config}");
     fs::write(folder.path().join("weft.toml"), config).unwrap();
     let server = Weft::start(&mut weft([Path::new("--config"), &folder.path().join("weft.toml")]));
@@ -31,6 +44,14 @@ fn send(server: &Weft, method: &str, target: &str, fields: &str) -> Response {
         "{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"
     ));
     client.response()
+}
+
+/// Returns the field line of a valid token.
+fn token() -> String {
+    let claims = serde_json::json!({ "sub": "carol", "exp": get_current_timestamp() + 3_600 });
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+    format!("Authorization: Bearer {token}\r\n")
 }
 
 fn text(response: &Response) -> &str {
@@ -173,6 +194,93 @@ fn satisfy_combines_addresses_and_authentication() {
         let response = send(&server, "GET", target, &fields.concat());
         assert_eq!(response.status, status, "{target} {fields:?}");
     }
+}
+
+/// Each row: what admits the request, and the user that the upstream is told. The client always
+/// claims to be `root`.
+#[test]
+fn only_the_authentication_server_names_the_user() {
+    let (upstream, authority) = (echo(), authority());
+    let proxy = format!("proxy = \"http://{upstream}/\", field_names = \"any\"");
+    let (folder, server) = serve_with_files(
+        &[("secret", SECRET)],
+        &format!(
+            "trusted_proxies = \"127.0.0.1\"\n[hosts.\"*\"]\n\
+             forward_auth = \"http://{authority}/\"\n\
+             forward_auth_headers = [\"Remote-User\"]\n\
+             \"/all\" = {{ {proxy} }}\n\
+             \"/password\" = {{ {proxy}, basic_auth = \"users\" }}\n\
+             \"/token\" = {{ {proxy}, jwt_secret = \"secret\" }}\n\
+             \"/any\" = {{ {proxy}, satisfy = \"any\", allow = \"192.0.2.0/24\" }}\n\
+             \"/any/password\" = {{ {proxy}, satisfy = \"any\", basic_auth = \"users\" }}\n\
+             \"/any/token\" = {{ {proxy}, satisfy = \"any\", jwt_secret = \"secret\" }}\n\
+             \"/any/denied\" = {{ {proxy}, satisfy = \"any\", deny = \"10.0.0.0/8\" }}\n"
+        ),
+    );
+    let (inside, outside) = ("X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 10.0.0.1\r\n");
+    let token = token();
+    let cookie = "Cookie: ok\r\n";
+    for (target, fields, user) in [
+        ("/all", vec![cookie], Some("bob")),
+        ("/password", vec![CREDENTIALS, cookie], Some("bob")),
+        ("/token", vec![&token, cookie], Some("bob")),
+        ("/any", vec![inside], None),
+        ("/any", vec![inside, cookie], None),
+        ("/any", vec![outside, cookie], Some("bob")),
+        ("/any/password", vec![outside, CREDENTIALS], None),
+        // The password is remembered.
+        ("/any/password", vec![outside, CREDENTIALS, cookie], None),
+        ("/any/password", vec![outside, cookie], Some("bob")),
+        ("/any/token", vec![outside, &token], None),
+        ("/any/token", vec![outside, cookie], Some("bob")),
+        ("/any/denied", vec![inside], None),
+        ("/any/denied", vec![outside, cookie], Some("bob")),
+    ] {
+        let claimed = "Remote-User: root\r\nRemote_User: root\r\n";
+        let response = send(&server, "GET", target, &(fields.concat() + claimed));
+        assert_eq!(response.status, 200, "{target} {fields:?}");
+        let received = text(&response).to_ascii_lowercase();
+        let users: Vec<_> =
+            received.split('|').filter_map(|line| line.strip_prefix("remote-user: ")).collect();
+        assert_eq!(users, Vec::from_iter(user), "{target} {fields:?}");
+        assert!(!received.contains("root"), "{target}: {received}");
+    }
+    server.stop();
+    drop(folder);
+}
+
+/// One address sends wrong passwords, and another the right one.
+#[test]
+fn wrong_passwords_do_not_delay_the_logins_of_others() {
+    let hash = bcrypt::hash("open sesame", 8).unwrap();
+    let users = format!("alice:{hash}\n");
+    let (folder, server) = serve_with_files(
+        &[("users", &users)],
+        "[hosts.\"*\"]\nbasic_auth = \"users\"\n\"/\" = { respond = \"\" }\n",
+    );
+    let mut guesses: Vec<_> = (0..200)
+        .map(|number| {
+            let mut client = Client::from_stream(connect_from([127, 0, 0, 2], server.address()));
+            let credentials = STANDARD.encode(format!("alice:{number}"));
+            client.send(format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {credentials}\r\n\r\n"
+            ));
+            client
+        })
+        .collect();
+    assert_eq!(send(&server, "GET", "/", CREDENTIALS).status, 200);
+    let mut statuses = [0; 2];
+    for guess in &mut guesses {
+        let response = guess.response();
+        match (response.status, response.header("retry-after")) {
+            (401, None) => statuses[0] += 1,
+            (503, Some("5")) => statuses[1] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(statuses.iter().all(|count| *count > 0), "{statuses:?}");
+    server.stop();
+    drop(folder);
 }
 
 /// A user whom the server has authenticated is known to placeholders and scripts, in place of what

@@ -213,10 +213,26 @@ fn requires_claims_within_their_time() {
                 "{options} {changes}"
             );
         }
-        let header = json!({ "alg": "HS256", "crit": ["b64"], "b64": false });
-        assert_eq!(send(&server, &token(&header, &claims(), "AAAA")).0, 401);
         server.stop();
     }
+}
+
+/// RFC 7515 §4.1.11. The signatures are right.
+#[test]
+fn refuses_extensions_that_must_be_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("secret"), SECRET).unwrap();
+    let server = serve(&folder, "jwt_secret = \"secret\"");
+    for (crit, status) in
+        [(None, 200), (Some(vec!["b64"]), 401), (Some(vec!["exp"]), 401), (Some(vec![]), 401)]
+    {
+        let crit = crit.map(|names| names.into_iter().map(str::to_owned).collect());
+        let header = Header { crit, ..Header::new(Algorithm::HS256) };
+        let key = EncodingKey::from_secret(SECRET.as_bytes());
+        let token = encode(&header, &claims(), &key).unwrap();
+        assert_eq!(send(&server, &token).0, status, "{header:?}");
+    }
+    server.stop();
 }
 
 #[test]

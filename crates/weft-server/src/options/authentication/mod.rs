@@ -127,8 +127,10 @@ impl RouteOption for AuthenticationOptions {
         let realm = self.realm.as_deref().unwrap_or("Restricted");
         // RFC 9110 §5.6.4.
         let realm = &realm.replace('\\', "\\\\").replace('"', "\\\"");
-        let passwords = self.users().map(|file| Passwords::open(file, realm)).transpose()?;
-        let tokens = all.jwt.tokens(realm)?;
+        let proxies = context.trusted_proxies;
+        let passwords =
+            self.users().map(|file| Passwords::open(file, realm, proxies)).transpose()?;
+        let tokens = all.jwt.tokens(realm, proxies)?;
         let forward = all.forward_auth.client(context)?;
         let is_any = self.satisfy == Some(Satisfy::Any);
         if passwords.is_some() && tokens.is_some() && !is_any {
@@ -243,6 +245,10 @@ impl WorkerLayer for Authenticate {
         mut request: Request,
         next: &WrappedApp,
     ) -> LocalBoxFuture<'static, Response> {
+        // First: whatever admits the request, only the authentication server may name its user.
+        if let Some(forward) = &self.0.forward {
+            forward.remove_fields(&mut request);
+        }
         if let Some(user) = self.0.remembered(&request) {
             set_user(&mut request, user);
             return next.respond(request);
@@ -277,13 +283,17 @@ pub(super) fn unauthorized(challenge: &HeaderValue) -> Response {
     response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone())
 }
 
-/// Adds the challenge of another method to a refusal with 401.
-fn with_challenges(response: Response, other: Option<Response>) -> Response {
-    let other = other.as_ref().and_then(|other| other.header("www-authenticate"));
-    match other {
-        Some(challenge) if response.status() == StatusCode::UNAUTHORIZED => {
-            response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone())
-        }
-        _ => response,
+/// Joins the refusals of two methods: adds the challenge of a former method to a refusal with 401,
+/// unless the former one could not decide.
+fn with_challenges(response: Response, former: Option<Response>) -> Response {
+    let Some(former) = former.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else {
+        return response;
+    };
+    if former.status().is_server_error() {
+        return former;
+    }
+    match former.header("www-authenticate") {
+        Some(challenge) => response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone()),
+        None => response,
     }
 }

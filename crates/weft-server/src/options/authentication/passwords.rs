@@ -3,17 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use weft::client_limit::Client;
 use weft::middleware::{User, basic_credentials};
-use weft::{HeaderValue, Request, Response};
+use weft::{HeaderValue, Network, Request, Response};
 
 use super::unauthorized;
 use crate::base::password_file::PasswordFile;
+use crate::base::verifications::Busy;
 
 /// Verifies the passwords of requests against a file.
 #[derive(Clone)]
 pub(super) struct Passwords {
     challenge: HeaderValue,
     users: Arc<PasswordFile>,
+    trusted_proxies: Arc<[Network]>,
 }
 
 impl Passwords {
@@ -21,11 +24,16 @@ impl Passwords {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn open(file: &Path, realm: &str) -> Result<Passwords, String> {
+    pub(super) fn open(
+        file: &Path,
+        realm: &str,
+        trusted_proxies: &[Network],
+    ) -> Result<Passwords, String> {
         let challenge =
             HeaderValue::from_str(&format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
         let challenge = challenge.map_err(|_| "a realm has no control characters".to_owned())?;
-        Ok(Passwords { challenge, users: Arc::new(PasswordFile::open(file)?) })
+        let users = Arc::new(PasswordFile::open(file)?);
+        Ok(Passwords { challenge, users, trusted_proxies: trusted_proxies.into() })
     }
 
     /// Returns the user whose password was right in a former request with the same credentials.
@@ -36,7 +44,8 @@ impl Passwords {
     /// Returns the user of a request.
     ///
     /// # Errors
-    /// The response for the client, if name and password are missing or wrong.
+    /// The response for the client, if name and password are missing or wrong, or if too many others
+    /// are being verified.
     pub(super) async fn authenticate(&self, request: &Request) -> Result<User, Response> {
         let refusal = || unauthorized(&self.challenge);
         let field = credentials(request).ok_or_else(refusal)?;
@@ -44,7 +53,9 @@ impl Passwords {
             return Ok(user);
         }
         let (name, password) = basic_credentials(request).ok_or_else(refusal)?;
-        self.users.verify(&name, &password, field).await.ok_or_else(refusal)
+        let client = Client::of_request(request, &self.trusted_proxies);
+        let user = self.users.verify(&name, &password, field, client).await;
+        user.map_err(Busy::response)?.ok_or_else(refusal)
     }
 }
 

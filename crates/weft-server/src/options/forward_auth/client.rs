@@ -80,11 +80,15 @@ impl ForwardAuth {
         for name in &*self.copied {
             match response.header(name.as_str()) {
                 Some(value) => RequestFields::set(request, name.clone(), value.clone()),
-                // The client must not send it in place of the server.
                 None => RequestFields::remove(request, name.clone()),
             }
         }
         Ok(())
+    }
+
+    /// Removes the fields that only the server may set.
+    pub(in crate::options) fn remove_fields(&self, request: &mut Request) {
+        self.copied.iter().for_each(|name| RequestFields::remove(request, name.clone()));
     }
 
     fn question(&self, request: &Request) -> Request {

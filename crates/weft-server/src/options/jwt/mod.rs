@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft::Network;
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
 };
@@ -48,9 +49,14 @@ impl JwtOptions {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(super) fn tokens(&self, realm: &str) -> Result<Option<Arc<Tokens>>, String> {
+    pub(super) fn tokens(
+        &self,
+        realm: &str,
+        trusted_proxies: &[Network],
+    ) -> Result<Option<Arc<Tokens>>, String> {
         let keys = self.keys.as_ref().and_then(Setting::value);
-        keys.map(|keys| Tokens::open(keys, self, realm).map(Arc::new)).transpose()
+        let open = |keys| Tokens::open(keys, self, realm, trusted_proxies).map(Arc::new);
+        keys.map(open).transpose()
     }
 }
 

@@ -1,46 +1,72 @@
 //! Authentication by signed tokens: JSON Web Tokens (RFC 7519) as bearer tokens (RFC 6750).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use jsonwebtoken::{Validation, decode, decode_header, get_current_timestamp};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
+use weft::client_limit::{Client, ClientLimit};
 use weft::middleware::{User, bearer_token};
-use weft::{HeaderValue, Request, Response, StatusCode};
+use weft::{HeaderValue, Network, Request, Response, StatusCode};
 
 use super::keys::{KeySet, KeySource};
 use super::{JwtKeys, JwtOptions};
+use crate::base::verifications::{self, Busy, Digest, Verifications};
 use crate::options::authentication::unauthorized;
 
 /// Difference of clocks that is permitted by default.
 const DEFAULT_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// Maximum number of keys that are tried for a token without a key ID.
-const MAX_TRIED_KEYS: usize = 4;
+const MAX_TRIED_KEYS: usize = 2;
 
 /// Maximum number of verified tokens that are remembered.
 const MAX_REMEMBERED: usize = 1_024;
 
+/// Time for which a refused token is remembered.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
+/// Limit for the tokens of all routes.
+static LIMIT: LazyLock<ClientLimit> = LazyLock::new(verifications::new_limit);
+
 /// Verifies the tokens of requests.
 pub(in crate::options) struct Tokens {
+    rules: Arc<TokenRules>,
     keys: KeySource,
+    trusted_proxies: Arc<[Network]>,
+    /// Challenges for requests without a token and with an invalid one (RFC 6750 §3).
+    missing: HeaderValue,
+    invalid: HeaderValue,
+    verifications: Verifications<Option<ValidToken>>,
+    remembered: Mutex<HashMap<Digest, Verified>>,
+}
+
+/// Requirements of a token besides its signature.
+struct TokenRules {
     issuers: Vec<String>,
     audiences: Vec<String>,
     /// Required claims: `NAME=VALUE` or `NAME`.
     claims: Vec<String>,
     clock_skew: Duration,
-    /// Challenges for requests without a token and with an invalid one (RFC 6750 §3).
-    missing: HeaderValue,
-    invalid: HeaderValue,
-    remembered: Mutex<HashMap<[u8; 32], Verified>>,
 }
 
-/// A token that was verified, so that its signature, which is slow, is verified once.
+/// A token whose signature was verified with these keys.
 struct Verified {
-    user: Option<User>,
     keys: Arc<KeySet>,
+    result: Verification,
+}
+
+enum Verification {
+    Valid(ValidToken),
+    Refused { until: Instant },
+}
+
+#[derive(Clone)]
+struct ValidToken {
+    user: Option<User>,
+    /// Seconds since 1970.
     expires: u64,
 }
 
@@ -51,20 +77,26 @@ impl Tokens {
         keys: &JwtKeys,
         options: &JwtOptions,
         realm: &str,
+        trusted_proxies: &[Network],
     ) -> Result<Tokens, String> {
         let challenge = |end: &str| {
             let value = HeaderValue::from_str(&format!("Bearer realm=\"{realm}\"{end}"));
             value.map_err(|_| "a realm has no control characters".to_owned())
         };
         let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
-        Ok(Tokens {
-            keys: KeySource::open(keys)?,
+        let rules = TokenRules {
             issuers: list(&options.issuers),
             audiences: list(&options.audiences),
             claims: list(&options.claims),
             clock_skew: options.clock_skew.unwrap_or(DEFAULT_CLOCK_SKEW),
+        };
+        Ok(Tokens {
+            rules: Arc::new(rules),
+            keys: KeySource::open(keys)?,
+            trusted_proxies: trusted_proxies.into(),
             missing: challenge("")?,
             invalid: challenge(", error=\"invalid_token\"")?,
+            verifications: Verifications::new(LIMIT.clone()),
             remembered: Mutex::default(),
         })
     }
@@ -72,7 +104,8 @@ impl Tokens {
     /// Returns the subject of the token of a request, if it has one.
     ///
     /// # Errors
-    /// The response for the client, if there is no valid token, or no key to verify it.
+    /// The response for the client, if there is no valid token, or no key to verify it, or if too
+    /// many other tokens are being verified.
     pub(in crate::options) async fn authenticate(
         &self,
         request: &Request,
@@ -80,36 +113,71 @@ impl Tokens {
         let token = bearer_token(request).ok_or_else(|| unauthorized(&self.missing))?;
         let invalid = || unauthorized(&self.invalid);
         let header = decode_header(token).map_err(|_| invalid())?;
-        let keys = self.keys.keys().await;
-        let keys = keys.ok_or_else(|| Response::from(StatusCode::SERVICE_UNAVAILABLE))?;
         // RFC 7515 §4.1.11: extensions that must be understood.
-        if header.extras.inner().contains_key("crit") {
+        if header.crit.is_some() {
             return Err(invalid());
         }
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        if let Some(user) = self.recall(&digest, &keys) {
-            return Ok(user);
+        let keys = self.keys.keys().await;
+        let mut keys = keys.ok_or_else(|| Response::from(StatusCode::SERVICE_UNAVAILABLE))?;
+        let digest: Digest = Sha256::digest(token).into();
+        if let Some(token) = self.recall(&digest, &keys) {
+            return token.map(|token| token.user).ok_or_else(invalid);
         }
-        let mut keys = keys;
         if keys.candidates(header.alg, header.kid.as_deref()).next().is_none() {
             // The keys may have been replaced.
             keys = self.keys.newer_keys().await.ok_or_else(invalid)?;
         }
-        let claims = self.verify(token, &header, &keys).ok_or_else(invalid)?;
-        let subject = claims.get("sub").and_then(Value::as_str);
-        let user = subject.map(User::new);
-        let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
-        self.remember(digest, Verified { user: user.clone(), keys, expires });
-        Ok(user)
+        let verify = {
+            let (rules, token, keys) = (self.rules.clone(), token.to_owned(), keys.clone());
+            move || rules.verify(&token, &header, &keys)
+        };
+        let client = Client::of_request(request, &self.trusted_proxies);
+        let valid = self.verifications.verify(digest, client, verify).await;
+        let valid = valid.map_err(Busy::response)?;
+        self.remember(digest, keys, valid.clone());
+        valid.map(|token| token.user).ok_or_else(invalid)
     }
 
-    /// Returns the claims of a token; `None` if it is not valid.
+    /// Returns a token that was verified with these keys and has not expired; `Some(None)` for a
+    /// token that was refused a short time ago.
+    fn recall(&self, digest: &Digest, keys: &Arc<KeySet>) -> Option<Option<ValidToken>> {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = remembered.get(digest).filter(|known| Arc::ptr_eq(&known.keys, keys))?;
+        match &known.result {
+            Verification::Valid(token) => {
+                let clock_skew = self.rules.clock_skew.as_secs();
+                let is_current = token.expires + clock_skew > get_current_timestamp();
+                is_current.then(|| Some(token.clone()))
+            }
+            Verification::Refused { until } => (Instant::now() < *until).then_some(None),
+        }
+    }
+
+    fn remember(&self, digest: Digest, keys: Arc<KeySet>, valid: Option<ValidToken>) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= MAX_REMEMBERED {
+            // Refused tokens first: they cost a client nothing.
+            remembered.retain(|_, known| matches!(known.result, Verification::Valid(_)));
+        }
+        if remembered.len() >= MAX_REMEMBERED {
+            remembered.clear();
+        }
+        let result = match valid {
+            Some(token) => Verification::Valid(token),
+            None => Verification::Refused { until: Instant::now() + REFUSED_FOR },
+        };
+        remembered.insert(digest, Verified { keys, result });
+    }
+}
+
+impl TokenRules {
+    /// Verifies a token; returns `None` if it is not valid.
     fn verify(
         &self,
         token: &str,
         header: &jsonwebtoken::Header,
         keys: &KeySet,
-    ) -> Option<Map<String, Value>> {
+    ) -> Option<ValidToken> {
         let mut validation = Validation::new(header.alg);
         validation.leeway = self.clock_skew.as_secs();
         validation.validate_nbf = true;
@@ -129,23 +197,12 @@ impl Tokens {
             .filter_map(|key| decode::<Map<String, Value>>(token, &key.decoding, &validation).ok())
             .map(|token| token.claims)
             .next()?;
-        self.claims.iter().all(|required| has_claim(&claims, required)).then_some(claims)
-    }
-
-    /// Returns the user of a token that was verified with these keys, if it has not expired.
-    fn recall(&self, digest: &[u8; 32], keys: &Arc<KeySet>) -> Option<Option<User>> {
-        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = remembered.get(digest).filter(|known| Arc::ptr_eq(&known.keys, keys))?;
-        let is_valid = known.expires + self.clock_skew.as_secs() > get_current_timestamp();
-        is_valid.then(|| known.user.clone())
-    }
-
-    fn remember(&self, digest: [u8; 32], verified: Verified) {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.len() >= MAX_REMEMBERED {
-            remembered.clear();
+        if !self.claims.iter().all(|required| has_claim(&claims, required)) {
+            return None;
         }
-        remembered.insert(digest, verified);
+        let user = claims.get("sub").and_then(Value::as_str).map(User::new);
+        let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
+        Some(ValidToken { user, expires })
     }
 }
 
