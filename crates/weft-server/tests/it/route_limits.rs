@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 
-use crate::common::{Client, Response, Weft, has_tool, raw_upstream, read_head, run, until, weft};
+use crate::common::{
+    Client, Response, Weft, connect_from, has_tool, raw_upstream, read_head, run, until, weft,
+};
 
 /// Starts the server with a configuration and other files in its folder.
 fn serve(config: &str, files: &[(&str, &str)]) -> (TempDir, Weft) {
@@ -63,6 +65,52 @@ fn a_route_permits_pauses_of_request_bodies() {
     }
     patient.send("cd");
     assert_eq!(patient.response().status, 200);
+}
+
+// -- concurrent requests
+
+/// Uploads of one byte of several occupy the places of their client only, and as many in the queue.
+#[test]
+fn a_client_occupies_its_share_of_a_route() {
+    let upstream = raw_upstream(|_, mut stream| {
+        while read_head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let (_folder, server) = serve(
+        &format!(
+            "trusted_proxies = \"127.0.0.3\"\n[hosts.\"*\"]\n\
+             \"/half\" = {{ proxy = \"http://{upstream}\", max_concurrent_requests = 4 }}\n\
+             \"/all\" = {{ proxy = \"http://{upstream}\", max_concurrent_requests = 4, \
+                           max_concurrent_requests_per_client = 4 }}\n"
+        ),
+        &[],
+    );
+    // Each row: the route, the address of slow clients, and how many of nine are refused at once.
+    for (target, from, refused, status_of_others) in [
+        ("/half", [127, 0, 0, 2], 5, 200),
+        // Requests of many clients, which the proxy does not name.
+        ("/half", [127, 0, 0, 3], 1, 503),
+        ("/all", [127, 0, 0, 2], 1, 503),
+    ] {
+        let mut slow: Vec<_> = (0..9)
+            .map(|_| {
+                let mut client = connect_from(from, server.address());
+                let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n");
+                client.write_all(format!("{head}\r\nx").as_bytes()).unwrap();
+                client.set_nonblocking(true).unwrap();
+                client
+            })
+            .collect();
+        let has_response = |client: &&mut TcpStream| client.peek(&mut [0]).is_ok();
+        until("requests beyond the share are refused", || {
+            slow.iter_mut().filter(has_response).count() >= refused
+        });
+        assert_eq!(send(&server, target, "").status, status_of_others, "{target} {from:?}");
+        drop(slow);
+        until("the places are free", || send(&server, target, "").status == 200);
+    }
+    server.stop();
 }
 
 // -- maintenance
