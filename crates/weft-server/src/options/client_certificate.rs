@@ -43,17 +43,16 @@ impl RouteOption for ClientCertificateOptions {
     }
 }
 
-/// Refuses requests over connections without a client certificate. The certificate of a connection
-/// was verified in the handshake.
+/// Refuses requests of clients without a certificate. The certificate of a connection was verified in
+/// the handshake. The certificate of a trusted proxy does not count for its clients.
 #[derive(Clone)]
 struct RequireClientCertificate;
 
 impl Middleware for RequireClientCertificate {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        let session = request.peer().tls();
-        match session.is_some_and(|session| !session.peer_certificates().is_empty()) {
-            true => next.call(request).await,
-            false => StatusCode::FORBIDDEN.into(),
+        match request.client_certificates().is_empty() {
+            false => next.call(request).await,
+            true => StatusCode::FORBIDDEN.into(),
         }
     }
 }

@@ -117,8 +117,7 @@ impl<'a> Value<'a> {
 
 /// Returns a part of the verified certificate of the client.
 fn of_certificate<'a>(request: &Request, read: fn(&[u8]) -> Option<String>) -> Value<'a> {
-    let certificates = request.peer().tls().map(|tls| tls.peer_certificates());
-    let certificate = certificates.and_then(|certificates| certificates.first());
+    let certificate = request.client_certificates().first();
     Value::Plain(certificate.and_then(|it| read(it)).unwrap_or_default().into())
 }
 

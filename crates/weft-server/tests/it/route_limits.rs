@@ -286,11 +286,13 @@ fn routes_require_client_certificates() {
         ("stranger", stranger_crt + &stranger_key),
         (
             "weft.toml",
-            "listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n[tls]\nlisten = \"127.0.0.1:0\"\n\
+            "listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n\
+             trusted_proxies = \"127.0.0.2\"\n[tls]\nlisten = \"127.0.0.1:0\"\n\
              certificates = [{ cert = \"crt\", key = \"key\" }]\n\
              client_ca = \"ca\"\nclient_auth = \"optional\"\n\
              [hosts.\"*\"]\n\"/\" = { respond = \"open\" }\n\
              \"/api\" = { respond = \"api\", client_cert_required = true }\n\
+             \"/subject\" = { redirect = \"/{tls.client_subject}\" }\n\
              [hosts.secure]\nclient_cert_required = true\n\"/\" = { respond = \"secure\" }\n\
              \"/open\" = { respond = \"open\", client_cert_required = false }\n"
                 .to_owned(),
@@ -302,20 +304,25 @@ fn routes_require_client_certificates() {
     let addresses = server.addresses();
     let secure = addresses.iter().find(|address| address.starts_with("https://")).unwrap();
     let plain = addresses.iter().find(|address| address.starts_with("http://")).unwrap();
-    let curl = |address: &str, host: &str, target: &str, certificate: Option<&str>| {
+    let curl_with = |options: &[&str], address: &str, host: &str, target: &str, certificate| {
         let mut command = Command::new("curl");
-        command.args(["-sSk", "--max-time", "30", "-w", "%{http_code}", "-o", "/dev/null"]);
+        command.args(["-sSk", "--max-time", "30", "-w", "%{http_code}%{redirect_url}"]);
+        command.args(["-o", "/dev/null"]).args(options);
         command.args([
             "-H",
             &format!("Host: {host}"),
             &format!("{}{target}", address.trim_end_matches('/')),
         ]);
+        let certificate: Option<&str> = certificate;
         command.args(certificate.iter().flat_map(|name| ["--cert".to_owned(), path(name)]));
         let output = command.output().unwrap();
         match output.status.success() {
             true => String::from_utf8(output.stdout).unwrap(),
             false => "failed".to_owned(),
         }
+    };
+    let curl = |address: &str, host: &str, target: &str, certificate| {
+        curl_with(&[], address, host, target, certificate)
     };
     let client = Some("client");
     for (address, host, target, certificate, expected) in [
@@ -333,6 +340,20 @@ fn routes_require_client_certificates() {
     ] {
         let found = curl(address, host, target, certificate);
         assert_eq!(found, expected, "{address} {host}{target} {certificate:?}");
+    }
+    // The certificate of a proxy is not the certificate of the client that the proxy names.
+    let names_client = "X-Forwarded-For: 192.0.2.1";
+    for (from, field, target, expected) in [
+        ("127.0.0.1", names_client, "/api", "200"),
+        ("127.0.0.2", "X-A: b", "/api", "200"),
+        ("127.0.0.2", names_client, "/api", "403"),
+        ("127.0.0.1", names_client, "/subject", "/CN%3Drcgen%20self%20signed%20cert"),
+        ("127.0.0.2", "X-A: b", "/subject", "/CN%3Drcgen%20self%20signed%20cert"),
+        ("127.0.0.2", names_client, "/subject", "/"),
+    ] {
+        let options = ["--interface", from, "-H", field];
+        let found = curl_with(&options, secure, "a", target, client);
+        assert!(found.ends_with(expected), "{from} {field} {target}: {found}");
     }
 }
 

@@ -228,6 +228,11 @@ impl Connection {
         &self.shared.peer
     }
 
+    /// Returns true if middleware has set another peer than the other end of the connection.
+    pub(super) fn is_peer_set(&self) -> bool {
+        self.peer.is_some()
+    }
+
     pub(super) fn set_peer(&mut self, address: SocketAddr) {
         let peer = Peer { address: Some(address), ..Peer::clone(&self.shared.peer) };
         let client = peer.clone();

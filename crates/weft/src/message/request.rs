@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::LINK;
 use http::{Extensions, Method, StatusCode};
 
@@ -18,7 +19,7 @@ use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Response, field_value};
 use crate::message::shutdown::Shutdown;
-use crate::peer::Peer;
+use crate::peer::{Peer, TlsSession};
 
 /// A request: its [`RequestHead`], to which it dereferences, its body and its peer.
 ///
@@ -72,6 +73,19 @@ impl Request {
     /// ```
     pub fn connection_peer(&self) -> &Peer {
         self.connection.original_peer()
+    }
+
+    /// Returns the verified certificates of the client, in DER, its own first. Empty without TLS,
+    /// without client authentication, and if middleware has [set](Request::set_peer) another peer:
+    /// the certificate of a proxy is not the certificate of its client.
+    ///
+    /// ```
+    /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// assert!(request.client_certificates().is_empty());
+    /// ```
+    pub fn client_certificates(&self) -> &[Bytes] {
+        let session = self.connection_peer().tls().filter(|_| !self.connection.is_peer_set());
+        session.map_or(&[], TlsSession::peer_certificates)
     }
 
     /// Returns `true` if the connection uses TLS, or, if middleware has
