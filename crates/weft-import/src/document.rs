@@ -12,13 +12,55 @@ pub(super) enum Value {
     Table(Table),
 }
 
-impl Value {
-    pub(super) fn text(text: impl Into<String>) -> Value {
-        Value::Text(text.into())
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
     }
+}
 
-    pub(super) fn texts<S: Into<String>>(texts: impl IntoIterator<Item = S>) -> Value {
-        Value::List(texts.into_iter().map(Value::text).collect())
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(bool: bool) -> Value {
+        Value::Bool(bool)
+    }
+}
+
+impl From<Table> for Value {
+    fn from(table: Table) -> Value {
+        Value::Table(table)
+    }
+}
+
+impl<V: Into<Value>> From<Vec<V>> for Value {
+    fn from(values: Vec<V>) -> Value {
+        Value::List(values.into_iter().map(V::into).collect())
+    }
+}
+
+impl<V: Into<Value>, const N: usize> From<[V; N]> for Value {
+    fn from(values: [V; N]) -> Value {
+        Value::from(Vec::from(values))
+    }
+}
+
+impl Value {
+    /// Returns a list; a list of one value is that value.
+    pub(super) fn one_or_list<V: Into<Value>>(values: Vec<V>) -> Value {
+        match <[V; 1]>::try_from(values) {
+            Ok([value]) => value.into(),
+            Err(values) => values.into(),
+        }
     }
 
     fn show(&self) -> String {
@@ -45,12 +87,41 @@ pub(super) struct Table(Vec<(String, Value)>);
 
 impl Table {
     /// Sets a key, in place of its former value.
-    pub(super) fn set(&mut self, key: impl Into<String>, value: Value) {
-        let key = key.into();
+    pub(super) fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        let (key, value) = (key.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == key) {
             Some((_, known)) => *known = value,
             None => self.0.push((key, value)),
         }
+    }
+
+    /// Sets a key if there is a value.
+    pub(super) fn set_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(key, value);
+        }
+    }
+
+    /// Sets a key to a list or a table, unless `value` is empty.
+    pub(super) fn set_filled(&mut self, key: &str, value: impl Into<Value>) {
+        let value = value.into();
+        if !matches!(&value, Value::List(list) if list.is_empty())
+            && !matches!(&value, Value::Table(table) if table.is_empty())
+        {
+            self.set(key, value);
+        }
+    }
+
+    /// Sets the keys of a fixed response, whose status is 200 by default.
+    pub(super) fn set_response(&mut self, text: &str, status: u64) {
+        self.set("respond", text);
+        self.set_some("status", Some(status).filter(|status| *status != 200));
+    }
+
+    /// Sets the keys of a redirect, whose status is 301 by default.
+    pub(super) fn set_redirect(&mut self, target: String, status: u64) {
+        self.set("redirect", target);
+        self.set_some("status", Some(status).filter(|status| *status != 301));
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
@@ -126,6 +197,19 @@ pub(super) struct Route {
     pub(super) table: Table,
     /// True if the route refuses all requests, so that other options have no effect.
     pub(super) is_refusal: bool,
+}
+
+impl Route {
+    pub(super) fn new(pattern: String, table: Table) -> Route {
+        Route { pattern, table, ..Route::default() }
+    }
+
+    /// Returns a route that refuses all requests.
+    pub(super) fn refusal(pattern: String, text: &str, status: u64) -> Route {
+        let mut table = Table::default();
+        table.set_response(text, status);
+        Route { is_refusal: true, ..Route::new(pattern, table) }
+    }
 }
 
 impl Document {
@@ -217,25 +301,25 @@ mod tests {
             is_refusal: false,
         };
         let mut document = Document { notes: vec!["a note".to_owned()], ..Document::default() };
-        document.top.set("listen", Value::texts(["[::]:80"]));
+        document.top.set("listen", Value::from(["[::]:80"]));
         document.section("tls");
-        document.section("log").set("access", Value::text("none"));
+        document.section("log").set("access", Value::from("none"));
         document.hosts.push(Host {
             names: "a.org b.org".to_owned(),
             options: table(&[("compress", Value::Bool(true))]),
             routes: vec![
-                route("/", table(&[("files", Value::text("/srv/a \"b\""))])),
-                route("/b", table(&[("proxy", Value::text("http://b/"))])),
+                route("/", table(&[("files", Value::from("/srv/a \"b\""))])),
+                route("/b", table(&[("proxy", Value::from("http://b/"))])),
                 route(
                     "/c",
                     table(&[
-                        ("respond", Value::text("x\n")),
+                        ("respond", Value::from("x\n")),
                         ("status", Value::Number(404)),
                         (
                             "response_headers",
                             Value::Table(table(&[
-                                ("X-A", Value::text("b")),
-                                ("a b", Value::text("")),
+                                ("X-A", Value::from("b")),
+                                ("a b", Value::from("")),
                             ])),
                         ),
                     ]),

@@ -6,7 +6,7 @@ use weft_proto::proxy_protocol::Network;
 
 use super::scope::Scope;
 use super::tree::Directive;
-use crate::document::{Table, Value};
+use crate::document::Table;
 
 /// A rule, in the order of the file. `None`: all addresses.
 struct Rule<'a> {
@@ -69,10 +69,10 @@ pub(super) fn translate(scope: &Scope<'_>, refuse: &dyn Fn(&Directive, &str), ta
         denied = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
     }
     if !allowed.is_empty() {
-        table.set("allow", Value::texts(allowed));
+        table.set("allow", allowed);
     }
     if !denied.is_empty() {
-        table.set("deny", Value::texts(denied));
+        table.set("deny", denied);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Names of directives that need no translation of their own. Pure.
 
+use super::values::lists;
+
 /// Handling of a directive that nothing has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
@@ -31,7 +33,7 @@ const TRANSLATED: &str = "
     allow deny satisfy auth_basic auth_basic_user_file auth_request auth_request_set internal
     limit_req limit_req_zone limit_req_status limit_conn limit_conn_zone limit_conn_status
     client_max_body_size limit_rate limit_rate_after
-    underscores_in_headers ignore_invalid_headers
+    underscores_in_headers ignore_invalid_headers valid_referers
     gzip gzip_comp_level brotli zstd access_log error_log log_format
     user worker_processes pid worker_connections
     set_real_ip_from real_ip_header real_ip_recursive
@@ -111,7 +113,6 @@ const LOST: [(&str, &str); 19] = [
 ];
 
 pub(super) fn treatment(name: &str) -> Option<Treatment> {
-    let is_in = |names: &str| names.split_whitespace().any(|known| known == name);
     if let Some((_, reason)) = LOST.iter().find(|(known, _)| *known == name) {
         return Some(Treatment::Lost(reason));
     }
@@ -119,8 +120,8 @@ pub(super) fn treatment(name: &str) -> Option<Treatment> {
         return Some(Treatment::Lost("Weft runs no code of nginx"));
     }
     match name {
-        _ if is_in(DEFAULTS) => Some(Treatment::Default),
-        _ if is_in(TRANSLATED) => Some(Treatment::Translated),
+        _ if lists(DEFAULTS, name) => Some(Treatment::Default),
+        _ if lists(TRANSLATED, name) => Some(Treatment::Translated),
         _ if name.starts_with("fastcgi_cache") => {
             Some(Treatment::Lost("Weft has no cache for responses of upstreams"))
         }

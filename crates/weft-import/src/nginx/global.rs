@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::location::Location;
-use super::logs;
 use super::tree::{Directive, named};
 use crate::Target;
 
@@ -68,6 +66,37 @@ pub(super) fn zone_name(directive: &Directive) -> Option<&str> {
     directive.parameter("zone").and_then(|zone| zone.split(':').next())
 }
 
+/// Returns the access logs that apply to all of the server: those outside of its servers, or the only
+/// one that there is.
+fn common_access_logs(http: &[Directive]) -> Vec<&Directive> {
+    let own: Vec<_> = named(http, "access_log").collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let mut all = Vec::new();
+    collect_access_logs(http, &mut all);
+    all.retain(|log| !is_log_off(log) && log.parameter("if").is_none());
+    match all.split_first() {
+        Some((first, others)) if others.iter().all(|it| it.args == first.args) => vec![first],
+        _ => Vec::new(),
+    }
+}
+
+fn collect_access_logs<'a>(block: &'a [Directive], found: &mut Vec<&'a Directive>) {
+    for directive in block {
+        match &*directive.name {
+            "access_log" => found.push(directive),
+            "server" | "location" => collect_access_logs(directive.children(), found),
+            _ => {}
+        }
+    }
+}
+
+/// Returns true if an access log has no lines.
+pub(super) fn is_log_off(directive: &Directive) -> bool {
+    matches!(directive.arg(0), "off" | "/dev/null")
+}
+
 impl<'a> Global<'a> {
     pub(super) fn new(base: PathBuf, http: &'a [Directive], target: &'a dyn Target) -> Global<'a> {
         let upstreams = named(http, "upstream").map(|group| (group.arg(0), group)).collect();
@@ -88,7 +117,7 @@ impl<'a> Global<'a> {
             formats: by_argument("log_format", 0),
             maps: by_argument("map", 1),
             client_certificates: ClientCertificates::of(http),
-            access_logs: logs::common(http),
+            access_logs: common_access_logs(http),
         }
     }
 
@@ -108,13 +137,13 @@ impl<'a> Global<'a> {
         })
     }
 
-    /// Returns true if the location with the longest prefix of a URI, in the same server, passes
+    /// Returns true if the location of the server with the longest prefix of a URI passes
     /// requests to an upstream.
-    pub(super) fn is_passed(&self, of: &Location<'a>, uri: &str) -> bool {
-        if self.exact_location(of, uri).is_some() {
+    pub(super) fn is_passed(&self, server: &'a Directive, uri: &str) -> bool {
+        if self.exact_location(server, uri).is_some() {
             return false;
         }
-        let locations = named(of.server.children(), "location");
+        let locations = named(server.children(), "location");
         let prefixed = locations.filter(|location| match &*location.args {
             [path] => uri.starts_with(&**path),
             [modifier, path] => modifier == "^~" && uri.starts_with(&**path),
@@ -125,9 +154,9 @@ impl<'a> Global<'a> {
         longest.is_some_and(|location| location.children().iter().any(passes))
     }
 
-    /// Returns the location of the same server for exactly this URI.
-    pub(super) fn exact_location(&self, of: &Location<'a>, uri: &str) -> Option<&'a Directive> {
-        let locations = named(of.server.children(), "location");
+    /// Returns the location of the server for exactly this URI.
+    pub(super) fn exact_location(&self, server: &'a Directive, uri: &str) -> Option<&'a Directive> {
+        let locations = named(server.children(), "location");
         let mut locations = locations.filter(|child| match &*child.args {
             [path] => path == uri,
             [modifier, path] => matches!(&**modifier, "=" | "^~") && path == uri,

@@ -1,5 +1,6 @@
 //! `log_format` → the format of an access log. Pure.
 
+use super::values::lists;
 use super::variables::split_name;
 
 /// A format, and the variables that are missing in it.
@@ -23,16 +24,10 @@ pub(super) fn convert(text: &str) -> Converted {
 }
 
 /// Directives of patterns for variables that have one.
-const DIRECTIVES: [(&str, &str); 8] = [
-    ("remote_addr", "%h"),
-    ("remote_user", "%u"),
-    ("request", "%r"),
-    ("status", "%s"),
-    ("body_bytes_sent", "%B"),
-    ("bytes_sent", "%B"),
-    ("http_referer", "%{Referer}i"),
-    ("http_user_agent", "%{User-Agent}i"),
-];
+const DIRECTIVES: &str = "
+    remote_addr=%h remote_user=%u request=%r status=%s body_bytes_sent=%B bytes_sent=%B
+    http_referer=%{Referer}i http_user_agent=%{User-Agent}i
+";
 
 fn pattern(text: &str) -> Converted {
     let (mut format, mut missing) = (String::new(), Vec::new());
@@ -41,7 +36,7 @@ fn pattern(text: &str) -> Converted {
     while let Some(at) = rest.find('$') {
         format.push_str(&rest[..at]);
         let (name, behind) = split_name(&rest[at + 1..]);
-        let directive = DIRECTIVES.iter().find(|(known, _)| *known == name);
+        let directive = pairs(DIRECTIVES).find(|(known, _)| *known == name);
         match (directive, value(name)) {
             (Some((_, directive)), _) => format.push_str(directive),
             (None, Some(value)) => format.push_str(&format!("%{{{value}}}x")),
@@ -91,61 +86,34 @@ fn json(text: &str) -> Option<Converted> {
 }
 
 /// Variables with the name of the value in a log.
-const VALUES: [(&str, &str); 30] = [
-    ("args", "query"),
-    ("binary_remote_addr", "peer"),
-    ("body_bytes_sent", "bytes"),
-    ("bytes_sent", "bytes"),
-    ("document_uri", "path"),
-    ("host", "host"),
-    ("http_host", "host"),
-    ("http_referer", "referer"),
-    ("http_user_agent", "user_agent"),
-    ("query_string", "query"),
-    ("remote_addr", "peer"),
-    ("remote_port", "peer_port"),
-    ("remote_user", "user"),
-    ("request_id", "request_id"),
-    ("request_method", "method"),
-    ("request_time", "seconds"),
-    ("request_uri", "target"),
-    ("scheme", "scheme"),
-    ("server_protocol", "version"),
-    ("ssl_cipher", "tls.cipher"),
-    ("ssl_protocol", "tls.version"),
-    ("ssl_server_name", "tls.server_name"),
-    ("status", "status"),
-    ("time_iso8601", "time"),
-    ("time_local", "time"),
-    ("upstream_addr", "upstream.address"),
-    ("upstream_connect_time", "upstream.connect_time"),
-    ("upstream_header_time", "upstream.header_time"),
-    ("upstream_response_time", "upstream.response_time"),
-    ("upstream_status", "upstream.status"),
-];
+const VALUES: &str = "
+    args=query binary_remote_addr=peer body_bytes_sent=bytes bytes_sent=bytes document_uri=path
+    host=host http_host=host http_referer=referer http_user_agent=user_agent query_string=query
+    remote_addr=peer remote_port=peer_port remote_user=user request_id=request_id
+    request_method=method request_time=seconds request_uri=target scheme=scheme
+    server_protocol=version ssl_cipher=tls.cipher ssl_protocol=tls.version
+    ssl_server_name=tls.server_name status=status time_iso8601=time time_local=time
+    upstream_addr=upstream.address upstream_connect_time=upstream.connect_time
+    upstream_header_time=upstream.header_time upstream_response_time=upstream.response_time
+    upstream_status=upstream.status uri=path
+";
+
+fn pairs(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    list.split_whitespace().filter_map(|pair| pair.split_once('='))
+}
 
 fn value(variable: &str) -> Option<String> {
-    let known = VALUES
-        .iter()
-        .find(|(name, _)| *name == variable || variable == "uri" && *name == "document_uri");
-    if let Some((_, value)) = known {
-        return Some((*value).to_owned());
+    if let Some((_, value)) = pairs(VALUES).find(|(name, _)| *name == variable) {
+        return Some(value.to_owned());
     }
     let field = |prefix: &str, kind: &str| {
         let name = variable.strip_prefix(prefix).filter(|name| !name.is_empty())?;
         Some(format!("{kind}.{}", name.replace('_', "-")))
     };
-    let response = field("sent_http_", "response").filter(|name| {
-        // The server sets them behind the log.
-        !matches!(
-            &**name,
-            "response.content-length"
-                | "response.connection"
-                | "response.date"
-                | "response.server"
-                | "response.transfer-encoding"
-        )
-    });
+    // The server sets these fields after the log has read the response.
+    let late = "sent_http_content_length sent_http_connection sent_http_date sent_http_server \
+                sent_http_transfer_encoding";
+    let response = field("sent_http_", "response").filter(|_| !lists(late, variable));
     response.or_else(|| field("http_", "header"))
 }
 

@@ -1,55 +1,29 @@
 //! `access_log` and `error_log`, of the whole server, of hosts and of locations.
 
-use super::global::Global;
-use super::location::Location;
+use super::global::{Global, is_log_off};
 use super::log_format::convert;
 use super::maps::{Map, MapKey, is_true};
 use super::outcomes::Outcomes;
-use super::tree::{Directive, named};
+use super::scope::Scope;
+use super::tree::Directive;
 use crate::document::{Table, Value};
-
-/// Returns the access logs that apply to all of the server: those outside of its servers, or the only
-/// one that there is.
-pub(super) fn common(http: &[Directive]) -> Vec<&Directive> {
-    let own: Vec<_> = named(http, "access_log").collect();
-    if !own.is_empty() {
-        return own;
-    }
-    let mut all = Vec::new();
-    collect(http, &mut all);
-    all.retain(|log| !is_off(log) && condition_of(log).is_none());
-    match all.split_first() {
-        Some((first, others)) if others.iter().all(|it| it.args == first.args) => vec![first],
-        _ => Vec::new(),
-    }
-}
-
-fn collect<'a>(block: &'a [Directive], found: &mut Vec<&'a Directive>) {
-    for directive in block {
-        match &*directive.name {
-            "access_log" => found.push(directive),
-            "server" | "location" => collect(directive.children(), found),
-            _ => {}
-        }
-    }
-}
 
 /// Sets the access log of `[log]`.
 pub(super) fn access_log(global: &Global<'_>, outcomes: &Outcomes, log: &mut Table) {
     let [directive] = &*global.access_logs else { return };
     outcomes.carried(directive);
-    if is_off(directive) {
-        return log.set("access", Value::text("none"));
+    if is_log_off(directive) {
+        return log.set("access", "none");
     }
     match target(global, directive, outcomes) {
         Some(to) if to == "stdout" => {}
-        Some(to) => log.set("access", Value::Text(to)),
+        Some(to) => log.set("access", to),
         None => return,
     }
     daemon(directive, log);
     let format = format(global, directive, outcomes);
     if format != "combined" {
-        log.set("format", Value::Text(format));
+        log.set("format", format);
     }
 }
 
@@ -69,63 +43,50 @@ pub(super) fn error_log(
     match target(global, directive, outcomes) {
         Some(to) if matches!(&*to, "stdout" | "stderr") => {}
         Some(to) => {
-            log.set("error", Value::Text(to));
+            log.set("error", to);
             daemon(directive, log);
         }
         None => {}
     }
-    log.set("level", Value::text(level));
+    log.set("level", level);
 }
 
 /// Sets the access logs of a location, unless they are those of `[log]`.
-pub(super) fn translate(location: &Location<'_>, options: &mut Table) {
-    let logs = location.scope.all(&["access_log"]);
-    let (global, outcomes) = (location.global, location.scope.outcomes);
+pub(super) fn translate(global: &Global<'_>, scope: &Scope<'_>, options: &mut Table) {
+    let logs = scope.all(&["access_log"]);
     let is_common = match (&*logs, &*global.access_logs) {
-        ([own], [common]) => own.args == common.args && condition_of(own).is_none(),
+        ([own], [common]) => own.args == common.args && own.parameter("if").is_none(),
         _ => false,
     };
     if logs.is_empty() || is_common {
         return;
     }
-    if logs.iter().any(|log| is_off(log)) {
-        return options.set("access_log", Value::Bool(false));
+    if logs.iter().any(|log| is_log_off(log)) {
+        return options.set("access_log", false);
     }
-    let converted = logs.iter().filter_map(|log| one(global, log, outcomes));
-    let mut converted: Vec<Value> = converted.collect();
-    match (converted.pop(), converted.is_empty()) {
-        (None, _) => {}
-        (Some(only), true) => options.set("access_log", only),
-        (Some(last), false) => {
-            converted.push(last);
-            options.set("access_log", Value::List(converted));
-        }
-    }
+    let converted = logs.iter().filter_map(|log| one(global, log, scope.outcomes));
+    options.set_filled("access_log", Value::one_or_list(converted.collect::<Vec<Value>>()));
 }
 
 /// Converts an access log of a location; `None` if its destination has no equivalent.
 fn one(global: &Global<'_>, directive: &Directive, outcomes: &Outcomes) -> Option<Value> {
     let mut table = Table::default();
-    table.set("to", Value::Text(target(global, directive, outcomes)?));
+    table.set("to", target(global, directive, outcomes)?);
     let common = match &*global.access_logs {
-        [common] if !is_off(common) => format(global, common, outcomes),
+        [common] if !is_log_off(common) => format(global, common, outcomes),
         _ => "combined".to_owned(),
     };
     let format = format(global, directive, outcomes);
     if format != common {
-        table.set("format", Value::Text(format));
+        table.set("format", format);
     }
-    if let Some(condition) = condition_of(directive) {
+    if let Some(condition) = directive.parameter("if") {
         set_condition(global, directive, condition, outcomes, &mut table);
     }
     Some(match (table.keys().count(), table.get("to")) {
         (1, Some(to)) => to.clone(),
         _ => Value::Table(table),
     })
-}
-
-fn is_off(directive: &Directive) -> bool {
-    matches!(directive.arg(0), "off" | "/dev/null")
 }
 
 /// Returns the destination of a log; `None` if it has no equivalent, which is reported.
@@ -164,8 +125,8 @@ fn daemon(directive: &Directive, log: &mut Table) {
     if directive.arg(0).starts_with("syslog:") {
         let or = |name, default| parameter(directive.arg(0), name).unwrap_or(default);
         // The defaults of nginx.
-        log.set("facility", Value::text(or("facility", "local7")));
-        log.set("tag", Value::text(or("tag", "nginx")));
+        log.set("facility", or("facility", "local7"));
+        log.set("tag", or("tag", "nginx"));
     }
 }
 
@@ -186,10 +147,6 @@ fn format(global: &Global<'_>, directive: &Directive, outcomes: &Outcomes) -> St
     converted.format
 }
 
-fn condition_of(directive: &Directive) -> Option<&str> {
-    directive.parameter("if")
-}
-
 /// Translates `if=$VARIABLE` of a map by the status or by the program of the client.
 fn set_condition(
     global: &Global<'_>,
@@ -207,12 +164,12 @@ fn set_condition(
     match map.source {
         "$status" => {
             outcomes.carried(block);
-            table.set("status", Value::texts(statuses(&map)));
+            table.set("status", statuses(&map));
         }
         "$http_user_agent" if is_true(map.default) => match skipped_agents(&map) {
             Some(agents) => {
                 outcomes.carried(block);
-                table.set("skip_agents", Value::texts(agents));
+                table.set("skip_agents", agents);
             }
             None => outcomes.lost(block, "`skip_agents` has texts, and no regular expressions"),
         },

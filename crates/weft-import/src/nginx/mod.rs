@@ -29,7 +29,7 @@ mod streams; // TCP and UDP
 
 use std::path::Path;
 
-use super::document::{Document, Host, Value};
+use super::document::{Document, Host};
 use super::{Imported, Target, hoist};
 use global::Global;
 use outcomes::{Outcomes, Report};
@@ -109,7 +109,7 @@ fn host<'a>(
     let mut origin = Origin { servers: vec![server.directive], locations: Vec::new() };
     if site.is_redirected {
         for (_, route) in &mut routes {
-            route.table.set("https_redirect", Value::Bool(true));
+            route.table.set("https_redirect", true);
         }
     }
     if let Some(redirecting) = site.redirecting.map(|index| &servers[index]) {
@@ -129,8 +129,9 @@ fn host<'a>(
 fn note_redirect(block: &Directive, server: &Server<'_>, site: &Site, outcomes: &Outcomes) {
     for directive in block.children() {
         note_redirect(directive, server, site, outcomes);
-        let host = location::returns::redirect_host(directive);
-        let Some(host) = host.filter(|_| location::returns::is_redirect_to_https(directive)) else {
+        let host = location::redirect::redirect_host(directive);
+        let Some(host) = host.filter(|_| location::redirect::is_redirect_to_https(directive))
+        else {
             continue;
         };
         let first = server.names.first().map(String::as_str).unwrap_or_default();
@@ -164,7 +165,7 @@ fn add_unencrypted<'a>(
             outcomes.lost(directive, "the server with TLS has a location of the same paths");
             continue;
         }
-        route.table.set("https_redirect", Value::Bool(false));
+        route.table.set("https_redirect", false);
         routes.push((location, route));
     }
 }

@@ -52,10 +52,10 @@ impl<'a> Process<'a> {
         let tls: BTreeSet<String> =
             self.servers.iter().flat_map(|server| server.listening.tls.clone()).collect();
         if !plain.is_empty() {
-            document.top.set("listen", Value::texts(joined(&plain)));
+            document.top.set("listen", joined(&plain));
         }
         if !tls.is_empty() {
-            document.section("tls").set("listen", Value::texts(joined(&tls)));
+            document.section("tls").set("listen", joined(&tls));
         }
         for server in self.servers {
             let listening = &server.listening;
@@ -72,20 +72,20 @@ impl<'a> Process<'a> {
 
     fn run_as(&self, document: &mut Document) {
         if let Some(user) = self.main("user") {
-            document.top.set("user", Value::text(user.arg(0)));
+            document.top.set("user", user.arg(0));
             if let Some(group) = user.args.get(1) {
-                document.top.set("group", Value::text(group.clone()));
+                document.top.set("group", group.clone());
             }
         }
         if let Some(workers) = self.main("worker_processes") {
             match workers.arg(0).parse::<u64>() {
-                Ok(count @ 1..) => document.top.set("workers", Value::Number(count)),
+                Ok(count @ 1..) => document.top.set("workers", count),
                 _ if workers.arg(0) == "auto" => {}
                 _ => self.outcomes.lost(workers, "the number is invalid"),
             }
         }
         if let Some(pid) = self.main("pid") {
-            document.top.set("pid_file", Value::Text(self.global.path(pid.arg(0))));
+            document.top.set("pid_file", self.global.path(pid.arg(0)));
         }
         let events = named(self.main, "events").next();
         let connections = events.and_then(|events| events.child("worker_connections"));
@@ -117,9 +117,9 @@ impl<'a> Process<'a> {
         }
         let has_tls = self.servers.iter().any(|server| !server.listening.tls.is_empty());
         if !pairs.is_empty() {
-            tls.set("certificates", Value::List(pairs));
+            tls.set("certificates", pairs);
         } else if has_tls {
-            tls.set("self_signed", Value::Bool(true));
+            tls.set("self_signed", true);
             let servers = self.servers.iter().map(|server| server.directive);
             let listens = servers
                 .flat_map(|server| server.children())
@@ -132,7 +132,7 @@ impl<'a> Process<'a> {
         let protocols = self.all("ssl_protocols");
         let is_modern = |directive: &&Directive| directive.args == ["TLSv1.3"];
         if has_tls && !protocols.is_empty() && protocols.iter().all(is_modern) {
-            tls.set("profile", Value::text("modern"));
+            tls.set("profile", "modern");
         }
         self.client_certificates(tls);
     }
@@ -144,9 +144,9 @@ impl<'a> Process<'a> {
             return;
         }
         let Some(authority) = authorities.first() else { return };
-        tls.set("client_ca", Value::Text(self.global.path(authority.arg(0))));
+        tls.set("client_ca", self.global.path(authority.arg(0)));
         if !self.global.client_certificates.is_required() {
-            tls.set("client_auth", Value::text("optional"));
+            tls.set("client_auth", "optional");
         }
         let unverified = modes.iter().filter(|mode| mode.arg(0) == "optional_no_ca");
         unverified.for_each(|mode| {
@@ -186,17 +186,14 @@ impl<'a> Process<'a> {
         let texts: Vec<&str> = networks.iter().map(|network| network.arg(0)).collect();
         let has_protocol = self.servers.iter().any(|server| server.listening.has_proxy_protocol);
         match (has_protocol, texts.is_empty()) {
-            (true, true) => {
-                // nginx accepts the header of all clients, Weft that of named networks only.
-                let all = Value::texts(["0.0.0.0/0", "::/0"]);
-                document.section("limits").set("proxy_protocol", all);
-            }
-            (true, false) => document.section("limits").set("proxy_protocol", Value::texts(texts)),
+            // nginx accepts the header of all clients, Weft requires their networks.
+            (true, true) => document.section("limits").set("proxy_protocol", ANY_NETWORK),
+            (true, false) => document.section("limits").set("proxy_protocol", texts),
             (false, true) => {}
             (false, false) => {
-                document.top.set("trusted_proxies", Value::texts(texts));
+                document.top.set("trusted_proxies", texts);
                 if !header_name.eq_ignore_ascii_case("X-Forwarded-For") {
-                    document.top.set("client_ip_header", Value::text(header_name));
+                    document.top.set("client_ip_header", header_name);
                 }
             }
         }
@@ -204,8 +201,11 @@ impl<'a> Process<'a> {
     }
 }
 
+/// Networks of all addresses.
+pub(super) const ANY_NETWORK: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
 /// Returns the certificates that apply to a server, each with its key.
-pub(super) fn certificate_pairs(scope: &Scope<'_>, global: &Global<'_>) -> Vec<Value> {
+pub(super) fn certificate_pairs(scope: &Scope<'_>, global: &Global<'_>) -> Vec<Table> {
     let mut pairs = Vec::new();
     let keys = scope.all(&["ssl_certificate_key"]);
     for (certificate, key) in scope.all(&["ssl_certificate"]).into_iter().zip(keys) {
@@ -214,9 +214,9 @@ pub(super) fn certificate_pairs(scope: &Scope<'_>, global: &Global<'_>) -> Vec<V
             continue;
         }
         let mut pair = Table::default();
-        pair.set("cert", Value::Text(global.path(certificate.arg(0))));
-        pair.set("key", Value::Text(global.path(key.arg(0))));
-        pairs.push(Value::Table(pair));
+        pair.set("cert", global.path(certificate.arg(0)));
+        pair.set("key", global.path(key.arg(0)));
+        pairs.push(pair);
     }
     pairs
 }
@@ -228,18 +228,18 @@ type Convert = fn(&Directive) -> Option<(&'static str, Value)>;
 const SERVER_LIMITS: &[(&[&str], &str, Convert)] = &[
     (&["keepalive_timeout"], "idle_timeout", |directive| match duration(directive.arg(0))? {
         // No connection is kept.
-        Duration::ZERO => Some(("max_requests", Value::Number(1))),
-        time => Some(("", Value::text(show_time(time)))),
+        Duration::ZERO => Some(("max_requests", 1.into())),
+        time => Some(("", show_time(time).into())),
     }),
     (&["keepalive_requests"], "max_requests", |directive| {
-        directive.arg(0).parse().ok().map(|number| ("", Value::Number(number)))
+        directive.arg(0).parse::<u64>().ok().map(|number| ("", number.into()))
     }),
     (&["client_header_timeout"], "head_timeout", convert_time),
     (&["client_body_timeout", "send_timeout"], "stall_timeout", convert_time),
     (&["lingering_timeout"], "linger_timeout", convert_time),
     (&["large_client_header_buffers"], "max_head_bytes", |directive| {
         let bytes = bytes(directive.arg(1))?.checked_mul(directive.arg(0).parse().ok()?)?;
-        Some(("", Value::text(show_size(bytes.min(MAX_HEAD_BYTES)))))
+        Some(("", show_size(bytes.min(MAX_HEAD_BYTES)).into()))
     }),
 ];
 
@@ -252,5 +252,5 @@ pub(super) fn server_limits() -> impl Iterator<Item = &'static str> {
 const MAX_HEAD_BYTES: u64 = 65_000;
 
 fn convert_time(directive: &Directive) -> Option<(&'static str, Value)> {
-    time(directive.arg(0)).map(|time| ("", Value::Text(time)))
+    time(directive.arg(0)).map(|time| ("", time.into()))
 }

@@ -65,9 +65,23 @@ impl<'a> Scope<'a> {
         &self.levels
     }
 
-    /// Returns true if a switch is `on`.
+    /// Returns true if a switch is `on`; without the directive it is neither `on` nor `off`.
     pub(super) fn is_on(&self, name: &str) -> bool {
         self.one(name).is_some_and(|directive| directive.arg(0) == "on")
+    }
+
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        self.one(name).is_some_and(|directive| directive.arg(0) == "off")
+    }
+
+    /// Returns the time of a directive; `None` for an invalid one, which is reported.
+    pub(super) fn time(&self, name: &str) -> Option<String> {
+        self.one(name).and_then(|it| self.outcomes.time(it, it.arg(0)))
+    }
+
+    /// Returns the size of a directive; `None` for an invalid one, which is reported.
+    pub(super) fn size(&self, name: &str) -> Option<String> {
+        self.one(name).and_then(|it| self.outcomes.size(it, it.arg(0)))
     }
 
     fn of_level(&self, level: &'a [Directive], names: &[&str]) -> Vec<&'a Directive> {

@@ -6,9 +6,7 @@ use std::cmp::Reverse;
 use super::global::Global;
 use super::location::access::is_access_rule;
 use super::location::map_redirects;
-use super::location::returns::respond;
-use super::location::rewrite;
-use super::location::{Location, Pattern};
+use super::location::{Location, Pattern, rewrite, rewritten, route};
 use super::regex;
 use super::scope::Scope;
 use super::sites::Server;
@@ -29,7 +27,7 @@ pub(super) fn routes<'a>(
     let is_redirected = rewrite::of_all(&of_server, &mut Table::default());
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
-        return vec![(None, of_server.route())];
+        return vec![(None, route::translate(&of_server))];
     }
     let mut locations = Vec::new();
     collect(&of_server, server, &mut locations);
@@ -39,7 +37,7 @@ pub(super) fn routes<'a>(
         locations.iter().for_each(|location| location.is_refused.set(true));
     }
     let mut changed = map_redirects::routes(&of_server);
-    changed.extend(rewrite::routes(&of_server));
+    changed.extend(rewritten::routes(&of_server));
     let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
     let has_files = directive.child("root").is_some();
     if !has_root && (has_files || locations.is_empty()) {
@@ -66,11 +64,11 @@ fn routes_of<'a>(
     locations: &[Location<'a>],
 ) -> Vec<(Option<&'a Directive>, Route)> {
     let mut routes: Vec<_> =
-        locations.iter().map(|location| (location.directive, location.route())).collect();
+        locations.iter().map(|location| (location.directive, route::translate(location))).collect();
     drop_second_keys(locations, &mut routes);
     drop_scripts(global, &mut routes);
     for location in locations.iter().filter(|location| location.directive.is_some()) {
-        let changed = rewrite::routes(location);
+        let changed = rewritten::routes(location);
         routes.extend(changed.into_iter().map(|route| (location.directive, route)));
     }
     // Others have its content, or could not be carried over.
@@ -102,14 +100,9 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
         if location.is_none() || !is_prefix || !restricts {
             continue;
         }
-        let mut refusal = Table::default();
-        respond(&mut refusal, "", 403);
-        siblings.push(Route {
-            notes: vec![format!("These paths have the location `{pattern}` in nginx.")],
-            pattern: format!("~ ^{}[^/]", regex::escape(pattern)),
-            table: refusal,
-            is_refusal: true,
-        });
+        let refusal = Route::refusal(format!("~ ^{}[^/]", regex::escape(pattern)), "", 403);
+        let note = format!("These paths have the location `{pattern}` in nginx.");
+        siblings.push(Route { notes: vec![note], ..refusal });
     }
     siblings
 }
@@ -326,7 +319,7 @@ fn variables<'a>(
 pub(super) fn restrict_to_loopback(routes: &mut [(Option<&Directive>, Route)]) {
     for (_, route) in routes {
         if route.table.get("allow").is_none() {
-            route.table.set("allow", Value::texts(["127.0.0.0/8", "::1"]));
+            route.table.set("allow", ["127.0.0.0/8", "::1"]);
         }
     }
 }

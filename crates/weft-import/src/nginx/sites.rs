@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::listen::HttpListen;
-use super::location::returns::is_redirect_to_https;
+use super::location::redirect::is_redirect_to_https;
 use super::outcomes::Outcomes;
 use super::tree::{Directive, named};
 
@@ -72,7 +72,7 @@ impl<'a> Server<'a> {
 
 /// Converts a name of `server_name`. Returns nothing for names of a default server, and `None` for
 /// one that cannot be a host.
-fn host_names(name: &str) -> Option<Vec<String>> {
+pub(super) fn host_names(name: &str) -> Option<Vec<String>> {
     let lower = name.to_ascii_lowercase();
     if lower.is_empty() || lower == "_" {
         return Some(Vec::new());

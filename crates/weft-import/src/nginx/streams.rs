@@ -9,38 +9,21 @@ use super::global::{Global, zone_name};
 use super::listen::address;
 use super::maps::{Map, MapKey, SERVER_NAME};
 use super::outcomes::Outcomes;
-use super::process::certificate_pairs;
+use super::process::{ANY_NETWORK, certificate_pairs};
 use super::scope::Scope;
 use super::tree::{Directive, named};
-use super::upstream;
+use super::upstream::{self, GroupKind, member};
+use super::values::lists;
 use super::variables::is_client_address;
 use crate::document::{Document, Stream, Table, Value};
 
 /// Directives of `stream` blocks, and of the servers in them, that have an equivalent.
-const READ: [&str; 22] = [
-    "listen",
-    "allow",
-    "deny",
-    "proxy_pass",
-    "proxy_ssl",
-    "proxy_ssl_verify",
-    "proxy_ssl_trusted_certificate",
-    "proxy_protocol",
-    "set_real_ip_from",
-    "proxy_timeout",
-    "proxy_connect_timeout",
-    "proxy_responses",
-    "preread_timeout",
-    "ssl_handshake_timeout",
-    "ssl_preread",
-    "ssl_certificate",
-    "ssl_certificate_key",
-    "limit_conn",
-    "limit_conn_zone",
-    "access_log",
-    "error_log",
-    "log_format",
-];
+const READ: &str = "
+    listen allow deny proxy_pass proxy_ssl proxy_ssl_verify proxy_ssl_trusted_certificate
+    proxy_protocol set_real_ip_from proxy_timeout proxy_connect_timeout proxy_responses
+    preread_timeout ssl_handshake_timeout ssl_preread ssl_certificate ssl_certificate_key limit_conn
+    limit_conn_zone access_log error_log log_format server upstream map
+";
 
 /// Adds a section for each server of the `stream` blocks. Returns the servers, in the same order.
 ///
@@ -79,23 +62,23 @@ pub(super) fn translate<'a>(
 /// Reports directives that apply to HTTP only, or that streams do not have.
 fn report_unread(block: &[Directive], outcomes: &Outcomes) {
     for directive in block {
-        let is_block = matches!(&*directive.name, "server" | "upstream" | "map");
-        let is_known = is_block || READ.contains(&&*directive.name);
-        if !is_known && treatment(&directive.name) == Some(Treatment::Translated) {
+        let is_read = lists(READ, &directive.name);
+        if !is_read && treatment(&directive.name) == Some(Treatment::Translated) {
             outcomes.lost(directive, "it has no equivalent for streams");
         }
     }
 }
 
 /// Adds certificates to those of the hosts: they are selected by the server name.
-fn add_certificates(tls: &mut Table, pairs: Vec<Value>) {
+fn add_certificates(tls: &mut Table, pairs: Vec<Table>) {
     let mut all = match tls.get("certificates") {
         Some(Value::List(list)) => list.clone(),
         _ => Vec::new(),
     };
-    all.extend(pairs.into_iter().filter(|pair| !all.contains(pair)).collect::<Vec<_>>());
+    let pairs = pairs.into_iter().map(Value::from);
+    all.extend(pairs.filter(|pair| !all.contains(pair)).collect::<Vec<_>>());
     tls.remove("self_signed");
-    tls.set("certificates", Value::List(all));
+    tls.set("certificates", all);
 }
 
 /// Blocks of a `stream` to which its servers refer by name.
@@ -132,7 +115,7 @@ struct StreamListen {
 
 impl Server<'_, '_> {
     /// Returns the section with the certificates of its clients; `None` if it cannot be carried over.
-    fn translate(&self, addresses: &mut BTreeSet<String>) -> Option<(Stream, Vec<Value>)> {
+    fn translate(&self, addresses: &mut BTreeSet<String>) -> Option<(Stream, Vec<Table>)> {
         let listening = self.listening(addresses)?;
         let mut options = Table::default();
         let is_routed = self.upstreams(&listening, &mut options)?;
@@ -141,15 +124,14 @@ impl Server<'_, '_> {
         }
         let mut pairs = Vec::new();
         if listening.has_tls {
-            options.set("tls", Value::Bool(true));
+            options.set("tls", true);
             pairs = certificate_pairs(&self.scope, self.global);
         }
         if listening.has_proxy_protocol {
             let networks = self.scope.all(&["set_real_ip_from"]);
             let networks: Vec<&str> = networks.iter().map(|network| network.arg(0)).collect();
-            let all = ["0.0.0.0/0", "::/0"];
-            let networks = if networks.is_empty() { all.to_vec() } else { networks };
-            options.set("proxy_protocol_from", Value::texts(networks));
+            options.set("proxy_protocol_from", ANY_NETWORK);
+            options.set_filled("proxy_protocol_from", networks);
         }
         self.settings(&listening, is_routed, &mut options);
         let addresses = listening.names.join(" ");
@@ -190,7 +172,7 @@ impl Server<'_, '_> {
         let target = pass.arg(0);
         if !target.contains('$') {
             let to = self.addresses(target, options)?;
-            options.set("to", one_or_list(to));
+            options.set("to", Value::one_or_list(to));
             return Some(false);
         }
         let lost = |reason: &str| self.scope.outcomes.lost(pass, reason);
@@ -218,13 +200,13 @@ impl Server<'_, '_> {
             };
             let to = self.addresses(value, options)?.join(" ");
             for name in server_names(name) {
-                names.set(name, Value::text(to.clone()));
+                names.set(name, to.clone());
             }
         }
-        options.set("server_names", Value::Table(names));
+        options.set("server_names", names);
         if !map.default.is_empty() {
             let to = self.addresses(map.default, options)?;
-            options.set("to", one_or_list(to));
+            options.set("to", Value::one_or_list(to));
         }
         Some(true)
     }
@@ -244,63 +226,28 @@ impl Server<'_, '_> {
         for directive in group.children() {
             match &*directive.name {
                 "server" => {
-                    outcomes.carried(directive);
-                    if let Some(member_options) = self.member_options(group, directive, options) {
-                        let words = [vec![address(directive.arg(0))], member_options].concat();
-                        found.push(words.join(" "));
-                    }
+                    let address = address(directive.arg(0));
+                    let kind = GroupKind::Stream;
+                    found.extend(member(outcomes, group, directive, address, kind, options));
+                    continue;
                 }
-                "least_conn" => {
-                    outcomes.carried(directive);
-                    options.set("balance", Value::text("least-connections"));
-                }
-                "hash" if is_client_address(directive.arg(0)) => {
-                    outcomes.carried(directive);
-                    options.set("balance", Value::text("hash"));
-                }
+                "least_conn" => options.set("balance", "least-connections"),
+                "hash" if is_client_address(directive.arg(0)) => options.set("balance", "hash"),
                 "random" if matches!(directive.arg(1), "" | "least_conn") => {
-                    outcomes.carried(directive);
-                    options.set("balance", Value::text("random-two"));
+                    options.set("balance", "random-two");
                 }
                 "hash" | "random" => {
-                    outcomes.lost(directive, "connections are distributed by turns");
+                    outcomes.lost(directive, "connections are distributed by turns")
                 }
-                _ => {}
+                _ => continue,
             }
+            outcomes.carried(directive);
         }
         if found.is_empty() {
             outcomes.lost(group, "it has no servers");
             return None;
         }
         Some(found)
-    }
-
-    /// Returns the options of a server of a group; `None` for one without connections.
-    fn member_options(
-        &self,
-        group: &Directive,
-        server: &Directive,
-        stream: &mut Table,
-    ) -> Option<Vec<String>> {
-        let outcomes = self.scope.outcomes;
-        let mut options = Vec::new();
-        for parameter in server.args.iter().skip(1) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            match (name, value.parse::<u64>().ok()) {
-                ("down", _) => return None,
-                ("backup", _) => options.push("backup".to_owned()),
-                ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
-                ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
-                ("max_conns", Some(number @ 1..=65_535)) => {
-                    options.push(format!("max_connections={number}"));
-                }
-                ("max_fails" | "fail_timeout", _) => {
-                    upstream::failure_limit(outcomes, group, server, (name, value), stream);
-                }
-                (name, _) => outcomes.lost(server, format!("streams have no `{name}`")),
-            }
-        }
-        Some(options)
     }
 
     /// Translates limits of connections. Returns false if one of them, or an access rule, has no
@@ -321,7 +268,7 @@ impl Server<'_, '_> {
             let of_address = zone.is_some_and(|zone| is_client_address(zone.arg(0)));
             match limit.arg(1).parse::<u64>() {
                 Ok(number @ 1..) if of_address => {
-                    options.set("max_connections_per_client", Value::Number(number));
+                    options.set("max_connections_per_client", number);
                 }
                 _ => {
                     self.scope.outcomes.lost(limit, "only a number for each client address is");
@@ -335,7 +282,7 @@ impl Server<'_, '_> {
     fn settings(&self, listening: &StreamListen, is_routed: bool, options: &mut Table) {
         let scope = &self.scope;
         if scope.is_on("proxy_protocol") {
-            options.set("proxy_protocol", Value::text("v1"));
+            options.set("proxy_protocol", "v1");
         }
         let preread = if is_routed { Some("handshake_timeout") } else { None };
         let of_tls = if listening.has_tls { Some("handshake_timeout") } else { preread };
@@ -347,15 +294,13 @@ impl Server<'_, '_> {
             ("ssl_handshake_timeout", of_tls),
         ];
         for (name, key) in times {
-            let (Some(directive), Some(key)) = (scope.one(name), key) else { continue };
-            if let Some(time) = scope.outcomes.time(directive, directive.arg(0)) {
-                options.set(key, Value::Text(time));
+            if let Some(key) = key {
+                options.set_some(key, scope.time(name));
             }
         }
         let responses = scope.one("proxy_responses").filter(|_| listening.is_udp);
-        if let Some(number) = responses.and_then(|it| scope.outcomes.number(it, it.arg(0))) {
-            options.set("udp_responses", Value::Number(number));
-        }
+        let number = responses.and_then(|it| scope.outcomes.number(it, it.arg(0)));
+        options.set_some("udp_responses", number);
         if scope.is_on("proxy_ssl") {
             upstream::authority(scope, self.global, "proxy", options);
         }
@@ -370,7 +315,7 @@ impl Server<'_, '_> {
                 self.scope.outcomes.lost(log, "only a file is");
             }
             path => {
-                options.set("access_log", Value::Text(self.global.path(path)));
+                options.set("access_log", self.global.path(path));
                 self.scope.outcomes.adapted(log, "the lines have a format of their own");
             }
         }
@@ -382,12 +327,5 @@ fn server_names(key: &str) -> Vec<String> {
     match key.strip_prefix('.') {
         Some(domain) => vec![domain.to_owned(), format!("*.{domain}")],
         None => vec![key.to_owned()],
-    }
-}
-
-fn one_or_list(mut addresses: Vec<String>) -> Value {
-    match addresses.len() {
-        1 => Value::Text(addresses.remove(0)),
-        _ => Value::texts(addresses),
     }
 }

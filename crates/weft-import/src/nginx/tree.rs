@@ -43,6 +43,13 @@ impl Directive {
         self.args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// Returns the condition of an `if`, without its parentheses.
+    pub(super) fn condition(&self) -> String {
+        let text = self.args.join(" ");
+        let text = text.strip_prefix('(').unwrap_or(&text);
+        text.strip_suffix(')').unwrap_or(text).trim().to_owned()
+    }
+
     pub(super) fn children(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
     }

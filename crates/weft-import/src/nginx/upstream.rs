@@ -1,7 +1,6 @@
 //! Settings that upstreams of all protocols have in common.
 
 use super::global::Global;
-use super::location::Location;
 use super::outcomes::Outcomes;
 use super::scope::Scope;
 use super::tree::{Directive, named};
@@ -9,44 +8,28 @@ use crate::document::{Table, Value};
 
 /// Translates buffering, timeouts and sizes: the directives whose names begin with `prefix`.
 /// `read_timeouts` are the keys that `read_timeout` stands for.
-pub(super) fn settings(
-    location: &Location<'_>,
-    prefix: &str,
-    read_timeouts: &[&str],
-    table: &mut Table,
-) {
-    let scope = &location.scope;
-    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
+pub(super) fn settings(scope: &Scope<'_>, prefix: &str, read_timeouts: &[&str], table: &mut Table) {
     for (name, key) in [("buffering", "buffer_responses"), ("request_buffering", "buffer_requests")]
     {
-        if one(name).is_some_and(|switch| switch.arg(0) == "off") {
-            table.set(key, Value::Bool(false));
-        }
+        let is_off = scope.is_off(&format!("{prefix}_{name}"));
+        table.set_some(key, is_off.then_some(false));
     }
-    for (name, keys) in
-        [("connect_timeout", &["connect_timeout"][..]), ("read_timeout", read_timeouts)]
-    {
-        if let Some(time) = one(name).and_then(|it| scope.outcomes.time(it, it.arg(0))) {
-            keys.iter().for_each(|key| table.set(*key, Value::text(time.clone())));
-        }
-    }
-    let size = one("max_temp_file_size").and_then(|it| scope.outcomes.size(it, it.arg(0)));
-    if let Some(size) = size {
-        table.set("max_temp_file_bytes", Value::Text(size));
-    }
+    table.set_some("connect_timeout", scope.time(&format!("{prefix}_connect_timeout")));
+    let read_timeout = scope.time(&format!("{prefix}_read_timeout"));
+    read_timeouts.iter().for_each(|key| table.set_some(key, read_timeout.clone()));
+    table.set_some("max_temp_file_bytes", scope.size(&format!("{prefix}_max_temp_file_size")));
 }
 
 /// Translates the compression of responses, which for files is the default.
-pub(super) fn compression(location: &Location<'_>, options: &mut Table) {
-    let scope = &location.scope;
+pub(super) fn compression(scope: &Scope<'_>, options: &mut Table) {
     let has_gzip = scope.is_on("gzip");
     if !has_gzip && !["brotli", "zstd"].iter().any(|name| scope.is_on(name)) {
         return;
     }
-    options.set("compress", Value::Bool(true));
+    options.set("compress", true);
     let Some(level) = scope.one("gzip_comp_level").filter(|_| has_gzip) else { return };
     match level.arg(0).parse() {
-        Ok(number @ 1..=9) => options.set("gzip_level", Value::Number(number)),
+        Ok(number @ 1..=9) => options.set("gzip_level", number),
         _ => scope.outcomes.lost(level, "a level is a number from 1 to 9"),
     }
 }
@@ -54,7 +37,7 @@ pub(super) fn compression(location: &Location<'_>, options: &mut Table) {
 /// Translates the authority of the upstream's certificate, which Weft always verifies.
 pub(super) fn authority(scope: &Scope<'_>, global: &Global<'_>, prefix: &str, table: &mut Table) {
     if let Some(directive) = scope.one(&format!("{prefix}_ssl_trusted_certificate")) {
-        table.set("ca", Value::Text(global.path(directive.arg(0))));
+        table.set("ca", global.path(directive.arg(0)));
     }
     if !scope.is_on(&format!("{prefix}_ssl_verify")) {
         let note = format!(
@@ -66,9 +49,56 @@ pub(super) fn authority(scope: &Scope<'_>, global: &Global<'_>, prefix: &str, ta
     }
 }
 
+/// Protocol of a group of servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum GroupKind {
+    Http,
+    Stream,
+}
+
+/// Translates a server of a group to its address and its options; `None` for a server that is down.
+/// Sets the options that all servers of a group have in common in `table`.
+pub(super) fn member(
+    outcomes: &Outcomes,
+    group: &Directive,
+    server: &Directive,
+    address: String,
+    kind: GroupKind,
+    table: &mut Table,
+) -> Option<String> {
+    outcomes.carried(server);
+    let mut words = vec![address];
+    for parameter in server.args.iter().skip(1) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match (name, value.parse::<u64>().ok()) {
+            ("down", _) => return None,
+            ("backup", _) => words.push("backup".to_owned()),
+            ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
+            ("weight", Some(number @ 1..=65_535)) => words.push(format!("weight={number}")),
+            ("max_conns", Some(number @ 1..=65_535)) => {
+                if kind == GroupKind::Http {
+                    outcomes.lost(server, "`max_connections` is a limit for each worker");
+                }
+                words.push(format!("max_connections={number}"));
+            }
+            ("max_fails" | "fail_timeout", _) => {
+                failure_limit(outcomes, group, server, (name, value), table);
+            }
+            ("slow_start", _) if kind == GroupKind::Http => {
+                table.set_some("slow_start", outcomes.time(server, value));
+            }
+            (name, _) if kind == GroupKind::Http => {
+                outcomes.lost(server, format!("there is no `{name}`"));
+            }
+            (name, _) => outcomes.lost(server, format!("streams have no `{name}`")),
+        }
+    }
+    Some(words.join(" "))
+}
+
 /// Translates `max_fails` or `fail_timeout` of a server of a group. In Weft, all servers of a group have
 /// the same limit.
-pub(super) fn failure_limit(
+fn failure_limit(
     outcomes: &Outcomes,
     group: &Directive,
     server: &Directive,
@@ -82,10 +112,10 @@ pub(super) fn failure_limit(
         (_, Ok(0)) => {
             return outcomes.lost(server, "servers that fail get no requests for a time");
         }
-        ("max_fails", Ok(number)) => (&["max_failures"], Value::Number(number)),
+        ("max_fails", Ok(number)) => (&["max_failures"], Value::from(number)),
         ("max_fails", Err(_)) => return outcomes.lost(server, "the number is invalid"),
         _ => match outcomes.time(server, value) {
-            Some(time) => (&["failure_window", "down_time"], Value::Text(time)),
+            Some(time) => (&["failure_window", "down_time"], Value::from(time)),
             None => return,
         },
     };

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use weft_config::{show_size, show_time};
 
+/// Returns true if a word is in a list of words.
+pub(super) fn lists(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|listed| listed == word)
+}
+
 /// Parses a size such as `10m` and returns it as Weft writes it.
 pub(super) fn size(text: &str) -> Option<String> {
     bytes(text).map(show_size)

@@ -172,6 +172,10 @@ fn imports_rules_about_access_or_refuses() {
             "basic_auth = \"/none/users\"\nrealm = \"A b\"",
         ),
         ("auth_basic off; auth_basic_user_file /none/users;", ""),
+        (
+            "valid_referers none blocked server_names *.b.example; if ($invalid_referer) { return 403; }",
+            "referers = [\"*.b.example\", \"a.example\"]",
+        ),
     ] {
         let expected =
             if expected.is_empty() { options("")[1..].to_owned() } else { options(expected) };
@@ -186,7 +190,9 @@ fn imports_rules_about_access_or_refuses() {
         "auth_request /auth;",
         "auth_jwt a;",
         "limit_except GET { allow 10.0.0.0/8; deny all; }",
-        "valid_referers none;",
+        "valid_referers none ~google; if ($invalid_referer) { return 403; }",
+        "valid_referers blocked server_names; if ($invalid_referer) { return 403; }",
+        "valid_referers none b.example/x; if ($invalid_referer) { return 403; }",
         "if ($http_user_agent ~ bot) { return 403; }",
         "secure_link $arg_md5;",
     ] {

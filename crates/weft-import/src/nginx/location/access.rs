@@ -3,41 +3,34 @@
 use std::path::Path;
 
 use super::Location;
-use crate::document::{Table, Value};
+use crate::document::Table;
 use crate::nginx::client_rules;
 use crate::nginx::tree::{Directive, named};
+use crate::nginx::values::lists;
 
 /// Returns true for directives that restrict the clients of a location. If one of them is lost, the
 /// route refuses all requests.
-pub(in crate::nginx) fn is_access_rule(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
-        "allow",
-        "deny",
-        "satisfy",
-        "limit_except",
-        "secure_link",
-        "secure_link_md5",
-        "secure_link_secret",
-        "valid_referers",
-        "modsecurity",
-        "internal",
-    ];
-    NAMES.contains(&name) || name.starts_with("auth_") || name.starts_with("access_by_lua")
+pub(crate) fn is_access_rule(name: &str) -> bool {
+    const NAMES: &str = "
+        allow deny satisfy limit_except secure_link secure_link_md5 secure_link_secret
+        valid_referers modsecurity internal
+    ";
+    lists(NAMES, name) || name.starts_with("auth_") || name.starts_with("access_by_lua")
 }
 
 /// Returns true if a condition refuses requests.
-pub(in crate::nginx) fn refuses(directive: &Directive) -> bool {
+pub(crate) fn refuses(directive: &Directive) -> bool {
     directive.children().iter().any(|child| {
         let is_refusal = child.name == "return" && child.arg(0).starts_with('4');
         is_refusal || is_access_rule(&child.name)
     })
 }
 
-pub(in crate::nginx) fn translate(location: &Location<'_>, table: &mut Table) {
+pub(crate) fn translate(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
     client_rules::translate(scope, &|directive, reason| location.refuse(directive, reason), table);
     if scope.one("satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any") {
-        table.set("satisfy", Value::text("any"));
+        table.set("satisfy", "any");
     }
     password(location, table);
     forward_auth(location, table);
@@ -55,7 +48,7 @@ fn client_certificate(location: &Location<'_>, table: &mut Table) {
         return location.refuse(other, "all hosts have the same `client_ca`");
     }
     if !all.is_required() {
-        table.set("client_cert_required", Value::Bool(true));
+        table.set("client_cert_required", true);
         scope.outcomes.adapted(verify, "clients without a certificate get 403");
     }
 }
@@ -75,12 +68,12 @@ fn password(location: &Location<'_>, table: &mut Table) {
             if let Some(Err(message)) = users {
                 location.refuse(file, format!("a server does not start with it: {message}"));
             }
-            table.set("basic_auth", Value::Text(path));
+            table.set("basic_auth", path);
         }
         None => location.refuse(file, "the name of the file has variables"),
     }
     match location.variables.literal(realm.arg(0)) {
-        Some(realm) => table.set("realm", Value::Text(realm)),
+        Some(realm) => table.set("realm", realm),
         None => scope.outcomes.adapted(realm, "the realm is the default, as it has variables"),
     }
 }
@@ -91,7 +84,7 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
     let Some(request) = scope.one("auth_request").filter(|request| request.arg(0) != "off") else {
         return;
     };
-    let target = location.global.exact_location(location, request.arg(0));
+    let target = location.global.exact_location(location.server, request.arg(0));
     let pass = target.and_then(|target| target.child("proxy_pass"));
     let Some((target, pass)) = target.zip(pass) else {
         return location.refuse(request, "there is no location with proxy_pass for its URI");
@@ -102,7 +95,7 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
         return location.refuse(request, "its server has variables, or is a group of servers");
     }
     let url = if has_path { url.to_owned() } else { format!("{url}{}", request.arg(0)) };
-    table.set("forward_auth", Value::Text(url));
+    table.set("forward_auth", url);
     for field in named(target.children(), "proxy_set_header") {
         scope.outcomes.adapted(
             field,
@@ -132,7 +125,7 @@ fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
         }
     }
     if !names.is_empty() {
-        table.set("forward_auth_headers", Value::texts(names));
+        table.set("forward_auth_headers", names);
     }
 }
 

@@ -2,18 +2,16 @@
 
 use super::Location;
 use super::map_redirects;
-use super::returns::is_redirect_to_https;
-use crate::document::{Table, Value};
+use super::redirect::is_redirect_to_https;
+use crate::document::Table;
+use crate::nginx::sites::host_names;
 use crate::nginx::tree::{Directive, named};
+use crate::nginx::values::lists;
 
 /// Translates the conditions of a block that applies to the location.
-pub(in crate::nginx) fn translate(
-    location: &Location<'_>,
-    block: &[Directive],
-    options: &mut Table,
-) {
+pub(crate) fn translate(location: &Location<'_>, block: &[Directive], options: &mut Table) {
     for directive in named(block, "if") {
-        let condition = condition(directive);
+        let condition = directive.condition();
         let words: Vec<&str> = condition.split_whitespace().collect();
         let done = match (&*words, directive.children()) {
             ([variable] | [variable, "!=", "\"\"" | "''" | ""], [response])
@@ -22,21 +20,17 @@ pub(in crate::nginx) fn translate(
                 true
             }
             (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
-                options.set("https_redirect", Value::Bool(true));
+                options.set("https_redirect", true);
                 true
             }
             (["$host" | "$http_host", "!=", name], [response]) => {
-                let is_canonical = redirect_host(response) == Some(name);
-                if is_canonical {
-                    options.set("canonical_host", Value::text(*name));
-                }
-                is_canonical
+                let host = redirect_host(response).filter(|host| host == name);
+                options.set_some("canonical_host", host);
+                host.is_some()
             }
             (["$host" | "$http_host", "=", _], [response]) => {
                 let host = redirect_host(response).filter(|host| !host.contains('$'));
-                if let Some(host) = host {
-                    options.set("canonical_host", Value::text(host));
-                }
+                options.set_some("canonical_host", host);
                 host.is_some()
             }
             (["-f" | "-e", file], [response]) if response.name == "return" => {
@@ -47,16 +41,15 @@ pub(in crate::nginx) fn translate(
                 others.iter().all(is_break) && falls_back(location, rewrite)
             }
             (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
-                options.set("client_cert_required", Value::Bool(true));
+                options.set("client_cert_required", true);
                 true
+            }
+            (["$invalid_referer"], [response]) if refuses(response) => {
+                referers(location, options).is_some()
             }
             (["$request_method", "!~" | "!~*", methods], [response]) => {
                 let methods = allowed_methods(methods).filter(|_| refuses(response));
-                let is_known = methods.is_some();
-                if is_known {
-                    *location.methods.borrow_mut() = methods;
-                }
-                is_known
+                methods.map(|methods| location.methods.replace(Some(methods))).is_some()
             }
             _ => false,
         };
@@ -80,26 +73,37 @@ fn closes_by_file(
     let Some(file) = file.filter(|_| response.arg(0) == "503" && response.args.len() == 1) else {
         return false;
     };
-    options.set("maintenance", Value::Text(location.global.path(&file)));
+    options.set("maintenance", location.global.path(&file));
     location.scope.outcomes.adapted(directive, "clients get the content of the file");
     true
+}
+
+/// Translates `valid_referers` with `if ($invalid_referer) { return 403; }`. Returns `None` if Weft would
+/// permit or refuse other pages.
+fn referers(location: &Location<'_>, options: &mut Table) -> Option<()> {
+    let (scope, directive) = (&location.scope, location.scope.one("valid_referers")?);
+    let has = |word: &str| directive.args.iter().any(|arg| arg == word);
+    let names = location.server.children().iter().filter(|it| it.name == "server_name");
+    let names = names.flat_map(|it| &it.args).filter(|_| has("server_names"));
+    let listed = directive.args.iter();
+    let listed = listed.filter(|arg| !lists("none blocked server_names", arg)).chain(names);
+    let hosts = listed.map(|name| host_names(name)).collect::<Option<Vec<_>>>()?.concat();
+    if !has("none") || hosts.is_empty() || hosts.iter().any(|host| host.starts_with('~')) {
+        scope.outcomes.lost(directive, "only `none` and names of hosts are");
+        return None;
+    }
+    if !has("blocked") || !has("server_names") && !hosts.contains(&location.variables.server_name) {
+        let note = "pages of the same host, and URLs other than those of HTTP, are permitted, too";
+        scope.outcomes.adapted(directive, note);
+    }
+    options.set("referers", hosts);
+    Some(())
 }
 
 /// Translates `if (!-e $request_filename) { rewrite ^ /index.php last; }`.
 fn falls_back(location: &Location<'_>, rewrite: &Directive) -> bool {
     let target = super::rewrite::fallback(location, rewrite);
-    let is_known = target.is_some();
-    if is_known {
-        *location.fallback.borrow_mut() = target;
-    }
-    is_known
-}
-
-/// Returns the condition without its parentheses.
-pub(in crate::nginx) fn condition(directive: &Directive) -> String {
-    let text = directive.args.join(" ");
-    let text = text.strip_prefix('(').unwrap_or(&text);
-    text.strip_suffix(')').unwrap_or(text).trim().to_owned()
+    target.map(|target| location.fallback.replace(Some(target))).is_some()
 }
 
 /// Returns true for conditions of requests without TLS.

@@ -1,39 +1,40 @@
 //! `fastcgi_pass`: scripts beside files, and applications; `scgi_pass` and `uwsgi_pass`.
 
-use super::files;
+use super::folder::{folder, is_script};
 use super::{Location, Pattern, Refusal, Responder};
 use super::{access, conditions, limits};
 use crate::document::{Table, Value};
 use crate::nginx::regex;
 use crate::nginx::tree::Directive;
 use crate::nginx::upstream;
+use crate::nginx::values::lists;
 
-pub(in crate::nginx) fn translate<'a>(
+pub(crate) fn translate<'a>(
     location: &Location<'a>,
     pass: &'a Directive,
     table: &mut Table,
     options: &mut Table,
 ) -> Result<Responder, Refusal<'a>> {
-    let refusal = |reason: String| Refusal { directive: pass, reason };
+    let refusal = |reason: String| Refusal::new(pass, reason);
     let addresses = addresses(location, pass).map_err(refusal)?;
     let script = script(location).map_err(refusal)?;
     let is_below_root = matches!(location.pattern, Pattern::Prefix(_) | Pattern::Named(_));
     match script {
         Script::OfPath { app_root } if !is_below_root => {
-            table.set("files", Value::Text(files::folder(location)?));
+            table.set("files", folder(location)?);
             table.set("php", addresses);
             set_app_root(app_root, table);
             report_index(location, table, "php");
         }
         Script::OfPath { app_root } => {
             table.set("fastcgi", addresses);
-            table.set("root", Value::Text(files::folder(location)?));
+            table.set("root", folder(location)?);
             set_app_root(app_root, table);
             report_index(location, table, "fastcgi");
         }
         Script::Fixed(path) => {
             table.set("fastcgi", addresses);
-            table.set("root", Value::Text(path));
+            table.set("root", path);
         }
         Script::None => table.set("fastcgi", addresses),
     }
@@ -43,7 +44,7 @@ pub(in crate::nginx) fn translate<'a>(
 }
 
 /// Translates `scgi_pass` or `uwsgi_pass`: an application that handles all paths itself.
-pub(in crate::nginx) fn translate_application<'a>(
+pub(crate) fn translate_application<'a>(
     location: &Location<'a>,
     protocol: &'static str,
     pass: &'a Directive,
@@ -51,21 +52,21 @@ pub(in crate::nginx) fn translate_application<'a>(
     options: &mut Table,
 ) -> Result<Responder, Refusal<'a>> {
     let addresses = addresses(location, pass);
-    table.set(protocol, addresses.map_err(|reason| Refusal { directive: pass, reason })?);
+    table.set(protocol, addresses.map_err(|reason| Refusal::new(pass, reason))?);
     settings(location, protocol, table, options);
     Ok(Responder::Proxy)
 }
 
 /// Adds the keys by which a folder of files runs its scripts, if requests for its files lead to them: by
 /// an index, or by the last element of `try_files`. Returns true if they are there.
-pub(in crate::nginx) fn beside_files(
+pub(crate) fn beside_files(
     location: &Location<'_>,
     table: &mut Table,
     options: &mut Table,
 ) -> bool {
     let scope = &location.scope;
     let index = scope.one("index");
-    let has_index = index.is_some_and(|index| index.args.iter().any(|name| files::is_script(name)));
+    let has_index = index.is_some_and(|index| index.args.iter().any(|name| is_script(name)));
     let front = front_controller(location);
     if !has_index && front.is_none() {
         return false;
@@ -73,7 +74,7 @@ pub(in crate::nginx) fn beside_files(
     let Some((scripts, pass)) = location_of_scripts(location) else { return false };
     let mut own = Table::default();
     let is_same_folder = matches!(script(&scripts), Ok(Script::OfPath { .. }))
-        && files::folder(&scripts).ok() == files::folder(location).ok();
+        && folder(&scripts).ok() == folder(location).ok();
     if !is_same_folder || rules(&scripts) != rules(location) || has_other_last(location) {
         return false;
     }
@@ -83,14 +84,14 @@ pub(in crate::nginx) fn beside_files(
     }
     let hidden = scripts.scope.all(&["fastcgi_hide_header"]);
     if !hidden.is_empty() {
-        let names = hidden.iter().map(|directive| directive.arg(0));
-        of_scripts.set("remove_response_headers", Value::texts(names));
+        let names: Vec<&str> = hidden.iter().map(|directive| directive.arg(0)).collect();
+        of_scripts.set("remove_response_headers", names);
     }
     options.add(&of_scripts);
     own.remove("files");
     table.add(&own);
     if let Some(front) = front {
-        table.set("fallback", Value::Text(front));
+        table.set("fallback", front);
     }
     true
 }
@@ -104,7 +105,7 @@ fn front_controller(location: &Location<'_>) -> Option<String> {
         "" | "$args" | "$query_string" | "is_args$args" | "is_args$query_string" | "{query}"
     );
     let is_at_top = matches!(&location.pattern, Pattern::Prefix(prefix) if prefix == "/");
-    let path = path.strip_prefix('/').filter(|path| files::is_script(path));
+    let path = path.strip_prefix('/').filter(|path| is_script(path));
     path.filter(|_| keeps_query && is_at_top).map(str::to_owned)
 }
 
@@ -160,7 +161,7 @@ fn rules(location: &Location<'_>) -> Table {
 fn addresses(location: &Location<'_>, pass: &Directive) -> Result<Value, String> {
     let address = location.variables.literal(pass.arg(0)).ok_or("its address has variables")?;
     let Some(group) = location.global.upstreams.get(&*address) else {
-        return Ok(Value::Text(address));
+        return Ok(address.into());
     };
     let outcomes = location.scope.outcomes;
     let mut addresses = Vec::new();
@@ -183,13 +184,9 @@ fn addresses(location: &Location<'_>, pass: &Directive) -> Result<Value, String>
             _ => outcomes.lost(directive, "requests are distributed by turns"),
         }
     }
-    match (addresses.pop(), addresses.is_empty()) {
-        (None, _) => Err("its group has no servers".to_owned()),
-        (Some(address), true) => Ok(Value::Text(address)),
-        (Some(address), false) => {
-            addresses.push(address);
-            Ok(Value::texts(addresses))
-        }
+    match addresses.is_empty() {
+        true => Err("its group has no servers".to_owned()),
+        false => Ok(Value::one_or_list(addresses)),
     }
 }
 
@@ -226,9 +223,8 @@ fn script(location: &Location<'_>) -> Result<Script, String> {
 
 fn set_app_root(app_root: Option<String>, table: &mut Table) {
     let known = ["root", "files"].into_iter().find_map(|key| table.get(key));
-    if let Some(root) = app_root.filter(|root| known != Some(&Value::text(root.clone()))) {
-        table.set("script_root", Value::Text(root));
-    }
+    let own = app_root.filter(|root| known != Some(&Value::from(&**root)));
+    table.set_some("script_root", own);
 }
 
 /// Sets or reports the index of folders, which is `index.php` by default.
@@ -236,7 +232,7 @@ fn report_index(location: &Location<'_>, table: &mut Table, form: &str) {
     let index = location.scope.one("fastcgi_index");
     let Some(index) = index.filter(|index| index.arg(0) != "index.php") else { return };
     match form {
-        "fastcgi" => table.set("index", Value::text(index.arg(0))),
+        "fastcgi" => table.set("index", index.arg(0)),
         _ => location.scope.outcomes.lost(index, "the index of a folder is `index.php`"),
     }
 }
@@ -257,36 +253,13 @@ fn report_try_files(location: &Location<'_>) {
 }
 
 /// Variables that applications get by default.
-const STANDARD: [&str; 28] = [
-    "AUTH_TYPE",
-    "CONTENT_LENGTH",
-    "CONTENT_TYPE",
-    "DOCUMENT_ROOT",
-    "DOCUMENT_URI",
-    "GATEWAY_INTERFACE",
-    "HTTPS",
-    "HTTP_HOST",
-    "HTTP_PROXY",
-    "ORIG_PATH_INFO",
-    "PATH_INFO",
-    "PATH_TRANSLATED",
-    "QUERY_STRING",
-    "REDIRECT_STATUS",
-    "REMOTE_ADDR",
-    "REMOTE_PORT",
-    "REMOTE_USER",
-    "REQUEST_METHOD",
-    "REQUEST_SCHEME",
-    "REQUEST_URI",
-    "SCGI",
-    "SCRIPT_FILENAME",
-    "SCRIPT_NAME",
-    "SERVER_ADDR",
-    "SERVER_NAME",
-    "SERVER_PORT",
-    "SERVER_PROTOCOL",
-    "SERVER_SOFTWARE",
-];
+const STANDARD: &str = "
+    AUTH_TYPE CONTENT_LENGTH CONTENT_TYPE DOCUMENT_ROOT DOCUMENT_URI GATEWAY_INTERFACE HTTPS
+    HTTP_HOST HTTP_PROXY ORIG_PATH_INFO PATH_INFO PATH_TRANSLATED QUERY_STRING REDIRECT_STATUS
+    REMOTE_ADDR REMOTE_PORT REMOTE_USER REQUEST_METHOD REQUEST_SCHEME REQUEST_URI SCGI
+    SCRIPT_FILENAME SCRIPT_NAME SERVER_ADDR SERVER_NAME SERVER_PORT SERVER_PROTOCOL
+    SERVER_SOFTWARE
+";
 
 /// Translates the directives whose names begin with `prefix`.
 fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &mut Table) {
@@ -302,7 +275,7 @@ fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &
             scope.outcomes.lost(parameter, "the name of the variable is invalid");
             continue;
         }
-        let is_standard = STANDARD.contains(&name);
+        let is_standard = lists(STANDARD, name);
         let is_fixed_https = name == "HTTPS" && !value.contains('$') && !value.is_empty();
         match location.variables.literal(value) {
             _ if is_standard && !is_fixed_https => {}
@@ -314,15 +287,15 @@ fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &
         }
     }
     if !environment.is_empty() {
-        table.set("environment", Value::texts(environment));
+        table.set("environment", environment);
     }
-    upstream::settings(location, prefix, &["response_timeout", "body_timeout"], table);
+    upstream::settings(scope, prefix, &["response_timeout", "body_timeout"], table);
     if scope.is_on(&format!("{prefix}_keep_conn")) {
-        table.set("max_idle_connections", Value::Number(8));
+        table.set("max_idle_connections", 8);
     }
     let intercepts = scope.is_on(&format!("{prefix}_intercept_errors"));
     if intercepts && !scope.all(&["error_page"]).is_empty() {
-        options.set("intercept_errors", Value::Bool(true));
+        options.set("intercept_errors", true);
     }
-    upstream::compression(location, options);
+    upstream::compression(scope, options);
 }

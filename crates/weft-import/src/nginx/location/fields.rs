@@ -3,10 +3,10 @@
 use super::{Location, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::duration;
+use crate::nginx::values::{duration, lists};
 
 /// Translates `add_header` and its like.
-pub(in crate::nginx) fn responses(
+pub(crate) fn responses(
     location: &Location<'_>,
     responder: Responder,
     table: &mut Table,
@@ -16,15 +16,15 @@ pub(in crate::nginx) fn responses(
     let (mut set, cache) = added_fields(location, responder, table);
     if let Some(control) = cache_control(location, cache) {
         match responder {
-            Responder::Files => table.set("cache", Value::Text(control)),
-            _ => set.set("Cache-Control", Value::Text(control)),
+            Responder::Files => table.set("cache", control),
+            _ => set.set("Cache-Control", control),
         }
     }
     for directive in scope.all(&["more_set_headers"]) {
         for field in &directive.args {
             match field.split_once(':') {
                 Some((name, text)) if !name.starts_with('-') && !text.contains('$') => {
-                    set.set(name.trim(), Value::text(text.trim()));
+                    set.set(name.trim(), text.trim());
                 }
                 _ => scope.outcomes.lost(directive, "only fields with a fixed value are"),
             }
@@ -32,10 +32,10 @@ pub(in crate::nginx) fn responses(
     }
     let removed = removed_fields(location, responder);
     if !set.is_empty() {
-        options.set("response_headers", Value::Table(set));
+        options.set("response_headers", set);
     }
     if !removed.is_empty() {
-        options.set("remove_response_headers", Value::texts(removed));
+        options.set("remove_response_headers", removed);
     }
 }
 
@@ -67,18 +67,18 @@ fn added_fields(
             }
             "cache-control" => cache.push(value),
             "content-type" if responder == Responder::Text => {
-                table.set("content_type", Value::Text(value));
+                table.set("content_type", value);
             }
             "content-length" | "date" | "connection" | "transfer-encoding" | "keep-alive" => {
                 scope.outcomes.lost(directive, "the server sets this field itself");
             }
             _ if set.keys().any(|known| known.eq_ignore_ascii_case(name)) => {
                 match set.get(&format!("+{name}")) {
-                    None => set.set(format!("+{name}"), Value::Text(value)),
+                    None => set.set(format!("+{name}"), value),
                     Some(_) => scope.outcomes.lost(directive, "a field has at most two values"),
                 }
             }
-            _ => set.set(name, Value::Text(value)),
+            _ => set.set(name, value),
         }
     }
     (set, cache)
@@ -138,7 +138,7 @@ fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<Str
 
 /// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets its own name.
 /// Fields of `options` that an authentication server sets are not set here.
-pub(in crate::nginx) fn requests(
+pub(crate) fn requests(
     location: &Location<'_>,
     prefix: &str,
     upstream_name: Option<&str>,
@@ -160,7 +160,7 @@ pub(in crate::nginx) fn requests(
             ("host", text) => match location.variables.literal(text) {
                 Some(host) => {
                     has_host = true;
-                    table.set("host", Value::Text(host));
+                    table.set("host", host);
                 }
                 None => scope.outcomes.lost(directive, "`host` has no variables"),
             },
@@ -175,58 +175,46 @@ pub(in crate::nginx) fn requests(
                 scope.outcomes.lost(directive, reason);
             }
             (_, "") => removed.push(name),
-            _ if auth_fields.contains(&Value::text(name)) => {}
+            _ if auth_fields.contains(&Value::from(name)) => {}
             (_, text) => {
                 if let Some(value) = value(location, directive, text) {
-                    set.set(name, Value::Text(value));
+                    set.set(name, value);
                 }
             }
         }
     }
     if !has_host {
-        table.set("host", Value::text(upstream_name.unwrap_or("upstream")));
+        table.set("host", upstream_name.unwrap_or("upstream"));
     }
     if !set.is_empty() {
-        options.set("request_headers", Value::Table(set));
+        options.set("request_headers", set);
     }
     if !removed.is_empty() {
-        options.set("remove_request_headers", Value::texts(removed));
+        options.set("remove_request_headers", removed);
     }
 }
 
 /// Translates the rules about names of request fields that upstreams get.
-pub(in crate::nginx) fn names_of_requests(location: &Location<'_>, table: &mut Table) {
+pub(crate) fn names_of_requests(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
     let has_any = scope.one("ignore_invalid_headers").is_some_and(|it| it.arg(0) == "off");
     let has_underscores = scope.is_on("underscores_in_headers");
     match (has_any, has_underscores) {
-        (true, _) => table.set("field_names", Value::text("any")),
-        (false, true) => table.set("field_names", Value::text("underscores")),
+        (true, _) => table.set("field_names", "any"),
+        (false, true) => table.set("field_names", "underscores"),
         (false, false) => {}
     }
 }
 
 /// Reports values other than usual ones of fields that the proxy generates.
 fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
-    const USUAL: [&str; 14] = [
-        "",
-        "$proxy_add_x_forwarded_for",
-        "$remote_addr",
-        "$scheme",
-        "$host",
-        "$http_host",
-        "$host:$server_port",
-        "$http_upgrade",
-        "$connection_upgrade",
-        "upgrade",
-        "Upgrade",
-        "close",
-        "keep-alive",
-        "$proxy_x_forwarded_proto",
-    ];
+    const USUAL: &str = "
+        ,          ,          ,          ,          ,          ,          ,          ,          ,
+        ,          ,          ,          ,
+    ";
     let map = text.strip_prefix('$').and_then(|name| location.global.maps.get(name));
     let is_upgrade = map.is_some_and(|map| map.arg(0) == "$http_upgrade");
-    if !USUAL.contains(&text) && !is_upgrade {
+    if !text.is_empty() && !lists(USUAL, text) && !is_upgrade {
         location.scope.outcomes.lost(directive, "the proxy generates this field itself");
     }
 }

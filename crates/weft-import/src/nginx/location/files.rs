@@ -1,17 +1,17 @@
 //! `root`, `alias` and other directives for files.
 
 use super::fastcgi;
-use super::{Location, Pattern, Refusal};
-use crate::document::{Table, Value};
+use super::folder::{folder, is_script};
+use super::{Location, Pattern, Refusal, Responder};
+use crate::document::Table;
 use crate::nginx::tree::{Directive, named};
 
-pub(in crate::nginx) fn translate<'a>(
+pub(crate) fn translate<'a>(
     location: &Location<'a>,
     table: &mut Table,
     options: &mut Table,
-) -> Result<(), Refusal<'a>> {
-    let folder = folder(location)?;
-    table.set("files", Value::Text(folder));
+) -> Result<Responder, Refusal<'a>> {
+    table.set("files", folder(location)?);
     let scope = &location.scope;
     // Only these lead to folders.
     let has_folders = match &location.pattern {
@@ -29,63 +29,26 @@ pub(in crate::nginx) fn translate<'a>(
             scope.outcomes.lost(index, format!("no index: {}", others.join(" ")));
         }
         if usable != ["index.html"] && !(are_run && usable.is_empty()) {
-            table.set("index", Value::texts(usable));
+            table.set("index", usable);
         }
     }
     if scope.is_on("autoindex") {
-        table.set("list", Value::Bool(true));
+        table.set("list", true);
     }
     if table.get("php").is_none() {
         fallback(location, table);
     }
-    if scope.one("gzip").is_some_and(|gzip| gzip.arg(0) == "off") {
-        table.set("compress", Value::Bool(false));
+    if scope.is_off("gzip") {
+        table.set("compress", false);
     }
-    Ok(())
-}
-
-/// Returns true for names of scripts, whose source must not be served as an index.
-pub(in crate::nginx) fn is_script(name: &str) -> bool {
-    [".php", ".cgi", ".pl", ".py"].iter().any(|end| name.ends_with(end))
-}
-
-/// Returns the directory whose files the route serves.
-pub(in crate::nginx) fn folder<'a>(location: &Location<'a>) -> Result<String, Refusal<'a>> {
-    let scope = &location.scope;
-    let owner = location.directive.unwrap_or(location.server);
-    let refusal = |directive, reason: &str| Refusal { directive, reason: reason.to_owned() };
-    let Some(directive) = scope.all(&["root", "alias"]).pop() else {
-        return Err(refusal(owner, "it has no `root`"));
-    };
-    let path = location.variables.literal(directive.arg(0));
-    let path = path.ok_or_else(|| refusal(directive, "the directory has variables"))?;
-    let path = location.global.path(&path);
-    match (&location.pattern, &*directive.name) {
-        (Pattern::Prefix(prefix), "root") => {
-            let below = prefix.trim_matches('/');
-            let path = path.trim_end_matches('/');
-            Ok(if below.is_empty() && path.is_empty() {
-                "/".to_owned()
-            } else if below.is_empty() {
-                path.to_owned()
-            } else {
-                format!("{path}/{below}")
-            })
-        }
-        (Pattern::Prefix(prefix), _) if prefix.ends_with('/') && !path.ends_with('/') => {
-            Err(refusal(directive, "the rest of the path would be joined without a slash"))
-        }
-        (Pattern::Prefix(_), _) => Ok(path.trim_end_matches('/').to_owned()),
-        (_, "root") => Ok(path.trim_end_matches('/').to_owned()),
-        _ => Err(refusal(directive, "an alias belongs to a prefix")),
-    }
+    Ok(Responder::Files)
 }
 
 /// Translates `try_files`.
 fn fallback(location: &Location<'_>, table: &mut Table) {
     let Some(directive) = location.scope.own("try_files").pop() else {
         if let Some(path) = location.fallback.borrow().clone() {
-            table.set("try_files", Value::texts(["{path}", "{path}/", &*path]));
+            table.set("try_files", ["{path}", "{path}/", &*path]);
         }
         return;
     };
@@ -100,10 +63,10 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
     match in_folder {
         _ if are_usual && last == "=404" => {}
         Some(file) if are_usual && !file.is_empty() && is_file(last) => {
-            table.set("fallback", Value::text(file));
+            table.set("fallback", file);
         }
         _ => match tried_paths(location, directive) {
-            Ok(paths) => table.set("try_files", Value::texts(paths)),
+            Ok(paths) => table.set("try_files", paths),
             Err(reason) => location.scope.outcomes.lost(directive, reason),
         },
     }

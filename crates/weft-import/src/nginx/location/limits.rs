@@ -1,31 +1,26 @@
 //! Rates, numbers of requests and sizes.
 
 use super::Location;
-use crate::document::{Table, Value};
+use crate::document::Table;
 use crate::nginx::global::zone_name;
 use crate::nginx::process;
 use crate::nginx::tree::Directive;
 use crate::nginx::variables::is_client_address;
 
-pub(in crate::nginx) fn translate(location: &Location<'_>, table: &mut Table) {
+pub(crate) fn translate(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
-    if let Some(directive) = scope.one("client_max_body_size") {
-        match scope.outcomes.size(directive, directive.arg(0)).as_deref() {
-            Some("0B") => table.set("max_body_bytes", Value::text(UNLIMITED)),
-            Some(size) => table.set("max_body_bytes", Value::text(size)),
-            None => {}
-        }
-    }
+    let size = scope.size("client_max_body_size");
+    table.set_some(
+        "max_body_bytes",
+        size.map(|size| if size == "0B" { UNLIMITED.into() } else { size }),
+    );
     let mut limits = scope.all(&["limit_req"]).into_iter();
     if let Some(limit) = limits.next() {
         rate(location, limit, table);
     }
     limits.for_each(|limit| scope.outcomes.lost(limit, "a route has one rate"));
     for (name, key) in [("limit_rate", "bandwidth"), ("limit_rate_after", "bandwidth_after")] {
-        let directive = scope.one(name).filter(|directive| directive.arg(0) != "0");
-        if let Some(size) = directive.and_then(|it| scope.outcomes.size(it, it.arg(0))) {
-            table.set(key, Value::Text(size));
-        }
+        table.set_some(key, scope.size(name).filter(|size| size != "0B"));
     }
     if location.directive.is_some() {
         for directive in process::server_limits().flat_map(|name| scope.own(name)) {
@@ -49,7 +44,7 @@ fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
     outcomes.carried(zone);
     if !is_client_address(zone.arg(0)) {
         match location.variables.template(zone.arg(0)) {
-            Ok(key) => table.set("rate_key", Value::Text(key)),
+            Ok(key) => table.set("rate_key", key),
             Err(reason) => return outcomes.lost(limit, reason),
         }
     }
@@ -58,10 +53,10 @@ fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
         Some((number, unit @ ("s" | "m"))) => format!("{number}/{unit}"),
         _ => return outcomes.lost(limit, "the rate of its zone is invalid"),
     };
-    table.set("rate", Value::Text(rate));
+    table.set("rate", rate);
     let burst: u64 = limit.parameter("burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
     // nginx counts the requests beyond the one that is always served.
-    table.set("burst", Value::Number(burst + 1));
+    table.set("burst", burst + 1);
     if burst > 0 && !limit.args.iter().any(|arg| arg == "nodelay") {
         outcomes.adapted(limit, "requests within the burst are served at once, not delayed");
     }
@@ -74,9 +69,9 @@ fn concurrency(location: &Location<'_>, limit: &Directive, table: &mut Table) {
         return outcomes.lost(limit, "there is no limit_conn_zone of this name");
     };
     outcomes.carried(zone);
-    match (zone.arg(0), limit.arg(1).parse()) {
+    match (zone.arg(0), limit.arg(1).parse::<u64>()) {
         ("$server_name", Ok(number)) => {
-            table.set("max_concurrent_requests", Value::Number(number));
+            table.set("max_concurrent_requests", number);
             outcomes.adapted(limit, "each route counts its own requests");
         }
         _ => outcomes.lost(

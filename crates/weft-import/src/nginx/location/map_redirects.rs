@@ -1,7 +1,6 @@
 //! Redirects by `map`: `map $uri $new { /old /new; }` with `if ($new) { return 301 $new; }`.
 
 use super::Location;
-use super::returns::set_redirect;
 use crate::document::{Route, Table};
 use crate::nginx::maps::{Map, MapKey};
 use crate::nginx::tree::{Directive, named};
@@ -22,20 +21,16 @@ fn redirecting<'a>(
 }
 
 /// Returns true if a condition is about a map of redirects that has equivalents.
-pub(in crate::nginx) fn is_known(
-    location: &Location<'_>,
-    condition: &str,
-    response: &Directive,
-) -> bool {
+pub(crate) fn is_known(location: &Location<'_>, condition: &str, response: &Directive) -> bool {
     of_condition(location, condition, response).is_some()
 }
 
 /// Returns the routes of all such conditions of the server.
-pub(in crate::nginx) fn routes(location: &Location<'_>) -> Vec<Route> {
+pub(crate) fn routes(location: &Location<'_>) -> Vec<Route> {
     let conditions = named(location.server.children(), "if");
     let routes = conditions.filter_map(|condition| {
         let [response] = condition.children() else { return None };
-        of_condition(location, &super::conditions::condition(condition), response)
+        of_condition(location, &condition.condition(), response)
     });
     routes.flatten().collect()
 }
@@ -70,8 +65,8 @@ fn of_condition(
             let is_plain = !target.contains(['?', '{']);
             let target = if is_plain { format!("{target}?") } else { target };
             let mut table = Table::default();
-            set_redirect(&mut table, target, status);
-            Some(Route { notes: Vec::new(), pattern, table, is_refusal: false })
+            table.set_redirect(target, status);
+            Some(Route::new(pattern, table))
         })
         .collect();
     let routes = routes?;

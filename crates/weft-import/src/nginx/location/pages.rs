@@ -1,23 +1,23 @@
 //! Error pages, and texts that are replaced in bodies.
 
 use super::Location;
-use crate::document::{Table, Value};
+use crate::document::Table;
 use crate::nginx::tree::Directive;
 
-pub(in crate::nginx) fn translate(location: &Location<'_>, options: &mut Table) {
+pub(crate) fn translate(location: &Location<'_>, options: &mut Table) {
     let scope = &location.scope;
     let mut pages = Table::default();
     for directive in scope.all(&["error_page"]) {
         match page(location, directive) {
-            Ok((statuses, target)) => pages.set(statuses, Value::Text(target)),
+            Ok((statuses, target)) => pages.set(statuses, target),
             Err(reason) => scope.outcomes.lost(directive, reason),
         }
     }
     if !pages.is_empty() {
-        options.set("error_pages", Value::Table(pages));
+        options.set("error_pages", pages);
     }
     if scope.is_on("proxy_intercept_errors") && options.get("error_pages").is_some() {
-        options.set("intercept_errors", Value::Bool(true));
+        options.set("intercept_errors", true);
     }
     substitutions(location, options);
 }
@@ -44,7 +44,7 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
         return Err("its page is not a file");
     }
     let root = root_of(location, target).ok_or("its page is not a file")?;
-    if location.global.is_passed(location, target) {
+    if location.global.is_passed(location.server, target) {
         let note = "the page is a file, whereas nginx requests it from an upstream";
         location.scope.outcomes.adapted(directive, note);
     }
@@ -54,7 +54,7 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
 /// Returns the directory with the file of a URI: that of the location with exactly this path, or else
 /// of the server.
 fn root_of(location: &Location<'_>, uri: &str) -> Option<String> {
-    let own = location.global.exact_location(location, uri);
+    let own = location.global.exact_location(location.server, uri);
     let responds = |child: &Directive| {
         child.name.ends_with("_pass") || matches!(&*child.name, "return" | "rewrite" | "alias")
     };
@@ -77,7 +77,7 @@ fn substitutions(location: &Location<'_>, options: &mut Table) {
     for directive in scope.all(&["sub_filter"]) {
         match location.variables.template(directive.arg(1)) {
             Ok(replacement) if !directive.arg(0).contains('$') => {
-                texts.set(directive.arg(0), Value::Text(replacement));
+                texts.set(directive.arg(0), replacement);
             }
             _ => scope.outcomes.lost(directive, "a variable has no equivalent"),
         }
@@ -85,11 +85,11 @@ fn substitutions(location: &Location<'_>, options: &mut Table) {
     if texts.is_empty() {
         return;
     }
-    options.set("sub_filter", Value::Table(texts));
+    options.set("sub_filter", texts);
     if let Some(types) = scope.one("sub_filter_types") {
-        options.set("sub_filter_types", Value::texts(types.args.clone()));
+        options.set("sub_filter_types", types.args.clone());
     }
     if scope.one("sub_filter_once").is_some_and(|once| once.arg(0) == "off") {
-        options.set("sub_filter_once", Value::Bool(false));
+        options.set("sub_filter_once", false);
     }
 }

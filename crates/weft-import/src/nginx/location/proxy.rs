@@ -2,52 +2,48 @@
 
 use super::fields;
 use super::rewrite;
-use super::{Location, Pattern, Refusal};
+use super::{Location, Pattern, Refusal, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
-use crate::nginx::upstream;
+use crate::nginx::upstream::{self, GroupKind};
 
-pub(in crate::nginx) fn translate<'a>(
+pub(crate) fn translate<'a>(
     location: &Location<'a>,
     pass: &'a Directive,
     table: &mut Table,
     options: &mut Table,
-) -> Result<(), Refusal<'a>> {
+) -> Result<Responder, Refusal<'a>> {
     let url = literal(location, pass)?;
     let parts = url.split_once("://");
-    let (scheme, rest) = parts.ok_or_else(|| refusal(pass, "its URL has no scheme"))?;
+    let (scheme, rest) = parts.ok_or_else(|| Refusal::new(pass, "its URL has no scheme"))?;
     let prefix = "proxy";
     translate_url(location, Url { pass, prefix, scheme, rest }, table, options)?;
     responses(location, table);
-    Ok(())
+    Ok(Responder::Proxy)
 }
 
 /// Translates `grpc_pass`, which forwards the whole path over HTTP/2.
-pub(in crate::nginx) fn translate_grpc<'a>(
+pub(crate) fn translate_grpc<'a>(
     location: &Location<'a>,
     pass: &'a Directive,
     table: &mut Table,
     options: &mut Table,
-) -> Result<(), Refusal<'a>> {
+) -> Result<Responder, Refusal<'a>> {
     let url = literal(location, pass)?;
     let (scheme, rest) = match url.split_once("://") {
         Some(("grpcs", rest)) => ("https", rest),
         Some(("grpc", rest)) => ("h2c", rest),
-        Some(_) => return Err(refusal(pass, "its scheme is neither grpc nor grpcs")),
+        Some(_) => return Err(Refusal::new(pass, "its scheme is neither grpc nor grpcs")),
         None => ("h2c", &*url),
     };
     translate_url(location, Url { pass, prefix: "grpc", scheme, rest }, table, options)?;
-    table.set("http_version", Value::text("2"));
-    Ok(())
-}
-
-fn refusal<'a>(directive: &'a Directive, reason: &str) -> Refusal<'a> {
-    Refusal { directive, reason: reason.to_owned() }
+    table.set("http_version", "2");
+    Ok(Responder::Proxy)
 }
 
 fn literal<'a>(location: &Location<'a>, pass: &'a Directive) -> Result<String, Refusal<'a>> {
     let url = location.variables.literal(pass.arg(0));
-    url.ok_or_else(|| refusal(pass, "its URL has variables"))
+    url.ok_or_else(|| Refusal::new(pass, "its URL has variables"))
 }
 
 /// URL of an upstream, or of a group.
@@ -76,28 +72,25 @@ fn translate_url<'a>(
         None if location.is_rewritten => Ok(String::new()),
         None => upstream_path(location, path),
     };
-    let path = path.map_err(|reason| refusal(pass, reason))?;
+    let path = path.map_err(|reason| Refusal::new(pass, reason))?;
     let group = location.global.upstreams.get(host).copied();
     // The first key of the table.
-    table.set("proxy", Value::text(""));
+    table.set("proxy", "");
     let urls = match group {
         Some(group) => group_urls(location, group, scheme, &path, table)
-            .map_err(|reason| refusal(pass, reason))?,
+            .map_err(|reason| Refusal::new(pass, reason))?,
         None => vec![join(scheme, host, &path)],
     };
-    match <[String; 1]>::try_from(urls) {
-        Ok([url]) => table.set("proxy", Value::Text(url)),
-        Err(urls) => table.set("proxy", Value::texts(urls)),
-    }
+    table.set("proxy", Value::one_or_list(urls));
     fields::requests(location, prefix, group.map(|_| host), table, options);
     fields::names_of_requests(location, table);
     let read_timeouts = ["response_timeout", "body_timeout", "tunnel_timeout"];
-    upstream::settings(location, prefix, &read_timeouts, table);
+    upstream::settings(&location.scope, prefix, &read_timeouts, table);
     retries(location, prefix, table);
     if scheme == "https" {
         tls(location, prefix, table);
     }
-    upstream::compression(location, options);
+    upstream::compression(&location.scope, options);
     Ok(())
 }
 
@@ -149,48 +142,44 @@ fn group_urls(
     let mut urls = Vec::new();
     for directive in group.children() {
         match &*directive.name {
-            "server" => urls.extend(server_url(location, group, directive, scheme, path, table)),
-            "least_conn" => {
-                outcomes.carried(directive);
-                table.set("balance", Value::text("least-connections"));
+            "server" => {
+                let url = join(scheme, directive.arg(0), path);
+                urls.extend(upstream::member(
+                    outcomes,
+                    group,
+                    directive,
+                    url,
+                    GroupKind::Http,
+                    table,
+                ));
+                continue;
             }
+            "least_conn" => table.set("balance", "least-connections"),
             "keepalive_timeout" => {
-                if let Some(time) = outcomes.time(directive, directive.arg(0)) {
-                    outcomes.carried(directive);
-                    table.set("keep_alive_timeout", Value::Text(time));
-                }
+                let time = outcomes.time(directive, directive.arg(0));
+                table.set_some("keep_alive_timeout", time);
             }
             "keepalive" => {
-                if let Some(number) = outcomes.number(directive, directive.arg(0)) {
-                    outcomes.carried(directive);
-                    table.set("max_idle_connections", Value::Number(number));
-                }
+                let number = outcomes.number(directive, directive.arg(0));
+                table.set_some("max_idle_connections", number);
             }
-            "keepalive_requests" => outcomes.carried(directive),
-            "ip_hash" => {
-                outcomes.carried(directive);
-                table.set("balance", Value::text("hash"));
-            }
+            "keepalive_requests" => {}
+            "ip_hash" => table.set("balance", "hash"),
             "hash" => match location.variables.template(directive.arg(0)) {
                 Ok(key) => {
-                    outcomes.carried(directive);
-                    table.set("balance", Value::text("hash"));
-                    table.set("hash_key", Value::Text(key));
+                    table.set("balance", "hash");
+                    table.set("hash_key", key);
                 }
                 Err(reason) => outcomes.lost(directive, reason),
             },
-            "random"
-                if matches!((directive.arg(0), directive.arg(1)), ("two", "" | "least_conn")) =>
-            {
-                outcomes.carried(directive);
-                table.set("balance", Value::text("random-two"));
+            "random" if matches!(&directive.args.join(" ")[..], "two" | "two least_conn") => {
+                table.set("balance", "random-two");
             }
             "sticky" if directive.arg(0) == "cookie" => sticky_cookie(location, directive, table),
-            "random" | "sticky" => {
-                outcomes.lost(directive, "requests are distributed by turns");
-            }
-            _ => {}
+            "random" | "sticky" => outcomes.lost(directive, "requests are distributed by turns"),
+            _ => continue,
         }
+        outcomes.carried(directive);
     }
     urls.sort_unstable();
     urls.dedup();
@@ -201,13 +190,13 @@ fn group_urls(
 fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Table) {
     let outcomes = location.scope.outcomes;
     outcomes.carried(directive);
-    table.set("sticky_cookie", Value::text(directive.arg(1)));
+    table.set("sticky_cookie", directive.arg(1));
     for parameter in directive.args.iter().skip(2) {
         match parameter.split_once('=').unwrap_or((parameter, "")) {
-            ("expires", "max") => table.set("sticky_max_age", Value::text("365d")),
+            ("expires", "max") => table.set("sticky_max_age", "365d"),
             ("expires", text) => {
                 if let Some(time) = outcomes.time(directive, text) {
-                    table.set("sticky_max_age", Value::Text(time));
+                    table.set("sticky_max_age", time);
                 }
             }
             ("path", "/") | ("httponly" | "secure", _) | ("samesite", "lax") => {}
@@ -216,47 +205,10 @@ fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Tab
     }
 }
 
-fn server_url(
-    location: &Location<'_>,
-    group: &Directive,
-    server: &Directive,
-    scheme: &str,
-    path: &str,
-    table: &mut Table,
-) -> Option<String> {
-    let outcomes = location.scope.outcomes;
-    outcomes.carried(server);
-    let mut options = vec![join(scheme, server.arg(0), path)];
-    for parameter in server.args.iter().skip(1) {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let number = value.parse::<u64>().ok();
-        match (name, number) {
-            ("down", _) => return None,
-            ("max_fails" | "fail_timeout", _) => {
-                upstream::failure_limit(outcomes, group, server, (name, value), table);
-            }
-            ("slow_start", _) => {
-                if let Some(time) = outcomes.time(server, value) {
-                    table.set("slow_start", Value::Text(time));
-                }
-            }
-            ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
-            ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
-            ("backup", _) => options.push("backup".to_owned()),
-            ("max_conns", Some(number @ 1..=65_535)) => {
-                outcomes.lost(server, "`max_connections` is a limit for each worker");
-                options.push(format!("max_connections={number}"));
-            }
-            _ => outcomes.lost(server, format!("there is no `{name}`")),
-        }
-    }
-    Some(options.join(" "))
-}
-
 /// Translates the rewriting of fields in responses.
 fn responses(location: &Location<'_>, table: &mut Table) {
     if location.scope.all(&["proxy_redirect"]).iter().any(|it| it.arg(0) == "off") {
-        table.set("rewrite_location", Value::Bool(false));
+        table.set("rewrite_location", false);
     }
     for (name, key) in [
         ("proxy_redirect", "rewrite_location"),
@@ -265,7 +217,7 @@ fn responses(location: &Location<'_>, table: &mut Table) {
     ] {
         let replacements = replacements(location, name);
         if !replacements.is_empty() {
-            table.set(key, Value::Table(replacements));
+            table.set(key, replacements);
         }
     }
 }
@@ -277,7 +229,7 @@ fn replacements(location: &Location<'_>, name: &str) -> Table {
         match (directive.arg(0), directive.arg(1)) {
             ("default" | "off", _) => {}
             (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
-                replacements.set(from, Value::text(to));
+                replacements.set(from, to);
             }
             _ => location.scope.outcomes.lost(directive, "only fixed texts are"),
         }
@@ -290,18 +242,18 @@ fn retries(location: &Location<'_>, prefix: &str, table: &mut Table) {
     let scope = &location.scope;
     if let Some(directive) = scope.one(&format!("{prefix}_next_upstream_tries")) {
         match directive.arg(0).parse::<u64>() {
-            Ok(tries @ 1..) => table.set("max_retries", Value::Number(tries - 1)),
+            Ok(tries @ 1..) => table.set("max_retries", tries - 1),
             _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
         }
     }
     if let Some(directive) = scope.one(&format!("{prefix}_next_upstream")) {
         if directive.arg(0) == "off" {
-            table.set("max_retries", Value::Number(0));
+            table.set("max_retries", 0);
         }
         let statuses = directive.args.iter().filter_map(|arg| arg.strip_prefix("http_"));
         let statuses: Vec<&str> = statuses.collect();
         if !statuses.is_empty() {
-            table.set("failure_statuses", Value::texts(statuses));
+            table.set("failure_statuses", statuses);
         }
     }
 }
@@ -313,12 +265,12 @@ fn tls(location: &Location<'_>, prefix: &str, table: &mut Table) {
     upstream::authority(scope, location.global, prefix, table);
     for (name, key) in [("ssl_certificate", "tls_cert"), ("ssl_certificate_key", "tls_key")] {
         if let Some(directive) = one(name) {
-            table.set(key, Value::Text(location.global.path(directive.arg(0))));
+            table.set(key, location.global.path(directive.arg(0)));
         }
     }
     if let Some(directive) = one("ssl_name") {
         match location.variables.literal(directive.arg(0)) {
-            Some(name) => table.set("tls_name", Value::Text(name)),
+            Some(name) => table.set("tls_name", name),
             None => scope.outcomes.lost(directive, "the name has no variables"),
         }
     }
