@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::location::{ConfigResult, Located};
-use crate::slot::{Given, ValueSlot};
-use crate::value::Value;
+use crate::slot::{CustomType, Given, ValueSlot};
+use crate::value::{BoolOrPairs, BoolOrText, Pair, Value, WordOrPath};
 
 /// A key of a section whose values are stored in an `S`.
 pub struct Key<S: 'static> {
@@ -95,52 +95,6 @@ pub enum ValueType<'k> {
     BoolOrPairs,
     /// See [`ValueKind::Custom`].
     Custom(&'static CustomType),
-}
-
-/// A type of values that a section reads itself.
-pub struct CustomType {
-    /// Returns true if several files, and several occurrences of the option, add to one list.
-    pub is_list: bool,
-    /// Returns the JSON schema of a value.
-    pub schema: fn() -> serde_json::Value,
-}
-
-/// A keyword, or the path of a file. A file with the name of a keyword is written with a leading
-/// `./`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WordOrPath {
-    /// One of the words of the key.
-    Word(&'static str),
-    /// Any other text.
-    Path(PathBuf),
-}
-
-/// A name in a table, and its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// The name.
-    pub name: Located<String>,
-    /// The value.
-    pub value: Located<String>,
-    /// Directory against which a relative path is resolved.
-    pub base: PathBuf,
-}
-
-/// The value of [`ValueKind::BoolOrPairs`].
-pub enum BoolOrPairs {
-    /// `true` or `false`.
-    Bool(bool),
-    /// The entries of a table.
-    Pairs(Vec<Pair>),
-}
-
-/// The value of [`ValueKind::BoolOrText`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BoolOrText {
-    /// `true` or `false`.
-    Bool(bool),
-    /// Any other text.
-    Text(String),
 }
 
 /// The parts of a key that do not depend on its section.

@@ -77,20 +77,17 @@ mod syntax; // syntax errors
 mod units; // sizes and times
 mod value; // a TOML value and its conversions
 
-pub use key::{
-    BoolOrPairs, BoolOrText, CustomType, Key, KeySpec, Pair, PartKey, SectionKey, SectionKeys,
-    ValueKind, ValueType, WordOrPath,
-};
+pub use key::{Key, KeySpec, PartKey, SectionKey, SectionKeys, ValueKind, ValueType};
 pub use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub use print::{print_entries, print_lines};
 pub use quoting::{
     quoted, quoted_list, quoted_path, quoted_table, quoted_texts, quoted_time, shown_list,
 };
-pub use reference::{reference_table, reference_table_without_options};
+pub use reference::reference_table;
 pub use section::{find, find_flag, read_entries, read_section, section_entries, unknown_key};
-pub use slot::{Given, ValueSlot};
+pub use slot::{CustomType, Given, ValueSlot};
 pub use snippet::Snippets;
 pub use source::{Document, Sources, syntax_problems, toml_files};
 pub use suggestion::suggest;
 pub use units::{parse_size, parse_time, show_size, show_time};
-pub use value::{Entries, Name, Value};
+pub use value::{BoolOrPairs, BoolOrText, Entries, Name, Pair, Value, WordOrPath};

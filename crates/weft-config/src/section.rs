@@ -7,8 +7,8 @@ use crate::location::Problem;
 use crate::suggestion::suggest;
 use crate::value::{Entries, Name, Value};
 
-/// Reads a section, whose tables may be in several files. `special` returns the problem of a name that
-/// has a better explanation than that it is unknown.
+/// Reads a section, whose tables may be in several files. For a name that is no key, `special` may
+/// return a problem that explains more than `unknown key`.
 pub fn read_section<S, K: SectionKey<S>>(
     keys: &[K],
     section: &mut S,
@@ -98,8 +98,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::key::{CustomType, Key, PartKey, SectionKeys, ValueKind};
-    use crate::slot::Given;
+    use crate::key::{Key, PartKey, SectionKeys, ValueKind};
+    use crate::slot::{CustomType, Given};
     use crate::source::{Document, Sources};
     use crate::{ConfigLocation, print_lines, schema};
 
@@ -128,7 +128,7 @@ mod tests {
         show: |sizes| sizes.bytes.to_string(),
     }];
 
-    static LIST: CustomType = CustomType { is_list: true, schema: schema::texts };
+    static LIST: CustomType = CustomType { is_list: true, shape: "", schema: schema::texts };
 
     static NAMES: [Key<Names>; 1] = [Key {
         name: "names",

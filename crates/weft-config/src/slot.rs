@@ -6,10 +6,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::key::{BoolOrPairs, BoolOrText, CustomType, Pair, WordOrPath};
 use crate::location::{ConfigLocation, ConfigResult, Located, Problem};
 use crate::units::{expected_count, parse_size, parse_time, size_in};
-use crate::value::Value;
+use crate::value::{BoolOrPairs, BoolOrText, Pair, Value, WordOrPath};
 
 /// A function that stores a value.
 type Store<'a, V> = &'a mut dyn FnMut(V) -> ConfigResult;
@@ -33,6 +32,16 @@ pub enum ValueSlot<'a> {
     Pairs(Store<'a, Vec<Pair>>),
     BoolOrPairs(Store<'a, BoolOrPairs>),
     Custom(&'static CustomType, &'a mut dyn FnMut(Given<'_>) -> ConfigResult),
+}
+
+/// A type of values that a section reads itself.
+pub struct CustomType {
+    /// Returns true if several files, and several occurrences of the option, add to one list.
+    pub is_list: bool,
+    /// Shape of a value for reference documentation, such as `text or list`.
+    pub shape: &'static str,
+    /// Returns the JSON schema of a value.
+    pub schema: fn() -> serde_json::Value,
 }
 
 /// The unread values of a key of a [`CustomType`].

@@ -51,11 +51,11 @@ impl<'a> Snippets<'a> {
         self.list.iter().filter(|snippet| !snippet.is_used.get()).map(|snippet| &snippet.name)
     }
 
-    /// Reads a section from its table and from the snippets that the table uses. Returns also the
-    /// entries of both that have other names.
+    /// Reads a section from its table and from the snippets that the table uses. Returns the section,
+    /// and the entries whose names are not in `keys`.
     ///
     /// Keys of the table take precedence over keys of snippets, and later snippets over earlier
-    /// snippets: `or` completes a section by the values of the next.
+    /// snippets: `or` adds the values of the next snippet to a section.
     pub fn read_section<S: Default, K: SectionKey<S>>(
         &self,
         keys: &[K],

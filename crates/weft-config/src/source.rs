@@ -20,7 +20,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Maximum number of files.
 const MAX_FILES: usize = 10_000;
 
-/// Maximum number of files of which each includes the next.
+/// Maximum depth to which files include each other.
 const MAX_DEPTH: usize = 16;
 
 /// The texts of a configuration, and the errors of reading them. Each file occurs once, after the
@@ -142,8 +142,8 @@ impl<'s> Document<'s> {
         group(all)
     }
 
-    /// Returns the problems of the syntax, and those of `problems` that are not their consequence:
-    /// an error of the syntax leaves a value that may be another error. Equal problems occur once.
+    /// Returns the syntax errors, followed by `problems`. Omits problems in lines with a syntax
+    /// error, which may have caused them, and equal problems.
     pub fn with_syntax_problems(&self, mut problems: Vec<Problem>) -> Vec<Problem> {
         let invalid_lines: HashSet<_> =
             self.syntax_problems.iter().map(|problem| problem.location.line()).collect();

@@ -8,7 +8,6 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::environment;
-use crate::key::{BoolOrPairs, Pair};
 use crate::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use crate::units::{expected_count, parse_size, parse_time, size_in};
 
@@ -18,6 +17,44 @@ pub struct Value<'a> {
     pub(crate) value: &'a Spanned<DeValue<'a>>,
     pub(crate) text: &'a ConfigText,
     pub(crate) base: &'a Path,
+}
+
+/// A keyword, or the path of a file. A file with the name of a keyword is written with a leading
+/// `./`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WordOrPath {
+    /// One of the words of the key.
+    Word(&'static str),
+    /// Any other text.
+    Path(PathBuf),
+}
+
+/// A name in a table, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The name.
+    pub name: Located<String>,
+    /// The value.
+    pub value: Located<String>,
+    /// Directory against which a relative path is resolved.
+    pub base: PathBuf,
+}
+
+/// A boolean, or a table of texts by text.
+pub enum BoolOrPairs {
+    /// `true` or `false`.
+    Bool(bool),
+    /// The entries of a table.
+    Pairs(Vec<Pair>),
+}
+
+/// A boolean, or a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoolOrText {
+    /// `true` or `false`.
+    Bool(bool),
+    /// Any other text.
+    Text(String),
 }
 
 /// Name of a value in its table.

@@ -42,9 +42,7 @@ impl FormType {
             has_key: |name| find(&F::keys(), name).is_some(),
             read: |table| F::read(table).map(F::into),
             #[cfg(test)]
-            reference: || {
-                weft_config::reference_table_without_options(&F::keys()[1..], &F::defaults())
-            },
+            reference: || weft_config::reference_table(&F::keys()[1..], &F::defaults()),
             properties: || {
                 let mut all = F::properties();
                 all.extend(properties(F::path_keys().keys()));

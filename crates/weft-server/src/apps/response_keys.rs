@@ -34,7 +34,7 @@ pub(super) const fn content_type_key<F>(
         name: "content_type",
         flag: "",
         argument: "",
-        help: "media type of the response (that of the name of a file; text/plain)",
+        help: "media type of the response (by the name of a file; text/plain)",
         kind: ValueKind::Text(set),
         show,
     }

@@ -18,8 +18,8 @@ pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
         name: "rewrite",
         flag: "",
         argument: "",
-        help: "path in place of that behind the prefix, with placeholders; a query in it replaces \
-               that of the request; alone: path whose route responds",
+        help: "path in place of the path behind the prefix, with placeholders; a query in it \
+               replaces the query of the request; alone: the route of this path responds",
         kind: ValueKind::Text(|config, text| {
             config.rewrite = Some(text);
             Ok(())
@@ -30,8 +30,8 @@ pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
         name: "try_files",
         flag: "",
         argument: "",
-        help: "paths of which the first that exists is served, and at last a path, a route such as \
-               @app or a status such as =404; only with `files`",
+        help: "paths, the first existing one is served; at last a path, a route such as @app or \
+               a status such as =404; only with `files`",
         kind: ValueKind::Texts(|config, texts| {
             config.try_files = texts;
             Ok(())

@@ -5,9 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use weft::Settings;
-use weft_config::{
-    SectionKey, Sources, ValueType, quoted, reference_table, reference_table_without_options,
-};
+use weft_config::{SectionKey, Sources, ValueType, quoted, reference_table};
 
 use crate::apps::{FORMS, REWRITE};
 use crate::cli::args::OTHER_OPTIONS;
@@ -28,56 +26,46 @@ fn repository_file(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns a value other than the default, as text of a file and as arguments of an option.
-fn sample<S>(key: &impl SectionKey<S>, defaults: &S) -> (String, Vec<OsString>) {
-    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-    let texts = |texts: &[&str]| {
+/// Texts of which each key of texts accepts one other than its default.
+const TEXTS: [&str; 8] =
+    ["2/m", "%h", "a@b", "027", "https://a/", "http://a/b", "10.0.0.0/8", "127.0.0.1:1"];
+const LISTS: [&[&str]; 6] = [
+    &["http-01"],
+    &["https://a.example", "https://b.example"],
+    &["10.0.0.0/8", "::1"],
+    &["127.0.0.1:1", ":2"],
+    &["text/css", "*"],
+    &["a", "b"],
+];
+
+/// Returns values other than the default, each as text of a file and as arguments of an option. The key
+/// accepts one of them.
+fn samples<S>(key: &impl SectionKey<S>, defaults: &S) -> Vec<(String, Vec<OsString>)> {
+    let same = |text: &str| (text.to_owned(), vec![text.into()]);
+    let text = |text: &&str| (quoted(text), vec![text.into()]);
+    let texts = |texts: &&[&str]| {
         let in_file: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
-        (format!("[{}]", in_file.join(", ")), words(texts))
+        (format!("[{}]", in_file.join(", ")), texts.iter().map(OsString::from).collect())
     };
-    let spec = key.spec();
-    match spec.value_type {
-        ValueType::Bool if key.show(defaults) == "true" => ("false".to_owned(), words(&["no"])),
-        ValueType::Bool => ("true".to_owned(), words(&["yes"])),
-        ValueType::Count(range) | ValueType::Size(range) => {
-            let number = (range.start() + 1).to_string();
-            (number.clone(), words(&[&number]))
+    let one = match key.spec().value_type {
+        ValueType::Bool if key.show(defaults) == "true" => ("false".to_owned(), vec!["no".into()]),
+        ValueType::Bool => ("true".to_owned(), vec!["yes".into()]),
+        ValueType::Count(range) | ValueType::Size(range) => same(&(range.start() + 1).to_string()),
+        ValueType::Time => text(&"7s"),
+        ValueType::Choice(known) => text(&known[1]),
+        ValueType::Text => return std::iter::once(&"x").chain(&TEXTS).map(text).collect(),
+        ValueType::BoolOrText | ValueType::Path | ValueType::WordOrPath(_) => text(&"x"),
+        ValueType::Texts => return LISTS.iter().map(texts).collect(),
+        ValueType::Rules => texts(&&["1h", "*.css=1d"][..]),
+        ValueType::Fields => texts(&&["X-A: b", "*.css=X-B: c"][..]),
+        ValueType::BoolOrPairs => ("false".to_owned(), vec!["no".into()]),
+        ValueType::Pairs => ("{ \"404\" = \"a\" }".to_owned(), vec!["404=a".into()]),
+        ValueType::Custom(custom) if custom.is_list => {
+            ("[{ cert = \"a\", key = \"b\" }]".to_owned(), vec!["a".into(), "b".into()])
         }
-        ValueType::Time => (quoted("7s"), words(&["7s"])),
-        ValueType::Choice(known) => (quoted(known[1]), words(&[known[1]])),
-        ValueType::Text if ["rate", "on_demand_rate"].contains(&spec.name) => {
-            (quoted("2/m"), words(&["2/m"]))
-        }
-        ValueType::Text if spec.name == "on_demand_ask" => {
-            (quoted("http://a/b"), words(&["http://a/b"]))
-        }
-        ValueType::Text if spec.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
-        ValueType::Text if spec.name == "staging" => (quoted("https://a/"), words(&["https://a/"])),
-        ValueType::Text if spec.name == "email" => (quoted("a@b"), words(&["a@b"])),
-        ValueType::Text if spec.name == "umask" => (quoted("027"), words(&["027"])),
-        ValueType::Text if spec.name == "format" => (quoted("%h"), words(&["%h"])),
-        ValueType::BoolOrText => (quoted("x"), words(&["x"])),
-        ValueType::Text | ValueType::Path | ValueType::WordOrPath(_) => {
-            (quoted("x"), words(&["x"]))
-        }
-        ValueType::Texts if spec.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
-        ValueType::Texts if spec.name == "sub_filter_types" => texts(&["text/css", "*"]),
-        ValueType::Texts if spec.name == "cors" => texts(&["https://a.example", "*"]),
-        ValueType::Texts
-            if ["allow", "deny", "proxy_protocol", "trusted_proxies"].contains(&spec.name) =>
-        {
-            texts(&["10.0.0.0/8", "::1"])
-        }
-        ValueType::Texts if spec.name == "directories" => texts(&["https://a/", "https://b/"]),
-        ValueType::Texts if spec.name == "challenges" => texts(&["http-01"]),
-        ValueType::Texts => texts(&["a", "b"]),
-        ValueType::Rules => texts(&["1h", "*.css=1d"]),
-        ValueType::Fields => texts(&["X-A: b", "*.css=X-B: c"]),
-        ValueType::BoolOrPairs => ("false".to_owned(), words(&["no"])),
-        ValueType::Pairs => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
-        ValueType::Custom(_) if spec.name != "certificates" => (quoted("x"), words(&["x"])),
-        ValueType::Custom(_) => ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"])),
-    }
+        ValueType::Custom(_) => text(&"x"),
+    };
+    vec![one]
 }
 
 #[test]
@@ -87,16 +75,18 @@ fn keys_options_and_help_correspond() {
     for section in sections() {
         for key in section.keys.iter().filter(|key| !key.spec().flag.is_empty()) {
             let (name, flag) = (key.name(), key.spec().flag);
-            let (in_file, words) = sample(key, &defaults);
+            let mut from_options = Config::default();
+            let accepted = samples(key, &defaults).into_iter().find(|(_, words)| {
+                from_options = Config::default();
+                matches!(from_options.set_option(flag, words), Some(Ok(())))
+            });
+            let (in_file, _) = accepted.unwrap_or_else(|| panic!("--{flag} accepts no sample"));
             let header = match section.name {
                 "" => String::new(),
                 section => format!("[{section}]\n"),
             };
             let text = format!("{header}{name} = {in_file}\n");
             let from_file = Config::parse(&Sources::of_text("f", text, Path::new("")));
-            let mut from_options = Config::default();
-            let set = from_options.set_option(flag, &words);
-            assert!(matches!(set, Some(Ok(()))), "--{flag}: {set:?}");
             let shown = format!("{from_file:?}");
             assert_eq!(shown, format!("{from_options:?}"), "{header}{name}");
             assert_ne!(shown, format!("{unset:?}"), "{header}{name}");
@@ -135,45 +125,64 @@ fn every_field_of_settings_is_a_limit() {
     assert_eq!(fields.collect::<Vec<_>>(), LIMITS.iter().map(|key| key.name).collect::<Vec<_>>());
 }
 
-#[test]
-fn documentation_has_every_key() {
-    let text = repository_file("docs/configuration.md");
-    let mut missing = String::new();
-    let of_forms = FORMS.iter().filter(|form| ["proxy", "fastcgi", "cgi"].contains(&(form.name)()));
-    let of_forms = of_forms.map(|form| (form.reference)());
-    let others = [
-        reference_table_without_options(&ACCESS_LOG, &Default::default()),
-        reference_table_without_options(&REWRITE, &Default::default()),
-        reference_table_without_options(&SPLIT, &Default::default()),
-        reference_table_without_options(&STREAM, &Default::default()),
-    ];
-    for table in of_forms.chain(others) {
-        if !text.contains(&table) {
-            missing.push_str(&table);
-        }
-    }
+/// Returns the tables of the reference, each with the name that it has in the marks of its place.
+fn reference_tables() -> Vec<(String, String)> {
     let defaults = Config::shown_defaults();
-    for section in sections() {
-        let title = match section.name {
-            "" => "## The top".to_owned(),
-            "defaults" => "## `[defaults]`, hosts and routes".to_owned(),
-            name => format!("## `[{name}]`"),
+    let sections = sections().iter().map(|section| {
+        let name = match section.name {
+            "" => "the top".to_owned(),
+            name => format!("[{name}]"),
         };
-        let table = match section.help_group {
-            "" => reference_table_without_options(&section.keys, &defaults),
-            _ => reference_table(&section.keys, &defaults),
-        };
-        let (_, of_section) = text.split_once(&format!("\n{title}\n")).expect(&title);
-        let of_section = of_section.split("\n## ").next().unwrap();
-        if !of_section.contains(&table) {
-            missing.push_str(&format!("{title}\n{table}"));
-        }
+        (name, reference_table(&section.keys, &defaults))
+    });
+    // The prose about the other forms has their keys.
+    let forms = FORMS.iter().filter(|form| ["proxy", "fastcgi", "cgi"].contains(&(form.name)()));
+    let forms = forms.map(|form| ((form.name)().to_owned(), (form.reference)()));
+    let parts = [
+        ("access_log", reference_table(&ACCESS_LOG, &Default::default())),
+        ("rewrite", reference_table(&REWRITE, &Default::default())),
+        ("split", reference_table(&SPLIT, &Default::default())),
+        ("[streams]", reference_table(&STREAM, &Default::default())),
+    ];
+    let parts = parts.into_iter().map(|(name, table)| (name.to_owned(), table));
+    sections.chain(forms).chain(parts).collect()
+}
+
+/// The tables of the reference are made of the keys. `WEFT_WRITE_DOCS=1` writes them.
+#[test]
+fn docs_are_made_of_the_keys() {
+    const END: &str = "<!-- end of keys -->";
+    let page = "docs/configuration.md";
+    let text = repository_file(page);
+    let mut made = text.clone();
+    for (name, table) in reference_tables() {
+        let mark = format!("<!-- keys of {name} -->\n");
+        let Some((begin, rest)) = made.split_once(&mark) else { panic!("{page} has no {mark}") };
+        let (_, end) = rest.split_once(END).unwrap_or_else(|| panic!("{mark} has no {END}"));
+        made = format!("{begin}{mark}\n{table}\n{END}{end}");
     }
-    assert!(missing.is_empty(), "docs/configuration.md should have:\n{missing}");
-    let options = flags().map(|flag| flag.name).chain(OTHER_OPTIONS);
-    for option in options {
+    if std::env::var_os("WEFT_WRITE_DOCS").is_some() {
+        std::fs::write(repository_path(page), &made).unwrap();
+        return;
+    }
+    let command = "WEFT_WRITE_DOCS=1 cargo test -p weft-server docs_are_made";
+    assert!(text == made, "{command}\nwrites {page}, which differs from the keys");
+    for option in flags().map(|flag| flag.name).chain(OTHER_OPTIONS) {
         let option = format!("--{option}");
-        assert!(text.contains(&option), "{option} is not in docs/configuration.md");
+        assert!(text.contains(&option), "{option} is not in {page}");
+    }
+}
+
+/// The help of a choice lists its words: the reference has no other list.
+#[test]
+fn help_of_choices_has_their_words() {
+    for spec in sections().iter().flat_map(|section| &section.keys).map(|key| key.spec()) {
+        if let ValueType::Choice(words) = spec.value_type
+            && words.len() < 10
+        {
+            let missing = words.iter().find(|word| !spec.help.contains(**word));
+            assert_eq!(missing, None, "{}: {}", spec.name, spec.help);
+        }
     }
 }
 

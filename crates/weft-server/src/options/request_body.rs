@@ -32,7 +32,7 @@ impl RouteOption for RequestBodyOptions {
             name: "max_body_bytes",
             flag: "",
             argument: "",
-            help: "maximum size of a request body (that of [limits]); larger: 413",
+            help: "maximum size of a request body (as in [limits]); larger: 413",
             kind: ValueKind::Size(0..=u64::MAX, |options, bytes| options.max_bytes = Some(bytes)),
             show: |options| options.max_bytes.map_or_else(String::new, |it| quoted(&show_size(it))),
         },
@@ -40,7 +40,7 @@ impl RouteOption for RequestBodyOptions {
             name: "min_bytes_per_second",
             flag: "",
             argument: "",
-            help: "minimum rate at which a request body is received (that of [limits]); 0: none",
+            help: "minimum rate at which a request body is received (as in [limits]); 0: none",
             kind: ValueKind::Count(0..=u32::MAX as u64, |options, count| {
                 options.min_bytes_per_second = Some(count as u32);
             }),
@@ -50,8 +50,8 @@ impl RouteOption for RequestBodyOptions {
             name: "stall_timeout",
             flag: "",
             argument: "",
-            help: "time for which a request body may fall behind the minimum rate, or pause (that of \
-                   [limits]); never: for streams of messages before the response",
+            help: "time for which a request body may fall behind the minimum rate, or pause (as \
+                   in [limits]); never: for streams of messages before the response",
             kind: ValueKind::Time(|options, time| options.stall_timeout = Some(time)),
             show: |options| options.stall_timeout.map_or_else(String::new, quoted_time),
         },

@@ -30,7 +30,7 @@ impl RouteOption for RequestIdOptions {
         flag: "",
         argument: "",
         help: "give each request an ID, which upstreams, scripts and the client get in the field \
-               X-Request-ID (true) or in one of another name; that of `trusted_proxies` is kept",
+               X-Request-ID (true) or in the named field; the ID from `trusted_proxies` is kept",
         kind: ValueKind::BoolOrText(set_request_id),
         show: |options| match &options.field {
             None => String::new(),

@@ -40,9 +40,9 @@ impl RouteOption for TracingOptions {
         name: "tracing",
         flag: "",
         argument: "",
-        help: "continue the trace of each request (W3C Trace Context), or begin one: upstreams and scripts \
-               get `traceparent` with the span of this server (true), of which such as \"10%\" are \
-               sampled if the trace begins here",
+        help: "continue the trace of each request (W3C Trace Context), or begin one: upstreams \
+               and scripts get `traceparent` with the span of this server (true); a share of the \
+               traces such as \"10%\" is sampled if the trace begins here",
         kind: ValueKind::BoolOrText(set_tracing),
         show: |options| match &options.sampled {
             None => String::new(),

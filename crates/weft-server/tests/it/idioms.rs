@@ -176,9 +176,9 @@ fn shortened(text: &str) -> String {
     text.chars().take(400).collect()
 }
 
-/// The part of each guide with the idioms is made of them. `WEFT_WRITE_GUIDES=1` writes it.
+/// The part of each guide with the idioms is made of them. `WEFT_WRITE_DOCS=1` writes it.
 #[test]
-fn guides_are_made_of_the_idioms() {
+fn docs_are_made_of_the_idioms() {
     for server in ["nginx", "caddy"] {
         let page = format!("docs/migrating-from-{server}.md");
         let text = std::fs::read_to_string(repository(&page)).unwrap();
@@ -188,11 +188,12 @@ fn guides_are_made_of_the_idioms() {
             read_all().iter().filter_map(|idiom| in_guide(idiom, server)).collect();
         let made =
             format!("{begin}\n## Idioms\n{INTRODUCTION}{idioms}\n## Not possible yet\n{end}");
-        if std::env::var_os("WEFT_WRITE_GUIDES").is_some() {
+        if std::env::var_os("WEFT_WRITE_DOCS").is_some() {
             std::fs::write(repository(&page), &made).unwrap();
             continue;
         }
-        assert!(text == made, "run this test with WEFT_WRITE_GUIDES=1, which writes {page}");
+        let command = "WEFT_WRITE_DOCS=1 cargo test -p weft-server docs_are_made";
+        assert!(text == made, "{command}\nwrites {page}, which differs from the idioms");
     }
 }
 

@@ -43,8 +43,9 @@ static KEYS: [Key<CgiSettings>; 16] = [
         name: "environment",
         flag: "",
         argument: "",
-        help: "environment variables, which override those of the request: `NAME=VALUE`, or `NAME` \
-               to pass on a variable of the server; by default only `PATH` is passed on",
+        help: "environment variables, which override the variables of the request: `NAME=VALUE`, \
+               or `NAME` to pass on a variable of the server; by default only `PATH` is passed \
+               on",
         kind: ValueKind::Texts(set_environment),
         show: |settings| quoted_list(settings.environment.iter().map(ToString::to_string)),
     },

@@ -53,8 +53,8 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
         name: "environment",
         flag: "",
         argument: "",
-        help: "variables, which override those of the request: `NAME=VALUE`, or `NAME` to pass on \
-               a variable of the server",
+        help: "variables, which override the variables of the request: `NAME=VALUE`, or `NAME` \
+               to pass on a variable of the server",
         kind: ValueKind::Texts(set_environment),
         show: |settings| quoted_list(settings.fastcgi.environment.iter().map(ToString::to_string)),
     },

@@ -128,8 +128,8 @@ pub(super) const MIN_AVAILABLE: Key<ProxySettings> = Key {
     name: "min_available",
     flag: "",
     argument: "",
-    help: "share of the upstreams, such as 50%, below which those that get no requests because of \
-           failures get them nevertheless, so that the others are not overrun",
+    help: "share of the upstreams, such as 50%; while fewer are up, upstreams that are down get \
+           requests, too, so that the others are not overrun",
     kind: ValueKind::Text(|settings, text| {
         settings.min_available = Some(share(text)?);
         Ok(())

@@ -41,8 +41,8 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
         name: "host",
         flag: "",
         argument: "",
-        help: "`Host` in upstream requests: that of the client, that of the upstream, or another \
-               such as app.internal:8080",
+        help: "`Host` in upstream requests: client (as received), upstream (of its URL), or \
+               another such as app.internal:8080",
         kind: ValueKind::Text(set_host),
         show: |settings| match &settings.host {
             Host::Client => quoted("client"),
@@ -80,8 +80,8 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
         flag: "",
         argument: "",
         help: "trusted proxies: their `Forwarded` and `X-Forwarded-*` fields are extended, and \
-               their other fields about the client, such as `X-Real-IP`, are forwarded; those of \
-               other clients are replaced or dropped (`trusted_proxies`)",
+               their other fields about the client, such as `X-Real-IP`, are forwarded; fields \
+               of other clients are replaced or dropped (`trusted_proxies`)",
         kind: ValueKind::Texts(set_trusted),
         show: |settings| {
             let show = |trusted: &Vec<_>| quoted_list(trusted.iter().map(Network::to_string));
@@ -274,7 +274,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
         name: "ca",
         flag: "",
         argument: "",
-        help: "trusted CA certificates in PEM, in place of those of the system",
+        help: "trusted CA certificates in PEM, in place of the certificates of the system",
         kind: ValueKind::Path(|settings, path| settings.ca = Some(path.value)),
         show: |settings| {
             let path = settings.ca.as_ref();
@@ -319,8 +319,8 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
         name: "tls_pin",
         flag: "",
         argument: "",
-        help: "public keys of which the certificate of an upstream must have one, besides all else: \
-               sha256/ and the SHA-256 in base64",
+        help: "public keys; the certificate of an upstream must have one of them, besides all \
+               else: sha256/ and the SHA-256 in base64",
         kind: ValueKind::Texts(|settings, pins| {
             let parse = |text: Located<String>| {
                 text.value.parse().map_err(|invalid: String| text.problem(invalid))

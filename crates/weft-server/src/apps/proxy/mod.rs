@@ -103,7 +103,8 @@ pub(super) const fn upstreams_key(name: &'static str, help: &'static str) -> Key
     }
 }
 
-static UPSTREAM_LIST: CustomType = CustomType { is_list: true, schema: schema::texts };
+static UPSTREAM_LIST: CustomType =
+    CustomType { is_list: true, shape: "text or list", schema: schema::texts };
 
 fn set_upstreams(settings: &mut ProxySettings, given: Given<'_>) -> ConfigResult {
     let Given::Values(values) = given else { unreachable!("upstreams have no option") };

@@ -63,8 +63,8 @@ impl RouteOption for AccessLogOptions {
         name: "access_log",
         flag: "",
         argument: "",
-        help: "access logs in place of that of [log]: false, true for that of [log], a destination, a \
-               table, or a list of these",
+        help: "access logs in place of the log of [log]: false, true for the log of [log], a \
+               destination, a table, or a list of these",
         kind: ValueKind::Custom(&ACCESS_LOGS, |options, given| {
             if let Given::Values([value, ..]) = given {
                 options.logs = Some(read_logs(value)?);
@@ -89,6 +89,7 @@ impl RouteOption for AccessLogOptions {
 
 static ACCESS_LOGS: CustomType = CustomType {
     is_list: false,
+    shape: "boolean, text, table or list",
     schema: || {
         let table = schema::table(schema::properties(&ACCESS_LOG));
         let log = schema::any_of([schema::boolean(), schema::text(), table]);

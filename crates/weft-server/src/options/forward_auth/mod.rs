@@ -62,8 +62,8 @@ impl RouteOption for ForwardAuthOptions {
             name: "forward_auth_headers",
             flag: "",
             argument: "",
-            help: "names of fields of the response of `forward_auth` that upstreams and scripts get, in \
-                   place of those of the client",
+            help: "names of fields of the response of `forward_auth` that upstreams and scripts \
+                   get, in place of the fields of the client",
             kind: ValueKind::Texts(|options, texts| {
                 let names =
                     texts.iter().map(|text| parse_name(text, &text.value, check_request_name));

@@ -119,7 +119,7 @@ impl RouteOption for JwtOptions {
             name: "jwt_audience",
             flag: "",
             argument: "",
-            help: "values of the claim `aud`, of which a token has at least one (any)",
+            help: "values of the claim `aud`; a token has at least one of them (any)",
             kind: ValueKind::Texts(|options, texts| {
                 options.audiences = Some(texts.into_iter().map(|text| text.value).collect());
                 Ok(())

@@ -108,7 +108,7 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         name: "domains",
         flag: "domain",
         argument: "NAME",
-        help: "name for which a certificate is ordered, besides those of the hosts if \
+        help: "name for which a certificate is ordered, besides the names of the hosts if \
                `certificates` is \"auto\"; listens on ports 80 and 443 by default",
         kind: ValueKind::Texts(|acme, names| {
             let parse = |name: Located<String>| {
@@ -137,8 +137,9 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         name: "staging",
         flag: "acme-staging",
         argument: "URL",
-        help: "directory of an authority that is asked first after a failure, whose certificates are \
-               not used; by default that of Let's Encrypt, unless `directories` is set",
+        help: "directory of an authority that is tried first after a failure, without use of its \
+               certificates; by default the staging directory of Let's Encrypt, unless \
+               `directories` is set",
         kind: ValueKind::Text(|acme, url| {
             check_directory(&url)?;
             acme.staging = Some(url);
@@ -217,8 +218,8 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         name: "ca",
         flag: "acme-ca",
         argument: "FILE",
-        help: "CA certificates in PEM for connections to the authority, in place of those of the \
-               system",
+        help: "CA certificates in PEM for connections to the authority, in place of the \
+               certificates of the system",
         kind: ValueKind::Path(|acme, path| acme.ca = Some(path)),
         show: |acme| quoted_path(acme.ca.as_ref()),
     },
@@ -226,8 +227,8 @@ pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
         name: "state",
         flag: "acme-state",
         argument: "DIR",
-        help: "directory of accounts and certificates; by default that of the service manager, \
-               /var/lib/weft/acme for root, or ~/.local/state/weft/acme",
+        help: "directory of accounts and certificates; by default the directory of the service \
+               manager, /var/lib/weft/acme for root, or ~/.local/state/weft/acme",
         kind: ValueKind::Path(|acme, path| acme.state = Some(path)),
         show: |acme| quoted_path(acme.state.as_ref()),
     },

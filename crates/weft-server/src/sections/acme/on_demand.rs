@@ -124,7 +124,8 @@ pub(super) const ON_DEMAND_ASK_CA: Key<AcmeConfig> = Key {
     name: "on_demand_ask_ca",
     flag: "acme-on-demand-ask-ca",
     argument: "FILE",
-    help: "CA certificates in PEM for connections to that resource, in place of those of the system",
+    help: "CA certificates in PEM for connections to that resource, in place of the certificates \
+           of the system",
     kind: ValueKind::Path(|acme, path| acme.on_demand.ask_ca = Some(path)),
     show: |acme| quoted_path(acme.on_demand.ask_ca.as_ref()),
 };

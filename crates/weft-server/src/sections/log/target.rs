@@ -32,7 +32,8 @@ pub(crate) enum DaemonAddress {
 }
 
 /// The type of keys that have a destination.
-pub(crate) static LOG_TARGET: CustomType = CustomType { is_list: false, schema: schema::text };
+pub(crate) static LOG_TARGET: CustomType =
+    CustomType { is_list: false, shape: "word, URL or path", schema: schema::text };
 
 impl LogTarget {
     /// Reads a destination from a file or from the command line.

@@ -166,8 +166,8 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
         name: "ca",
         flag: "",
         argument: "",
-        help: "trusted CA certificates in PEM for upstreams with tls://, in place of those of the \
-               system",
+        help: "trusted CA certificates in PEM for upstreams with tls://, in place of the \
+               certificates of the system",
         kind: ValueKind::Path(|stream, path| stream.ca = Some(path.value)),
         show: |stream| show_path(stream.ca.as_deref()),
     },
@@ -203,7 +203,7 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
         name: "proxy_protocol_from",
         flag: "",
         argument: "",
-        help: "proxies in front of the server, each of whose connections must begin with a PROXY \
+        help: "proxies in front of the server; each of their connections must begin with a PROXY \
                protocol header",
         kind: ValueKind::Texts(|stream, texts| {
             networks(texts).map(|proxies| stream.proxy_protocol_from = proxies)

@@ -238,6 +238,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
 /// Certificates and their private keys, or `"auto"`.
 static CERTIFICATES: CustomType = CustomType {
     is_list: true,
+    shape: "`\"auto\"` or list of tables",
     schema: || {
         let pair = json!({
             "type": "object",

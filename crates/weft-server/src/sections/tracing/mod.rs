@@ -102,7 +102,7 @@ pub(crate) static TRACING: [Key<TracingConfig>; 7] = [
         name: "ca",
         flag: "",
         argument: "",
-        help: "trusted CA certificates in PEM, in place of those of the system",
+        help: "trusted CA certificates in PEM, in place of the certificates of the system",
         kind: ValueKind::Path(|tracing, path| tracing.ca = Some(path.value)),
         show: |tracing| {
             let path = tracing.ca.as_ref();
