@@ -132,8 +132,8 @@ fn comment_behind(text: &str) -> String {
     }
 }
 
-/// Returns the lines of comments in front of a key or a section. Several empty lines become one. Empty
-/// lines at the beginning are kept only if `begins_empty`.
+/// Returns the lines of comments in front of a key or a section. Several empty lines become one.
+/// Empty lines at the beginning are kept only if `begins_empty`.
 fn own_lines(text: &str, begins_empty: bool) -> String {
     let mut lines = String::new();
     let mut is_empty = !begins_empty;

@@ -1,7 +1,8 @@
-//! A key of a section: its name, its type of value, and the functions that store and show the value.
+//! A key of a section: its name, its type of value, and the functions that store and show the
+//! value.
 //!
-//! A key is also an option of the command line. [`ValueSlot`] reads values of both, so that they accept
-//! the same values.
+//! A key is also an option of the command line. [`ValueSlot`] reads values of both, so that they
+//! accept the same values.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -122,8 +123,8 @@ pub trait SectionKey<S>: Send + Sync {
     /// Formats the value as in a file. Empty if there is no value.
     fn show(&self, section: &S) -> String;
 
-    /// Calls `read` with the slot of the value in `section`. The code that reads values is large, and
-    /// compiled once instead of for each `S`.
+    /// Calls `read` with the slot of the value in `section`. The code that reads values is large,
+    /// and compiled once instead of for each `S`.
     ///
     /// # Errors
     /// The error of `read`, if the value is invalid.
@@ -160,8 +161,8 @@ pub trait SectionKey<S>: Send + Sync {
         self.store(section, &mut |slot| slot.set_values(name, values))
     }
 
-    /// Sets the value from the command line. `option` is the name with its dashes; `arguments` has one
-    /// item for each occurrence. If the value is not a list, the last occurrence takes effect.
+    /// Sets the value from the command line. `option` is the name with its dashes; `arguments` has
+    /// one item for each occurrence. If the value is not a list, the last occurrence takes effect.
     ///
     /// # Errors
     /// With an invalid argument.

@@ -1,9 +1,9 @@
 //! Typed keys of a TOML configuration that are also options of the command line.
 //!
-//! A section of a file is a struct, and a list of [`Key`]s that store values in it. From this list come
-//! the values of files and of the command line, error messages with locations and suggestions, the help
-//! text, a JSON schema, the printed configuration, and tables of the reference documentation. The crate
-//! knows no section.
+//! A section of a file is a struct, and a list of [`Key`]s that store values in it. From this list
+//! come the values of files and of the command line, error messages with locations and suggestions,
+//! the help text, a JSON schema, the printed configuration, and tables of the reference
+//! documentation. The crate knows no section.
 //!
 //! A configuration may have several files, which name each other by `include`; strings may contain
 //! environment variables (`{env.NAME}`).

@@ -36,8 +36,8 @@ impl ConfigLocation {
         }
     }
 
-    /// Refers to this location in a message about `later`: `, first in line 3`. Adds the name of the
-    /// file if `later` is in another file.
+    /// Refers to this location in a message about `later`: `, first in line 3`. Adds the name of
+    /// the file if `later` is in another file.
     pub fn relative_to(&self, later: &ConfigLocation) -> String {
         match (self, later) {
             (ConfigLocation::File { name, line, .. }, ConfigLocation::File { name: other, .. })

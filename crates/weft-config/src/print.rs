@@ -10,7 +10,7 @@ pub fn print_lines<S, K: SectionKey<S>>(keys: impl IntoIterator<Item = K>, secti
 }
 
 /// Returns `name = value` for each key of a table that has a value. Omits empty lists, except for
-/// those that replace a default.
+/// lists that replace a default.
 pub fn print_entries<S, K: SectionKey<S>>(
     keys: impl IntoIterator<Item = K>,
     section: &S,

@@ -50,7 +50,8 @@ pub fn quoted_time(time: Duration) -> String {
     quoted(&show_time(time))
 }
 
-/// Returns a quoted path; empty without a path. A path that is not valid UTF-8 is converted lossily.
+/// Returns a quoted path; empty without a path. A path that is not valid UTF-8 is converted
+/// lossily.
 pub fn quoted_path(path: Option<&Located<PathBuf>>) -> String {
     path.map_or_else(String::new, |path| quoted(&path.value.to_string_lossy()))
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use crate::key::{SectionKey, ValueType};
 use crate::units::show_size;
 
-/// Returns a table with name, type, default and meaning of each key. It has a column of options if a key
-/// is also an option.
+/// Returns a table with name, type, default and meaning of each key. It has a column of options if
+/// a key is also an option.
 pub fn reference_table<S, K: SectionKey<S>>(keys: &[K], defaults: &S) -> String {
     let has_options = keys.iter().any(|key| !key.spec().flag.is_empty());
     let (option, line) = if has_options { ("option | ", "--- | ") } else { ("", "") };

@@ -1,5 +1,5 @@
-//! Parts of a JSON schema, with which editors complete and check a file. They are made from the lists
-//! of keys.
+//! Parts of a JSON schema, with which editors complete and check a file. They are made from the
+//! lists of keys.
 
 use std::ops::RangeInclusive;
 

@@ -54,8 +54,8 @@ pub fn find_flag<'k, S, K: SectionKey<S>>(keys: &'k [K], flag: &str) -> Option<&
     keys.iter().find(|key| key.spec().flag == flag && !flag.is_empty())
 }
 
-/// Returns the entries of the tables that a section has in several files. Appends the problem of each
-/// value that is no table.
+/// Returns the entries of the tables that a section has in several files. Appends the problem of
+/// each value that is no table.
 pub fn section_entries<'a>(tables: &[Value<'a>], problems: &mut Vec<Problem>) -> Entries<'a> {
     let mut entries = Entries::new();
     for table in tables {
@@ -67,7 +67,8 @@ pub fn section_entries<'a>(tables: &[Value<'a>], problems: &mut Vec<Problem>) ->
     entries
 }
 
-/// Groups the values of equal names, which several files may have. The name is the first occurrence.
+/// Groups the values of equal names, which several files may have. The name is the first
+/// occurrence.
 pub(crate) fn group<'a>(entries: Entries<'a>) -> Vec<(Name, Vec<Value<'a>>)> {
     let mut groups = Vec::<(Name, Vec<Value<'_>>)>::new();
     let mut numbers = HashMap::new();

@@ -13,8 +13,8 @@ use crate::value::{BoolOrPairs, BoolOrText, Pair, Value, WordOrPath};
 /// A function that stores a value.
 type Store<'a, V> = &'a mut dyn FnMut(V) -> ConfigResult;
 
-/// A type of value with the function that stores a value in a section. The variants are those of
-/// [`ValueKind`](crate::ValueKind).
+/// A type of value with the function that stores a value in a section.
+/// [`ValueKind`](crate::ValueKind) has the same variants.
 #[allow(missing_docs, reason = "`ValueKind` documents the variants")]
 pub enum ValueSlot<'a> {
     Bool(Store<'a, bool>),
@@ -59,8 +59,8 @@ pub enum Given<'a> {
 }
 
 impl Given<'_> {
-    /// Reads a text, and passes it to `parse`, or a path if `parse` returns `None`. Of several arguments
-    /// the last takes effect.
+    /// Reads a text, and passes it to `parse`, or a path if `parse` returns `None`. Of several
+    /// arguments the last takes effect.
     ///
     /// # Errors
     /// The message of `parse`, or that the value is not a text.

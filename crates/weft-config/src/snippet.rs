@@ -51,8 +51,8 @@ impl<'a> Snippets<'a> {
         self.list.iter().filter(|snippet| !snippet.is_used.get()).map(|snippet| &snippet.name)
     }
 
-    /// Reads a section from its table and from the snippets that the table uses. Returns the section,
-    /// and the entries whose names are not in `keys`.
+    /// Reads a section from its table and from the snippets that the table uses. Returns the
+    /// section, and the entries whose names are not in `keys`.
     ///
     /// Keys of the table take precedence over keys of snippets, and later snippets over earlier
     /// snippets: `or` adds the values of the next snippet to a section.

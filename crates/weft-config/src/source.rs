@@ -166,7 +166,7 @@ impl Source {
         table
     }
 
-    /// Returns the values of the key `include`. Its errors are those of the later conversion.
+    /// Returns the values of the key `include`. The later conversion reports its errors.
     fn includes(&self) -> Vec<Located<String>> {
         let table = self.table(&mut Vec::new());
         let entries = entries(table.get_ref(), &self.text, &self.base);

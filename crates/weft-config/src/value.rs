@@ -115,7 +115,7 @@ impl<'a> Value<'a> {
         Ok(self.at(text.to_owned()))
     }
 
-    /// Returns the string, if it has an environment variable, whose value may be any type.
+    /// Returns the string, if it has an environment variable: its value may be of any type.
     fn variable(&self) -> Option<&'a str> {
         let written = self.text.as_str().get(self.value.span()).unwrap_or_default();
         self.as_text().filter(|_| written.contains(environment::BEGIN))
@@ -141,7 +141,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value as a number in `range`. `what` is its name in messages, such as `a number`.
+    /// Returns the value as a number in `range`. `what` is its name in messages, such as `a
+    /// number`.
     ///
     /// # Errors
     /// With another type of value, or a number outside of `range`.

@@ -195,7 +195,7 @@ pub(super) struct Route {
     /// Key of the route in the section of its host.
     pub(super) pattern: String,
     pub(super) table: Table,
-    /// True if the route refuses all requests, so that other options have no effect.
+    /// The route refuses all requests, so that other options have no effect.
     pub(super) is_refusal: bool,
 }
 

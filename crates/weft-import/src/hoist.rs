@@ -1,4 +1,5 @@
-//! Moves options that all routes of a host have to the host, and those of all hosts to `[defaults]`.
+//! Moves options that all routes of a host have to the host, and options that all hosts have to
+//! `[defaults]`.
 
 use super::Target;
 use super::document::{Document, Table};

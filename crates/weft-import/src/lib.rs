@@ -1,9 +1,9 @@
 //! Configurations of other servers, converted to the configuration of the web server `weft`.
 //!
-//! [`nginx`] reads an `nginx.conf` with the files that it includes. The result is a text in the layout
-//! of `weft fmt`. Each directive that has no equivalent becomes a comment with its file and line, at
-//! the place to which it applied. A location that cannot be carried over becomes a route that refuses
-//! requests, so that its paths do not reach another route.
+//! [`nginx`] reads an `nginx.conf` with the files that it includes. The result is a text in the
+//! layout of `weft fmt`. Each directive that has no equivalent becomes a comment with its file and
+//! line, at the place to which it applied. A location that cannot be carried over becomes a route
+//! that refuses requests, so that its paths do not reach another route.
 //!
 //! Some values depend on rules of the program that reads the result. The program states them as a
 //! [`Target`]:
@@ -78,6 +78,6 @@ pub trait Target {
 pub struct Imported {
     /// Content of the configuration file.
     pub text: String,
-    /// True if each directive has an equivalent.
+    /// Each directive has an equivalent.
     pub is_complete: bool,
 }

@@ -15,8 +15,8 @@ struct Rule<'a> {
     network: Option<(Network, IpAddr)>,
 }
 
-/// Translates rules of which the first that matches applies to `allow` and `deny`, of which `deny`
-/// has precedence. `refuse` gets each rule that has no equivalent, and the reason.
+/// Translates rules about client addresses. nginx applies the first rule that matches. Weft applies
+/// `deny` before `allow`. `refuse` gets each rule that has no equivalent, and the reason.
 pub(super) fn translate(scope: &Scope<'_>, refuse: &dyn Fn(&Directive, &str), table: &mut Table) {
     let mut rules = Vec::new();
     for directive in scope.all(&["allow", "deny"]) {

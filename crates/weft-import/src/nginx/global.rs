@@ -66,8 +66,8 @@ pub(super) fn zone_name(directive: &Directive) -> Option<&str> {
     directive.parameter("zone").and_then(|zone| zone.split(':').next())
 }
 
-/// Returns the access logs that apply to all of the server: those outside of its servers, or the only
-/// one that there is.
+/// Returns the access logs of the whole server: the logs outside of all `server` blocks, or else
+/// the log that all blocks have in common.
 fn common_access_logs(http: &[Directive]) -> Vec<&Directive> {
     let own: Vec<_> = named(http, "access_log").collect();
     if !own.is_empty() {

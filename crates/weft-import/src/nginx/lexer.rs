@@ -1,6 +1,6 @@
 //! Words and punctuation of nginx's configuration language, with their positions. Pure.
 //!
-//! The rules are those of nginx's parser: quotes are special at the beginning of a word only, a
+//! The rules of nginx's parser apply: quotes are special at the beginning of a word only, a
 //! backslash escapes quotes, spaces and punctuation, and `${` does not begin a block.
 
 use std::rc::Rc;

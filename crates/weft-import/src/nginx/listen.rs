@@ -11,8 +11,9 @@ pub(super) struct HttpListen {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
     pub(super) plain: BTreeSet<String>,
     pub(super) tls: BTreeSet<String>,
-    /// True for the `default_server` of an address without TLS, and of one with TLS.
+    /// The server is the `default_server` of an address without TLS.
     pub(super) is_plain_default: bool,
+    /// The server is the `default_server` of an address with TLS.
     pub(super) is_tls_default: bool,
     pub(super) has_proxy_protocol: bool,
 }
@@ -64,7 +65,7 @@ impl HttpListen {
     }
 }
 
-/// Normalizes an address: a port alone is that of all IPv4 addresses, and the default port is 80.
+/// Normalizes an address: a port alone stands for all IPv4 addresses, and the default port is 80.
 pub(super) fn address(text: &str) -> Option<String> {
     if text.starts_with("unix:") {
         return Some(text.to_owned());

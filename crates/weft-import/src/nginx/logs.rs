@@ -51,7 +51,7 @@ pub(super) fn error_log(
     log.set("level", level);
 }
 
-/// Sets the access logs of a location, unless they are those of `[log]`.
+/// Sets the access logs of a location, unless `[log]` has the same.
 pub(super) fn translate(global: &Global<'_>, scope: &Scope<'_>, options: &mut Table) {
     let logs = scope.all(&["access_log"]);
     let is_common = match (&*logs, &*global.access_logs) {

@@ -1,10 +1,10 @@
 //! nginx.conf → weft.toml.
 //!
-//! The directives are read into a tree, with included files in their places. Each location becomes a
-//! route with the directives that apply to it, from all blocks around it; then options that all routes
-//! have in common move to their host, and those of all hosts to `[defaults]`. A directive that cannot be
-//! carried over becomes a comment. A location that cannot be carried over stays as a route that refuses
-//! requests, so that its paths do not reach another route.
+//! The directives are read into a tree, with included files in their places. Each location becomes
+//! a route with the directives that apply to it, from all blocks around it; then options that all
+//! routes have in common move to their host, and options of all hosts to `[defaults]`. A directive
+//! that cannot be carried over becomes a comment. A location that cannot be carried over stays as a
+//! route that refuses requests, so that its paths do not reach another route.
 
 mod lexer; // words and punctuation
 mod tree; // directives, with included files
@@ -38,8 +38,8 @@ use scope::Scope;
 use sites::{Server, Site};
 use tree::{Directive, named};
 
-/// Differences from nginx that apply to all configurations, as comments for the beginning of the file.
-/// They have no further comments.
+/// Differences from nginx that apply to all configurations, as comments for the beginning of the
+/// file. They have no further comments.
 pub const DIFFERENCES: &str = "\
 # These differences from nginx apply to all routes, and have no further comments:
 # - `add_header` applies to all statuses, as with `always`, and replaces fields of upstreams.
@@ -52,7 +52,8 @@ pub const DIFFERENCES: &str = "\
 
 ";
 
-/// Converts an `nginx.conf`, with the files that it includes, to a configuration that `target` reads.
+/// Converts an `nginx.conf`, with the files that it includes, to a configuration that `target`
+/// reads.
 ///
 /// # Errors
 /// A message with file, line and column if it cannot be read or parsed.
@@ -87,7 +88,7 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     Ok(Imported { text: document.print(), is_complete })
 }
 
-/// Servers and locations of which a host is made.
+/// Servers and locations that a host is made of.
 struct Origin<'a> {
     servers: Vec<&'a Directive>,
     /// One for each route.
@@ -125,7 +126,7 @@ fn host<'a>(
     (host, origin)
 }
 
-/// Notes that redirects to HTTPS keep the host, if those of nginx have a certain one.
+/// Notes that redirects to HTTPS keep the requested host, if nginx redirects to a fixed host.
 fn note_redirect(block: &Directive, server: &Server<'_>, site: &Site, outcomes: &Outcomes) {
     for directive in block.children() {
         note_redirect(directive, server, site, outcomes);
@@ -171,7 +172,7 @@ fn add_unencrypted<'a>(
 }
 
 /// Adds a comment for each directive that was not carried over to its route, its host, or the
-/// beginning. Returns true if there is none that was lost.
+/// beginning. Returns true if no directive was lost.
 fn add_notes(
     document: &mut Document,
     origins: &[Origin<'_>],

@@ -16,7 +16,7 @@ pub(super) enum Outcome {
     Lost(String),
 }
 
-/// Outcomes by directive. One that several hosts or locations inherit has several.
+/// Outcomes by directive. A directive that several hosts or locations inherit has several outcomes.
 #[derive(Default)]
 pub(super) struct Outcomes(RefCell<BTreeMap<usize, Vec<Outcome>>>);
 
@@ -73,8 +73,8 @@ impl Outcomes {
         self.of(directive).iter().any(|outcome| matches!(outcome, Outcome::Lost(_)))
     }
 
-    /// Returns the outcomes of a directive; those that nothing has read have the outcome of their
-    /// name.
+    /// Returns the outcomes of a directive. If nothing has read the directive, its name determines
+    /// the outcome.
     fn of(&self, directive: &Directive) -> Vec<Outcome> {
         let known = self.0.borrow().get(&directive.id).cloned();
         known.unwrap_or_else(|| match treatment(&directive.name) {
@@ -91,8 +91,8 @@ impl Outcomes {
         report.notes
     }
 
-    /// Returns a note for each directive of a block that was not carried over as it is, except for
-    /// those in blocks that have notes of their own.
+    /// Appends a note for each directive of a block that was not carried over as it is. Nested
+    /// blocks are included, unless they have notes of their own.
     pub(super) fn notes(&self, block: &[Directive], report: &mut Report) {
         for directive in block {
             let outcomes = self.of(directive);

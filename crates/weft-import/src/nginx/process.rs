@@ -90,7 +90,7 @@ impl<'a> Process<'a> {
         let events = named(self.main, "events").next();
         let connections = events.and_then(|events| events.child("worker_connections"));
         if let Some(connections) = connections {
-            let note = "`max_connections` of Weft is that of all workers together";
+            let note = "`max_connections` of Weft applies to all workers together";
             self.outcomes.adapted(connections, note);
         }
     }
@@ -154,13 +154,13 @@ impl<'a> Process<'a> {
         });
     }
 
-    /// Translates limits that are those of the whole server in Weft.
+    /// Translates limits that apply to the whole server in Weft.
     fn limits(&self, document: &mut Document) {
         for (names, key, convert) in SERVER_LIMITS {
             // `http` is before its servers.
             let directives: Vec<_> = names.iter().map(|name| self.all(name)).collect();
             let first = directives.iter().filter_map(|all| all.first());
-            // One limit stands for two directives; the larger one is sufficient for both.
+            // One limit stands for two directives; the larger value is sufficient for both.
             let Some(chosen) = first.max_by_key(|it| duration(it.arg(0))) else { continue };
             match convert(chosen) {
                 Some((other_key, value)) => {
@@ -171,7 +171,7 @@ impl<'a> Process<'a> {
             }
             for all in &directives {
                 for other in all.iter().filter(|other| other.args != all[0].args) {
-                    let reason = format!("it is that of the whole server, `[limits] {key}`");
+                    let reason = format!("it applies to the whole server, `[limits] {key}`");
                     self.outcomes.lost(other, reason);
                 }
             }

@@ -1,4 +1,4 @@
-//! Regular expressions of nginx → those of Weft, which have no look-around. Pure.
+//! Regular expressions of nginx → regular expressions of Weft, which have no look-around. Pure.
 
 use crate::Target;
 
@@ -29,7 +29,7 @@ pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
         Some(rest) if rest.starts_with(&outer) || rest.starts_with(prefix) => {
             Some(regex.to_owned())
         }
-        // An anchored one could match only the beginning of the prefix.
+        // An anchored expression could match only the beginning of the prefix.
         Some(_) => None,
         // The match may begin within the prefix, at its last slash.
         None if has_alternatives(inner) && inner.contains('^') => None,
@@ -74,8 +74,8 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Replaces a negative look-ahead for a literal, as in `/\.(?!well-known)`, by the alternatives that
-/// it leaves. It must be followed by anything, or by the end of the expression.
+/// Replaces a negative look-ahead for a literal, as in `/\.(?!well-known)`, by the alternatives
+/// that it leaves. It must be followed by anything, or by the end of the expression.
 fn without_negative_literals(regex: &str) -> Option<String> {
     let Some((before, rest)) = regex.split_once("(?!") else { return Some(regex.to_owned()) };
     let (literal, after) = rest.split_once(')')?;

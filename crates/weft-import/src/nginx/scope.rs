@@ -1,4 +1,5 @@
-//! The directives that apply to a location: its own, and those of the blocks around it.
+//! The directives that apply to a location: its own directives, and directives of the blocks around
+//! it.
 
 use super::outcomes::Outcomes;
 use super::tree::Directive;
@@ -42,8 +43,8 @@ impl<'a> Scope<'a> {
         self.all(&[name]).pop()
     }
 
-    /// Returns the directives with these names of the innermost block that has any of them: those of
-    /// outer blocks are not inherited then.
+    /// Returns the directives with these names of the innermost block that has any of them.
+    /// Directives of outer blocks are not inherited then.
     pub(super) fn all(&self, names: &[&str]) -> Vec<&'a Directive> {
         let levels = self.levels.iter().rev();
         let mut found = levels.map(|level| self.of_level(level, names));

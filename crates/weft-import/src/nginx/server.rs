@@ -48,7 +48,7 @@ pub(super) fn routes<'a>(
     changed.chain(routes_of(global, &locations)).collect()
 }
 
-/// Returns the routes of the locations of a server, without those of the server itself.
+/// Returns the routes of the locations of a server, without the routes of the server itself.
 pub(super) fn locations<'a>(
     global: &'a Global<'a>,
     server: &Server<'a>,
@@ -71,7 +71,7 @@ fn routes_of<'a>(
         let changed = rewritten::routes(location);
         routes.extend(changed.into_iter().map(|route| (location.directive, route)));
     }
-    // Others have its content, or could not be carried over.
+    // A named location that no route leads to has no effect.
     let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
     let is_used = |name: &str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
     routes.retain(|(_, route)| !route.pattern.starts_with('@') || is_used(&route.pattern));
@@ -80,8 +80,8 @@ fn routes_of<'a>(
     routes
 }
 
-/// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong to
-/// the prefix in Weft. If the location restricts access they are refused.
+/// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong
+/// to the prefix in Weft. If the location restricts access they are refused.
 fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     let rules = |table: &Table| -> Vec<Option<Value>> {
         ["allow", "deny", "basic_auth", "forward_auth"].map(|key| table.get(key).cloned()).into()
@@ -165,8 +165,7 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
     routes.retain(|(_, route)| !(is_of_scripts(route) && is_contained(&route.table)));
 }
 
-/// Collects the locations in a block, also nested ones. Nested ones come first, as they have
-/// precedence.
+/// Collects the locations in a block. Nested locations come first, as they have precedence.
 fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Location<'a>>) {
     for directive in named(outer.scope.innermost(), "location") {
         let (outcomes, target) = (outer.scope.outcomes, outer.global.target);
@@ -305,7 +304,7 @@ fn variables<'a>(
         has_host_groups: host_regex.is_some(),
         groups: regex.map(group_names).unwrap_or_default(),
         host_groups: host_regex.map(group_names).unwrap_or_default(),
-        // A later `set`, and that of an inner block, has precedence.
+        // A later `set`, and a `set` of an inner block, has precedence.
         constants: constants.collect::<Vec<_>>().into_iter().rev().collect(),
         maps: global
             .maps

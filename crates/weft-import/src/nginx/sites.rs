@@ -24,7 +24,7 @@ pub(super) struct Site {
     pub(super) server: usize,
     /// Index of the server that redirects to HTTPS, with further locations.
     pub(super) redirecting: Option<usize>,
-    /// True if requests without TLS are redirected.
+    /// Requests without TLS are redirected.
     pub(super) is_redirected: bool,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Server<'a> {
 }
 
 /// Converts a name of `server_name`. Returns nothing for names of a default server, and `None` for
-/// one that cannot be a host.
+/// a name that cannot be a host.
 pub(super) fn host_names(name: &str) -> Option<Vec<String>> {
     let lower = name.to_ascii_lowercase();
     if lower.is_empty() || lower == "_" {
@@ -154,7 +154,7 @@ pub(super) fn sites(servers: &[Server<'_>], outcomes: &Outcomes) -> Vec<Site> {
     sites
 }
 
-/// Combines the server of a name without TLS and that with TLS.
+/// Combines the server of a name without TLS and its server with TLS.
 fn site(
     servers: &[Server<'_>],
     plain: Option<usize>,

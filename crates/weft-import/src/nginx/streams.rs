@@ -27,7 +27,8 @@ const READ: &str = "
 
 /// Adds a section for each server of the `stream` blocks. Returns the servers, in the same order.
 ///
-/// A server with rules that have no equivalent is not added: it would accept connections that they refuse.
+/// A server with rules that have no equivalent is not added: it would accept connections that nginx
+/// refuses.
 pub(super) fn translate<'a>(
     main: &'a [Directive],
     global: &Global<'a>,
@@ -69,7 +70,7 @@ fn report_unread(block: &[Directive], outcomes: &Outcomes) {
     }
 }
 
-/// Adds certificates to those of the hosts: they are selected by the server name.
+/// Adds certificates to the certificates of the hosts: they are selected by the server name.
 fn add_certificates(tls: &mut Table, pairs: Vec<Table>) {
     let mut all = match tls.get("certificates") {
         Some(Value::List(list)) => list.clone(),
@@ -114,7 +115,8 @@ struct StreamListen {
 }
 
 impl Server<'_, '_> {
-    /// Returns the section with the certificates of its clients; `None` if it cannot be carried over.
+    /// Returns the section with the certificates of its clients; `None` if it cannot be carried
+    /// over.
     fn translate(&self, addresses: &mut BTreeSet<String>) -> Option<(Stream, Vec<Table>)> {
         let listening = self.listening(addresses)?;
         let mut options = Table::default();

@@ -1,4 +1,4 @@
-//! The directives of a configuration of nginx, with those of included files in their places.
+//! The directives of a configuration of nginx. Directives of included files are in their places.
 
 use std::fs::File;
 use std::io::Read;

@@ -96,8 +96,8 @@ pub(super) fn member(
     Some(words.join(" "))
 }
 
-/// Translates `max_fails` or `fail_timeout` of a server of a group. In Weft, all servers of a group have
-/// the same limit.
+/// Translates `max_fails` or `fail_timeout` of a server of a group. In Weft, all servers of a group
+/// have the same limit.
 fn failure_limit(
     outcomes: &Outcomes,
     group: &Directive,

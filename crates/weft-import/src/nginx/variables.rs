@@ -9,12 +9,13 @@ pub(super) struct Variables<'a> {
     pub(super) target: &'a dyn Target,
     /// First name of the server.
     pub(super) server_name: String,
-    /// True if the location is a regular expression, whose groups are `$1` and so on.
+    /// The location is a regular expression with the groups `$1` and so on.
     pub(super) has_groups: bool,
-    /// True if the name of the server is a regular expression.
+    /// The name of the server is a regular expression.
     pub(super) has_host_groups: bool,
-    /// Names of groups in the regular expression of the location, and in that of the server.
+    /// Names of groups in the regular expression of the location.
     pub(super) groups: Vec<String>,
+    /// Names of groups in the regular expression of the server.
     pub(super) host_groups: Vec<String>,
     /// Values of `set`.
     pub(super) constants: Vec<(String, String)>,

@@ -13,8 +13,8 @@ use crate::options::option_keys;
 use crate::route::RouteKey;
 use crate::template::{Pattern, nginx_placeholder};
 
-/// Converts a configuration of nginx, with the files that it includes. Returns the result, and true if no
-/// directive was lost.
+/// Converts a configuration of nginx, with the files that it includes. Returns the result, and true
+/// if no directive was lost.
 ///
 /// # Errors
 /// A message with file, line and column if it cannot be read or parsed.

@@ -1,4 +1,4 @@
-//! `if`, as far as it stands for an option.
+//! `if` blocks that are options in Weft.
 
 use super::Location;
 use super::map_redirects;
@@ -78,8 +78,8 @@ fn closes_by_file(
     true
 }
 
-/// Translates `valid_referers` with `if ($invalid_referer) { return 403; }`. Returns `None` if Weft would
-/// permit or refuse other pages.
+/// Translates `valid_referers` with `if ($invalid_referer) { return 403; }`. Returns `None` if Weft
+/// would permit or refuse other pages.
 fn referers(location: &Location<'_>, options: &mut Table) -> Option<()> {
     let (scope, directive) = (&location.scope, location.scope.one("valid_referers")?);
     let has = |word: &str| directive.args.iter().any(|arg| arg == word);
@@ -93,7 +93,8 @@ fn referers(location: &Location<'_>, options: &mut Table) -> Option<()> {
         return None;
     }
     if !has("blocked") || !has("server_names") && !hosts.contains(&location.variables.server_name) {
-        let note = "pages of the same host, and URLs other than those of HTTP, are permitted, too";
+        let note =
+            "pages of the same host, and URLs with other schemes than HTTP, are permitted, too";
         scope.outcomes.adapted(directive, note);
     }
     options.set("referers", hosts);

@@ -57,8 +57,8 @@ pub(crate) fn translate_application<'a>(
     Ok(Responder::Proxy)
 }
 
-/// Adds the keys by which a folder of files runs its scripts, if requests for its files lead to them: by
-/// an index, or by the last element of `try_files`. Returns true if they are there.
+/// Adds the keys by which a folder of files runs its scripts, if requests for its files lead to
+/// them: by an index, or by the last element of `try_files`. Returns true if they are there.
 pub(crate) fn beside_files(
     location: &Location<'_>,
     table: &mut Table,

@@ -136,8 +136,8 @@ fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<Str
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets its own name.
-/// Fields of `options` that an authentication server sets are not set here.
+/// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets
+/// its own name. Fields of `options` that an authentication server sets are not set here.
 pub(crate) fn requests(
     location: &Location<'_>,
     prefix: &str,

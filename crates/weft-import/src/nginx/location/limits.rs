@@ -24,7 +24,7 @@ pub(crate) fn translate(location: &Location<'_>, table: &mut Table) {
     }
     if location.directive.is_some() {
         for directive in process::server_limits().flat_map(|name| scope.own(name)) {
-            scope.outcomes.lost(directive, "it is that of the whole server, in `[limits]`");
+            scope.outcomes.lost(directive, "it applies to the whole server, in `[limits]`");
         }
     }
     for limit in scope.all(&["limit_conn"]) {
@@ -55,7 +55,7 @@ fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
     };
     table.set("rate", rate);
     let burst: u64 = limit.parameter("burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
-    // nginx counts the requests beyond the one that is always served.
+    // nginx does not count the first request, which is always served.
     table.set("burst", burst + 1);
     if burst > 0 && !limit.args.iter().any(|arg| arg == "nodelay") {
         outcomes.adapted(limit, "requests within the burst are served at once, not delayed");

@@ -53,15 +53,15 @@ pub(crate) struct Location<'a> {
     pub(crate) pattern: Pattern,
     pub(crate) scope: Scope<'a>,
     pub(crate) variables: Variables<'a>,
-    /// True for a prefix that precedes regular expressions (`^~`).
+    /// The location is a prefix that precedes regular expressions (`^~`).
     pub(crate) is_preferred: bool,
     /// Number of prefixes around it.
     pub(crate) depth: usize,
-    /// True for the paths that a `rewrite … break` has changed.
+    /// The location has the paths that a `rewrite … break` has changed.
     pub(crate) is_rewritten: bool,
     /// Path that `if (!-e $request_filename) { rewrite … }` has for paths without a file.
     pub(crate) fallback: RefCell<Option<String>>,
-    /// True if a rule about access could not be carried over.
+    /// A rule about access could not be carried over.
     pub(crate) is_refused: Cell<bool>,
     /// Methods to which the location is restricted, as in the key of a route.
     pub(crate) methods: RefCell<Option<String>>,
@@ -121,7 +121,7 @@ impl<'a> Location<'a> {
         prefixes.into_iter()
     }
 
-    /// Returns the same location for those of its paths that an expression matches.
+    /// Returns the same location for its paths that an expression matches.
     pub(crate) fn with_regex(&self, regex: &str) -> Location<'a> {
         let variables =
             Variables { has_groups: true, groups: group_names(regex), ..self.variables.clone() };
@@ -132,7 +132,7 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Returns a location with other paths, none of whose directives are translated yet.
+    /// Returns a location with other paths. None of its directives has been translated.
     pub(crate) fn derive(
         &self,
         pattern: Pattern,
@@ -140,18 +140,14 @@ impl<'a> Location<'a> {
         variables: Variables<'a>,
     ) -> Location<'a> {
         Location {
-            global: self.global,
-            server: self.server,
-            directive: self.directive,
             pattern,
             scope,
             variables,
-            is_preferred: self.is_preferred,
-            depth: self.depth,
             is_rewritten: false,
             fallback: RefCell::default(),
             is_refused: Cell::new(false),
             methods: RefCell::default(),
+            ..*self
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn translate(location: &Location<'_>, options: &mut Table) {
 fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, String), &'static str> {
     let (target, statuses) = directive.args.split_last().ok_or("it has no page")?;
     if statuses.iter().any(|status| status == "=") {
-        return Err("the status of the page is not that of the response");
+        return Err("the status of the page differs from the status of the response");
     }
     let is_known = |status: &String| {
         let digits = status.strip_prefix('=').unwrap_or(status);
@@ -51,8 +51,8 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
     Ok((statuses, format!("{}{target}", root.trim_end_matches('/'))))
 }
 
-/// Returns the directory with the file of a URI: that of the location with exactly this path, or else
-/// of the server.
+/// Returns the directory with the file of a URI: the root of the location with exactly this path,
+/// or else of the server.
 fn root_of(location: &Location<'_>, uri: &str) -> Option<String> {
     let own = location.global.exact_location(location.server, uri);
     let responds = |child: &Directive| {
@@ -66,7 +66,7 @@ fn root_of(location: &Location<'_>, uri: &str) -> Option<String> {
         root.and_then(|root| location.variables.literal(root.arg(0)))
     };
     let of_own = own.and_then(|own| root(own.children()));
-    // `http` and the server: the path of the page is that of no other location.
+    // `http` and the server: no location has the path of the page.
     let outer = || location.scope.levels().iter().take(2).rev().find_map(|level| root(level));
     of_own.or_else(outer).map(|root| location.global.path(&root))
 }

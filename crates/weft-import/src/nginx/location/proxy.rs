@@ -67,7 +67,7 @@ fn translate_url<'a>(
     let (host, path) = split_host(rest);
     let changed = rewrite::changed_prefix(location);
     let path = match &changed {
-        // nginx forwards the changed path, and ignores that of the URL.
+        // nginx forwards the changed path, and ignores the path of the URL.
         Some(changed) => upstream_path(location, changed),
         None if location.is_rewritten => Ok(String::new()),
         None => upstream_path(location, path),
@@ -186,7 +186,7 @@ fn group_urls(
     if urls.is_empty() { Err("its group has no servers") } else { Ok(urls) }
 }
 
-/// Translates `sticky cookie NAME`. The attributes of the cookie are those of Weft.
+/// Translates `sticky cookie NAME`. Weft sets the attributes of the cookie.
 fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Table) {
     let outcomes = location.scope.outcomes;
     outcomes.carried(directive);

@@ -3,7 +3,7 @@
 use crate::nginx::tree::Directive;
 use crate::nginx::values::lists;
 
-/// Returns the host of a redirect to HTTPS, as it is written; `None` if it is that of the request.
+/// Returns the host of a redirect to HTTPS, as it is written; `None` for the requested host.
 pub(crate) fn redirect_host(directive: &Directive) -> Option<&str> {
     let rest = directive.args.iter().find_map(|argument| argument.strip_prefix("https://"))?;
     if ["$host", "$http_host"].iter().any(|host| rest.starts_with(host)) {

@@ -93,7 +93,8 @@ pub(super) fn appended_target(location: &Location<'_>, directive: &Directive) ->
     (is_whole && !target.contains(['$', '?', '#', '{'])).then(|| target.to_owned())
 }
 
-/// Returns the target of a `rewrite` of all paths to another location, as an element of `try_files`.
+/// Returns the target of a `rewrite` of all paths to another location, as an element of
+/// `try_files`.
 pub(crate) fn fallback(location: &Location<'_>, directive: &Directive) -> Option<String> {
     let is_all = directive.name == "rewrite" && matches_all(directive.arg(0));
     let kind = parse(location, directive).ok().filter(|_| is_all)?.kind;
@@ -149,8 +150,8 @@ pub(super) fn parse<'a>(
     Ok(Rewrite { directive, regex, kind })
 }
 
-/// Converts a target. nginx appends the query of the request, unless the target ends with a question
-/// mark; Weft does so if the target has no query, and in a redirect no placeholders.
+/// Converts a target. nginx appends the query of the request, unless the target ends with a
+/// question mark; Weft does so if the target has no query, and in a redirect no placeholders.
 pub(super) fn target(
     location: &Location<'_>,
     text: &str,
@@ -174,8 +175,8 @@ pub(super) fn target(
     })
 }
 
-/// Returns true if none of the expressions, nor the location itself, matches the target again. Values
-/// of placeholders are assumed to be a word.
+/// Returns true if none of the expressions, nor the location itself, matches the target again.
+/// Values of placeholders are assumed to be a word.
 pub(super) fn is_safe(location: &Location<'_>, target: &str, regexes: &[&str]) -> bool {
     let mut path = String::new();
     let mut rest = target.split('?').next().unwrap_or_default();

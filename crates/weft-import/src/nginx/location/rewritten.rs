@@ -6,8 +6,8 @@ use super::{Location, Pattern, route};
 use crate::document::{Route, Table};
 use crate::nginx::regex;
 
-/// Returns the routes of the `rewrite` directives of a location, or of the server, that apply to some
-/// of its paths. One that cannot be carried over is reported.
+/// Returns the routes of the `rewrite` directives of a location, or of the server, that apply to
+/// some of its paths. One that cannot be carried over is reported.
 pub(crate) fn routes<'a>(location: &Location<'a>) -> Vec<Route> {
     let directives = location.scope.own("rewrite");
     let applies_to_all = directives.first().is_some_and(|first| is_of_all(location, first));

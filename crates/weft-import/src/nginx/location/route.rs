@@ -108,8 +108,8 @@ fn respond<'a>(
     files::translate(location, table, options)
 }
 
-/// Reports the requests that reach an internal location in nginx. Only some of them have an equivalent,
-/// and clients get 404.
+/// Reports the requests that reach an internal location in nginx. Only some of them have an
+/// equivalent, and clients get 404.
 fn report_internal(location: &Location<'_>, internal: &Directive) {
     let uri = location.directive.and_then(|directive| directive.args.last());
     let uri = uri.map_or("", String::as_str);
