@@ -1,5 +1,5 @@
-//! Limits and rules of a route: maintenance, networks in files, rates by other keys than the client, client
-//! certificates, the rate of request bodies, and the bandwidth of responses.
+//! Limits and rules of a route: maintenance, networks in files, rates by other keys than the
+//! client, client certificates, the rate of request bodies, and the bandwidth of responses.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -369,12 +369,16 @@ fn responses_have_the_bandwidth_of_their_route() {
          \"/fast\" = { files = \".\", bandwidth = \"0\" }\n",
         &[("a.bin", &text)],
     );
-    // A quarter of a second is sent at once.
+    // A quarter of a second is sent at once. On a busy machine, a single response may take longer.
     for (target, at_once) in [("/files", 10_000), ("/after", 40_000), ("/fast", 60_000)] {
-        let start = Instant::now();
-        let response = send(&server, &format!("{target}/a.bin"), "");
-        assert!(response.body == text.as_bytes(), "{target}");
         let minimum = Duration::from_secs_f64(f64::from(60_000 - at_once) / 40_000.0);
-        assert!(start.elapsed() >= minimum, "{target}: {:?}", start.elapsed());
+        until(&format!("{target} takes about {minimum:?}"), || {
+            let start = Instant::now();
+            let response = send(&server, &format!("{target}/a.bin"), "");
+            let took = start.elapsed();
+            assert!(response.body == text.as_bytes(), "{target}");
+            assert!(took >= minimum, "{target}: {took:?}");
+            took <= minimum * 3 / 2 + Duration::from_millis(250)
+        });
     }
 }

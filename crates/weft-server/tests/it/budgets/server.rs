@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::client::tls_settings;
 use crate::common::external::{pattern, words};
-use crate::common::{PATIENCE, Weft, raw_upstream, read_head, weft};
+use crate::common::{LONG_PATIENCE, PATIENCE, Weft, raw_upstream, read_head, weft};
 
 /// Timeouts short enough for a test, and long enough for a heavily loaded machine. Connections are
 /// accepted at once, because an attack ends when the server has no socket of it.
@@ -175,7 +175,8 @@ fn serve_upstream(mut stream: TcpStream) -> io::Result<()> {
 /// A running server.
 pub struct Target {
     weft: Weft,
-    /// CPU time of each thread in nanoseconds, also of those that have ended, by the number of the thread.
+    /// CPU time of each thread in nanoseconds, also of those that have ended, by the number of the
+    /// thread.
     threads: Mutex<HashMap<OsString, u64>>,
 }
 
@@ -254,18 +255,31 @@ impl Target {
         line.expect("a line").parse().expect("a number")
     }
 
-    /// Waits until the server is idle: at most 1 % of a CPU for 40 ms.
+    /// Waits until the server is idle: all of its threads sleep, and they have used at most 1 % of
+    /// a CPU for 40 ms. On a busy machine, a thread that is ready to run may get no CPU for longer.
+    #[track_caller]
     pub fn wait_until_idle(&self) {
         let start = Instant::now();
         let mut before = self.cpu();
-        while start.elapsed() < PATIENCE {
+        loop {
             std::thread::sleep(Duration::from_millis(40));
             let now = self.cpu();
-            if now.saturating_sub(before) < Duration::from_micros(400) {
+            let is_idle = now.saturating_sub(before) < Duration::from_micros(400);
+            if is_idle && self.is_asleep() {
                 return;
             }
+            assert!(start.elapsed() < LONG_PATIENCE, "timed out waiting until the server is idle");
             before = now;
         }
+    }
+
+    /// Returns true if no thread runs or is ready to run (proc_pid_stat(5)).
+    fn is_asleep(&self) -> bool {
+        let threads = fs::read_dir(self.proc("task")).expect("the server runs").flatten();
+        let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('R'));
+        !threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .any(|stat| state(stat).expect("a state"))
     }
 }
 

@@ -41,20 +41,32 @@ fn proxy_protocol_sets_the_peer_address() {
 
 #[test]
 fn closes_client_that_pipelines_without_reading() {
+    const CONTENT_LENGTH: usize = 5_000;
+    // The buffers of both sockets, and the output of the server.
+    const MAX_BUFFERED_BYTES: usize = 16 << 20;
     // The application is pending once per request, so that the connection task runs in between:
     // timeouts and memory bounds must apply there, too.
-    for request in ["GET", "HEAD"].map(|m| format!("{m} / HTTP/1.1\r\nHost: a\r\n\r\n")) {
-        let server = start_with(short_timeouts(), async |_: Request| {
-            tokio::task::yield_now().await;
-            Response::text("x".repeat(5_000))
+    for (method, response_bytes) in [("GET", CONTENT_LENGTH), ("HEAD", 100)] {
+        let calls = Arc::<AtomicUsize>::default();
+        let app_calls = calls.clone();
+        let server = start_with(short_timeouts(), move |_: Request| {
+            app_calls.fetch_add(1, SeqCst);
+            async {
+                tokio::task::yield_now().await;
+                Response::text("x".repeat(CONTENT_LENGTH))
+            }
         });
+        let started = Instant::now();
         let client = Client::connect(&server);
         client.socket().set_nonblocking(true).unwrap();
-        let requests = request.repeat(500);
+        let requests = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n").repeat(500);
         until("the connection is closed", || match client.socket().write(requests.as_bytes()) {
             Ok(_) => false,
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
         });
+        assert!(started.elapsed() >= SHORT_TIMEOUT / 2, "closed before the timeout");
+        let output = calls.load(SeqCst) * response_bytes;
+        assert!(output <= MAX_BUFFERED_BYTES, "{method}: {output} bytes without a reader");
         stop(server);
     }
 }
