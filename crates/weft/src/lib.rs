@@ -13,8 +13,8 @@
 //! repository has the map.
 //!
 //! # Features
-//! All are enabled by default, except `axum` and `secret-cookies`. With `default-features = false` the engine
-//! remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
+//! All are enabled by default, except `axum` and `secret-cookies`. With `default-features = false`
+//! the engine remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -96,8 +96,7 @@ pub use message::request_head::RequestHead;
 pub use message::response::Response;
 pub use message::shutdown::Shutdown;
 pub use message::upgrade::Upgraded;
-pub use middleware::log_format::LogFormat;
-pub use middleware::log_value::{LogValue, LogValues};
+pub use middleware::logs::{LogFormat, LogValue, LogValues};
 pub use net::address::{Address, LocalAddress};
 pub use net::listen::Listener;
 #[cfg(feature = "tls")]

@@ -34,10 +34,10 @@ use crate::panic::catch_panic_sync;
 ///
 /// Without this, the engine responds to a panic with a line of text and closes the connection,
 /// and the middleware before the application gets no response. With this, middleware in front of
-/// it, such as a [`Log`](super::Log), gets the response, and the connection stays open.
+/// it, such as a [`Log`](crate::middleware::Log), gets the response, and the connection stays open.
 /// [`Hooks::on_error`](crate::Hooks::on_error) is called in both cases.
 ///
-/// Only panics before the response are caught, not those of a streamed body. State that the
+/// Only panics before the response are caught, not panics of a streamed body. State that the
 /// application shares between requests has to be unwind safe (see
 /// [`UnwindSafe`](std::panic::UnwindSafe)), because a request may stop at any point. In a program
 /// built with `panic = "abort"` nothing is caught.

@@ -40,14 +40,14 @@ use weft_proto::semantics::grpc::{self, Code, Status};
 /// | --- | --- |
 /// | `grpc-timeout`, or the [time limit](Grpc::timeout), is over, before the response or in it | 4 `DEADLINE_EXCEEDED` |
 /// | the application panics | 13 `INTERNAL` |
-/// | a tower service fails, or the body before its first byte | by [`status_of`](Grpc::status_of); or that of the error |
+/// | a tower service fails, or the body before its first byte | by [`status_of`](Grpc::status_of); or the code of the error |
 /// | a response with an HTTP error: 401, 403, 404, 413 or 429, 502 to 504, others | 16 `UNAUTHENTICATED`, 7 `PERMISSION_DENIED`, 12 `UNIMPLEMENTED`, 8 `RESOURCE_EXHAUSTED`, 14 `UNAVAILABLE`, 2 `UNKNOWN` |
 ///
 /// At the deadline, the future of the application is dropped, or the body of its response.
 /// [`Hooks::on_error`](crate::Hooks::on_error) is called with panics and errors. Middleware that
-/// responds with HTTP errors, such as [`Timeout`](super::Timeout),
-/// [`ConcurrencyLimit`](super::ConcurrencyLimit) and [`BasicAuth`](super::BasicAuth), belongs behind
-/// this one.
+/// responds with HTTP errors, such as [`Timeout`](crate::middleware::Timeout),
+/// [`ConcurrencyLimit`](crate::middleware::ConcurrencyLimit) and [`BasicAuth`](super::BasicAuth),
+/// belongs behind this one.
 #[derive(Clone, Default)]
 pub struct Grpc {
     max_time: Option<Duration>,
@@ -62,8 +62,8 @@ impl Grpc {
         Grpc::default()
     }
 
-    /// Limits the time of each call, including the stream of its response. The deadline of the client
-    /// applies if it is earlier.
+    /// Limits the time of each call, including the stream of its response. The deadline of the
+    /// client applies if it is earlier.
     pub fn timeout(self, max_time: Duration) -> Grpc {
         Grpc { max_time: Some(max_time), ..self }
     }
@@ -71,8 +71,8 @@ impl Grpc {
     /// Determines the status for errors. If the function returns `None`, errors of the client have
     /// their reason as the message, and others are `INTERNAL` without one.
     ///
-    /// With tonic, layers return a status as an error. The source of an [`Error`] is the error of the
-    /// service:
+    /// With tonic, layers return a status as an error. The source of an [`Error`] is the error of
+    /// the service:
     ///
     /// ```
     /// use std::error::Error as _;
@@ -121,8 +121,8 @@ impl Grpc {
         if !response.status.is_client_error() && !response.status.is_server_error() {
             return response;
         }
-        // A body that has failed already has the error of a service. The wait for one that has not could
-        // take any time.
+        // A body that has failed already has the error of a service. The wait for one that has not
+        // could take any time.
         if let Payload::Body(body) = &mut response.payload
             && !body.is_in_memory()
             && let Poll::Ready(Err(error)) =

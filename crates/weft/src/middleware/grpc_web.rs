@@ -22,9 +22,9 @@ use weft_proto::semantics::grpc::{
     self, GRPC, GRPC_MESSAGE, GRPC_STATUS, GRPC_STATUS_DETAILS, WebMediaType,
 };
 
-/// Converts [gRPC-Web](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md), which the scripts
-/// of web pages use, to gRPC: `application/grpc-web` and `application/grpc-web-text`, over any version
-/// of HTTP. Other requests pass unchanged.
+/// Converts [gRPC-Web](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md), which the
+/// scripts of web pages use, to gRPC: `application/grpc-web` and `application/grpc-web-text`, over
+/// any version of HTTP. Other requests pass unchanged.
 ///
 /// ```
 /// use weft::header::HeaderName;
@@ -41,8 +41,8 @@ use weft_proto::semantics::grpc::{
 /// # let _ = app;
 /// ```
 ///
-/// The trailers of a response become the last frame of its body, also those of a response that has no
-/// other frames, so that [`Cors`](super::Cors) need not expose them. Bodies are converted piece by
+/// The trailers of a response become the last frame of its body, even if it has no other frames, so
+/// that [`Cors`](crate::middleware::Cors) need not expose them. Bodies are converted piece by
 /// piece, and no message is delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcWeb(());
@@ -56,7 +56,7 @@ impl GrpcWeb {
         GrpcWeb(())
     }
 
-    /// Returns `true` for a request that this middleware converts.
+    /// Returns true if this middleware converts a request.
     ///
     /// ```
     /// let request = "POST /s/m HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc-web+proto\r\n\r\n";
@@ -164,8 +164,8 @@ fn trailers_frame(trailers: &HeaderMap) -> Bytes {
     frame.freeze()
 }
 
-/// Encodes a piece of a body. Each piece of base64 has its own padding: the rest of a group would wait
-/// for the next message.
+/// Encodes a piece of a body. Each piece of base64 has its own padding: the rest of a group would
+/// wait for the next message.
 fn encode(piece: Bytes, is_text: bool) -> Bytes {
     if is_text { base64::encode(&piece).into() } else { piece }
 }

@@ -30,7 +30,7 @@ use crate::message::response::Response;
 ///
 /// A server that is shutting down accepts no new connections and closes idle ones, so most
 /// clients see that instead of the 503, which only requests on open connections get. For a load
-/// balancer to switch over in time, the check should return `false` some time before the
+/// balancer to switch over in time, the check should return false some time before the
 /// shutdown. The response contains no reason and has `Cache-Control: no-store`. Methods other
 /// than GET and HEAD get 405.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Health {
         Health { path: path.into(), check: None }
     }
 
-    /// Adds a check that is called for each request: the response is 503 if it returns `false`.
+    /// Adds a check that is called for each request: the response is 503 if it returns false.
     /// It should finish within the timeout of the health checkers, and cache expensive results.
     pub fn check<F, T>(self, check: F) -> Health
     where

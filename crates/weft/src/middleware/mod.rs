@@ -1,4 +1,5 @@
-//! The [`Middleware`](crate::Middleware) included with the engine, one file each.
+//! The [`Middleware`](crate::Middleware) included with the engine, one file each, in a folder for
+//! each purpose.
 //!
 //! A request passes through middleware in the order in which it is added. A recommended order:
 //!
@@ -27,79 +28,36 @@
 //! Such chains produce deeply nested types. If the compiler reports a query overflow, which can
 //! happen with more than fifteen middleware, add `#![recursion_limit = "256"]` to the program.
 
-// Identification, limits and failures of requests.
-mod request_id; // request IDs
-mod real_address; // client address from `Forwarded` or `X-Forwarded-For`
-pub(crate) mod log_format; // formats of the access log
-pub(crate) mod log_value; // values of a request by name
-mod log_line; // one line of the access log
-mod log; // access log
-mod address_filter; // access by the address of the client
-mod rate_limit; // request rate limit per client
-mod auth; // authentication with passwords and bearer tokens
-mod body_limit; // limit on the size of request bodies
-mod body_rate; // minimum rate of request bodies
-mod concurrency; // limit on concurrent requests
-mod timeout; // limit on the response time of the application
-mod optional; // middleware that is selected at run time
+pub(crate) mod logs; // access log
+mod access; // addresses, passwords and tokens, origins
 mod catch_panic; // error page for panics of the application
+mod content; // content coding, entity-tags, error pages, substitution of texts
+mod fields; // request IDs, client address, response fields
 mod grpc; // deadlines and status of gRPC calls
-
-// Routing, and changes to the request that the application gets.
-mod virtual_hosts; // one application per host
-mod mount; // another application for the paths under a prefix
-mod strip_prefix; // removal of a path prefix
-mod retry_after; // Retry-After of responses
-mod rewrite; // path rewriting
-mod clean_path; // normalization of paths
-mod canonical; // redirects to the canonical host and to HTTPS
 mod grpc_web; // gRPC-Web as gRPC
-mod method_override; // `X-HTTP-Method-Override`
-mod head; // HEAD requests handled as GET
-
-// Changes to the response.
-#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
-mod compress; // content coding of responses
-#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
-mod encoded; // body compressed while it is polled
-mod error_pages; // pages for errors
-mod etag; // entity-tags and 304 responses
-mod cors; // cross-origin resource sharing
-mod substitute; // substitution of texts in bodies
-mod headers; // response fields; security headers
 mod health; // health check endpoint
+mod limits; // rate, concurrency, time, and size and rate of request bodies
+mod optional; // middleware that is selected at run time
+mod routing; // hosts, paths and methods
 
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use crate::compression::Coding;
-pub use address_filter::AddressFilter;
-pub use auth::{
-    BasicAuth, BearerAuth, User, basic_credentials, bearer_token, fixed_tokens, fixed_users,
+pub use access::{
+    AddressFilter, BasicAuth, BearerAuth, Cors, User, basic_credentials, bearer_token,
+    fixed_tokens, fixed_users,
 };
-pub use body_limit::BodyLimit;
-pub use body_rate::BodyRate;
-pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
-pub use clean_path::{CleanPath, TrailingSlash};
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
-pub use compress::Compress;
-pub use concurrency::ConcurrencyLimit;
-pub use cors::Cors;
-pub use error_pages::ErrorPages;
-pub use etag::ETag;
+pub use content::Compress;
+pub use content::{ETag, ErrorPages, Replacement, Substitute};
+pub use fields::{RealAddress, RequestId, RequestIds, ResponseHeaders, SecurityHeaders};
 pub use grpc::Grpc;
 pub use grpc_web::GrpcWeb;
-pub use head::HeadAsGet;
-pub use headers::{ResponseHeaders, SecurityHeaders};
 pub use health::Health;
-pub use log::Log;
-pub use method_override::MethodOverride;
-pub use mount::Mount;
+pub use limits::{BodyLimit, BodyRate, ConcurrencyLimit, RateLimit, Timeout};
+pub use logs::Log;
 pub use optional::Optional;
-pub use rate_limit::RateLimit;
-pub use real_address::RealAddress;
-pub use request_id::{RequestId, RequestIds};
-pub use rewrite::Rewrite;
-pub use strip_prefix::StripPrefix;
-pub use substitute::{Replacement, Substitute};
-pub use timeout::Timeout;
-pub use virtual_hosts::VirtualHosts;
+pub use routing::{
+    Canonical, CleanPath, HeadAsGet, MethodOverride, Mount, Rewrite, StripPrefix, TrailingSlash,
+    VirtualHosts,
+};

@@ -64,7 +64,8 @@ fn check(name: &str, model: fn(), time: Duration) -> usize {
             schedules += run_with(PctScheduler::new(PREEMPTIONS, ITERATIONS), model);
         }
     };
-    // A thread of its own has the model's own settings, and its name is that in the message of a panic.
+    // A thread of its own has the model's own settings, and its name is that in the message of a
+    // panic.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn_scoped(scope, run).expect("a thread");
@@ -79,7 +80,8 @@ fn run_with(scheduler: impl Scheduler + 'static, model: fn()) -> usize {
     config.stack_size = 256 << 10;
     // Schedules are printed, and longer ones are unlikely to be useful.
     config.max_steps = MaxSteps::FailAfter(20_000);
-    // All atomics are treated as sequentially consistent; those of the models carry no other data.
+    // All atomics are treated as sequentially consistent. The atomics of the models carry no other
+    // data.
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(model)
 }

@@ -1,4 +1,4 @@
-//! Types of shuttle in place of those of the standard library and of tokio.
+//! Types of shuttle in place of types of the standard library and of tokio.
 //!
 //! The primitives of `tokio::sync` need no runtime and are used as they are: each of their
 //! operations is one step of a schedule.
@@ -54,7 +54,7 @@ pub mod time {
     }
 }
 
-/// Returns `true` in half of all schedules.
+/// Returns true in half of all schedules.
 pub fn coin() -> bool {
     shuttle::rand::thread_rng().r#gen()
 }

@@ -15,8 +15,8 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// A request body decoded from base64. Padding may end each group, because clients encode messages one
-/// by one.
+/// A request body decoded from base64. Padding may end each group, because clients encode messages
+/// one by one.
 pub(super) struct DecodedBody {
     body: Body,
     decoder: Decoder,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::middleware::log_value::{LogEntry, LogValue, Outcome, ValueName, version};
+use crate::middleware::logs::log_value::{LogEntry, LogValue, Outcome, ValueName, version};
 use weft_proto::http1::scan::plain;
 use weft_proto::semantics::date::{imf_fixdate, rfc3339_utc};
 

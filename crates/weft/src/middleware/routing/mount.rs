@@ -25,8 +25,8 @@ use weft_proto::semantics::path::decode;
 /// `/%61pi` is under `/api` too. The remaining path begins with a slash, and the prefix is the
 /// application's [`mount`](crate::RequestHead::mount). Of several mounts the first match is used,
 /// so place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under
-/// `/api`, and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves both. It is
-/// required if access to the mounted application is restricted, because
+/// `/api`, and `//api` is not: [`CleanPath`](crate::middleware::CleanPath) in front resolves both.
+/// It is required if access to the mounted application is restricted, because
 /// [`Directory`](crate::Directory) treats a doubled slash as one.
 #[derive(Clone, Debug)]
 pub struct Mount<A> {

@@ -36,7 +36,7 @@ pub enum LogValue<'a> {
     Address(IpAddr),
 }
 
-/// No values but those of the record.
+/// Only the values of the record.
 pub(crate) struct NoValues;
 
 impl LogValues for NoValues {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::request_id::is_trusted;
+use crate::middleware::fields::request_id::is_trusted;
 use weft_proto::proxy_protocol::Network;
 
 /// Sets the [peer](Request::peer) of a request to the client address that trusted proxies send in
@@ -43,7 +43,8 @@ use weft_proto::proxy_protocol::Network;
 ///
 /// The field that the proxies set has to be configured, because they pass on the others as
 /// sent by the client. A field with more than 64 entries of trusted proxies at its end is not
-/// evaluated. For the PROXY protocol see [`Settings::proxy_protocol`](crate::Settings::proxy_protocol).
+/// evaluated. For the PROXY protocol see
+/// [`Settings::proxy_protocol`](crate::Settings::proxy_protocol).
 ///
 /// The hooks get the client as the peer of the [`Record`](crate::Record), and
 /// [`Request::connection_peer`] remains the proxy.
@@ -109,8 +110,8 @@ impl RealAddress {
         RealAddress { sets_scheme: true, ..self }
     }
 
-    /// Sets the peer of a request, and its scheme, as the middleware does. For a router that does so
-    /// by its own rules.
+    /// Sets the peer of a request, and its scheme, as the middleware does. For a router that does
+    /// so by its own rules.
     pub fn apply(&self, request: &mut Request) {
         let (client, is_secure) = (self.client(request), self.client_is_secure(request));
         if let Some(client) = client {
@@ -121,7 +122,7 @@ impl RealAddress {
         }
     }
 
-    /// Returns whether the client of the nearest proxy uses HTTPS; `None` to keep the scheme.
+    /// Returns true if the client of the nearest proxy uses HTTPS; `None` to keep the scheme.
     fn client_is_secure(&self, request: &Request) -> Option<bool> {
         if !self.sets_scheme || !is_trusted(&self.trusted, request.peer()) {
             return None;
@@ -214,13 +215,13 @@ fn members_rev(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|member| !member.is_empty())
 }
 
-/// Returns whether an odd number of backslashes precedes a byte.
+/// Returns true if an odd number of backslashes precedes a byte.
 fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|&&b| b == b'\\').count() % 2 == 1
 }
 
-/// The value of a parameter in an element `name=value;name="value"` (RFC 7239 §4); `None` unless it
-/// occurs exactly once and the element is well-formed.
+/// The value of a parameter in an element `name=value;name="value"` (RFC 7239 §4); `None` unless
+/// it occurs exactly once and the element is well-formed.
 fn forwarded_value<'a>(element: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let mut found = None;
     let mut rest = element;

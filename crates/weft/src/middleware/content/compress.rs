@@ -17,7 +17,7 @@ use crate::message::representation::{self, ResponseContext};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::middleware::encoded::{BUDGET_BYTES, EncodedBody};
+use crate::middleware::content::encoded::{BUDGET_BYTES, EncodedBody};
 use crate::random::random_boundary;
 use weft_proto::list::list_members;
 use weft_proto::semantics::accept;
@@ -120,9 +120,9 @@ impl Compress {
     }
 
     /// Sets the supported codings in order of preference, which decides if the client has none.
-    /// Default: zstd, gzip, brotli, ordered by compression per CPU time: for streams the output of
-    /// zstd is smaller than that of gzip in about the same time, and brotli takes more. Codings
-    /// whose feature (`brotli`, `gzip`, `zstd`) is disabled are ignored.
+    /// Default: zstd, gzip, brotli, ordered by compression per CPU time: for streams, zstd takes
+    /// about the time of gzip for smaller output, and brotli takes more time. A coding is ignored
+    /// if its feature (`brotli`, `gzip`, `zstd`) is disabled.
     pub fn codings(self, codings: impl Into<Vec<Coding>>) -> Compress {
         let mut codings = codings.into();
         codings.retain(|&coding| is_available(coding));
@@ -130,8 +130,8 @@ impl Compress {
     }
 
     /// Sets the level of gzip, from 1 (fast) to 9 (small); values outside that range are limited to
-    /// it. Default: 2, whose output is smaller than that of zlib's level 1, in less time. Level 5
-    /// takes two to three times as long as 2, for output that is an eighth to a fifth smaller.
+    /// it. Default: 2, which takes less time than zlib's level 1 for smaller output. Level 5 takes
+    /// two to three times as long as level 2; its output is an eighth to a fifth smaller.
     pub fn gzip_level(self, level: u32) -> Compress {
         Compress { levels: Levels { gzip: level.clamp(1, 9) }, ..self }
     }
@@ -168,7 +168,7 @@ impl Compress {
         self.compress(head.method(), coding, response)
     }
 
-    /// Returns whether a response is compressed for clients that accept a coding.
+    /// Returns true if a response is compressed for clients that accept a coding.
     fn should_compress(&self, method: &Method, response: &Response) -> bool {
         let has_suitable_status = match response.status {
             StatusCode::NO_CONTENT
@@ -228,7 +228,7 @@ impl Compress {
     }
 }
 
-/// Returns whether a field forbids changes of the bytes, or describes them so that it would become
+/// Returns true if a field forbids changes of the bytes, or describes them so that it would become
 /// wrong.
 fn forbids_compression(name: &HeaderName, value: &[u8]) -> bool {
     match name {
@@ -242,7 +242,7 @@ fn forbids_compression(name: &HeaderName, value: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the 200 response that corresponds to a 304 may be compressible. A 304 usually
+/// Returns true if the 200 response that corresponds to a 304 may be compressible. A 304 usually
 /// has no `Content-Type`.
 fn may_be_compressible(response: &Response) -> bool {
     let content_type = response.header(CONTENT_TYPE.as_str());

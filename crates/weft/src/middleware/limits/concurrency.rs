@@ -10,7 +10,7 @@ use crate::app::{Application, Middleware};
 use crate::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::retry_after::retry_after;
+use crate::middleware::limits::retry_after::retry_after;
 
 /// Limits the number of concurrent requests in the application. Further requests wait in a
 /// queue; if the queue is full or the wait takes too long, the response is 503 with
@@ -37,7 +37,7 @@ use crate::middleware::retry_after::retry_after;
 ///
 /// On the open Internet, set [`max_per_client`](ConcurrencyLimit::max_per_client), so that one
 /// client with slow requests cannot exclude all others. It is not set by default, because an
-/// application behind a proxy sees one client, unless [`RealAddress`](super::RealAddress) is in
+/// application behind a proxy sees one client, unless [`RealAddress`](crate::middleware::RealAddress) is in
 /// front. For a limit on something else than requests, see [`ClientLimit`].
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {

@@ -3,11 +3,12 @@
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::mount::Prefix;
+use crate::middleware::routing::mount::Prefix;
 
 /// Removes a prefix from the path; requests for paths not under it get 404. Suitable for
 /// the only application of a server, if it is not at the root of its host, for example behind a
-/// proxy with complete paths. [`Mount`](super::Mount) is for several applications side by side.
+/// proxy with complete paths. [`Mount`](crate::middleware::Mount) is for several applications side
+/// by side.
 ///
 /// ```
 /// use weft::middleware::StripPrefix;
@@ -21,8 +22,8 @@ use crate::middleware::mount::Prefix;
 /// assert_eq!(testing::get(app, "/apple").status, 404);
 /// ```
 ///
-/// Prefixes are compared as by [`Mount`](super::Mount), and the application finds the prefix in
-/// [`mount`](crate::RequestHead::mount).
+/// Prefixes are compared as by [`Mount`](crate::middleware::Mount), and the application finds the
+/// prefix in [`mount`](crate::RequestHead::mount).
 #[derive(Clone, Debug)]
 pub struct StripPrefix(Prefix);
 

@@ -10,8 +10,8 @@ use crate::message::response::Response;
 /// [`Settings::min_bytes_per_second`](crate::Settings::min_bytes_per_second) and
 /// [`Settings::stall_timeout`](crate::Settings::stall_timeout).
 ///
-/// The settings suit uploads. They do not apply to bidirectional streams: while the response is sent,
-/// the client may pause for any time before the next piece of a body of unknown length. This
+/// The settings suit uploads. They do not apply to bidirectional streams: while the response is
+/// sent, the client may pause for any time before the next piece of a body of unknown length. This
 /// middleware is for streams of messages that come before the response, such as client streams of
 /// gRPC:
 ///
@@ -33,8 +33,8 @@ use crate::message::response::Response;
 /// # let _ = app;
 /// ```
 ///
-/// A slow client occupies a connection or stream, and the memory of the application for its request.
-/// [`ConcurrencyLimit`](crate::middleware::ConcurrencyLimit) and
+/// A slow client occupies a connection or stream, and the memory of the application for its
+/// request. [`ConcurrencyLimit`](crate::middleware::ConcurrencyLimit) and
 /// [`Settings::max_connections_per_peer`](crate::Settings::max_connections_per_peer) bound their
 /// number.
 #[derive(Clone, Debug)]

@@ -89,7 +89,7 @@ impl Cors {
         self
     }
 
-    /// Allows the origins for which `allows` returns `true`, in addition to the listed ones. It
+    /// Allows the origins for which `allows` returns true, in addition to the listed ones. It
     /// should compare whole names: `https://app.example.evil.example` has a valid prefix too.
     pub fn origin_if(self, allows: impl Fn(&str) -> bool + Send + Sync + 'static) -> Cors {
         Cors { origin_if: Some(Arc::new(allows)), ..self }

@@ -22,10 +22,10 @@ use crate::message::representation::{self, ResponseContext};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::middleware::auth::User;
-use crate::middleware::log_format::LogFormat;
-use crate::middleware::log_value::{LogEntry, LogValue, LogValues, Outcome};
-use crate::middleware::request_id::RequestId;
+use crate::middleware::access::User;
+use crate::middleware::fields::RequestId;
+use crate::middleware::logs::log_format::LogFormat;
+use crate::middleware::logs::log_value::{LogEntry, LogValue, LogValues, Outcome};
 use crate::peer::Peer;
 use crate::random::random_boundary;
 use weft_proto::http1::framing::is_bodiless;
@@ -47,11 +47,11 @@ use weft_proto::http1::framing::is_bodiless;
 /// # Ok::<(), weft::Error>(())
 /// ```
 ///
-/// Place it first, after [`RequestIds`](super::RequestIds) and
-/// [`RealAddress`](super::RealAddress) at most: it logs the response as it is at this point of
-/// the chain. A line has Apache's combined format, is a [JSON object](Log::json) or follows a
-/// [pattern](Log::pattern). Data from clients is escaped, so that it can terminate neither a line
-/// nor its quotes, and no control characters reach a terminal.
+/// Place it first, after [`RequestIds`](crate::middleware::RequestIds) and
+/// [`RealAddress`](crate::middleware::RealAddress) at most: it logs the response as it is at this
+/// point of the chain. A line has Apache's combined format, is a [JSON object](Log::json) or
+/// follows a [pattern](Log::pattern). Data from clients is escaped, so that it can terminate
+/// neither a line nor its quotes, and no control characters reach a terminal.
 ///
 /// # When a line is written
 /// - For bytes and files, when the application has returned the response, with their length: the
@@ -444,12 +444,24 @@ mod tests {
 
     #[test]
     fn sink_can_log_recursively() {
-        let inner = Log::new(|_| ()).pattern("%r").unwrap();
-        let recursive_sink = move |_: &str| {
-            let entry = OwnedEntry::new(&testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
-            inner.write(&entry, &[]);
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = |name: &'static str| {
+            let lines = lines.clone();
+            move |line: &str| lines.lock().unwrap().push(format!("{name} {line}"))
         };
-        let log = Log::new(recursive_sink);
-        testing::get(app.with(log), "/");
+        let inner = Log::new(sink("inner")).pattern("%r").unwrap();
+        let outer = sink("outer");
+        let log = Log::new(move |line| {
+            let entry =
+                OwnedEntry::new(&testing::request("GET /inner HTTP/1.1\r\nHost: a\r\n\r\n"));
+            inner.write(&entry, &[]);
+            outer(line);
+        });
+        for path in ["/1", "/2"] {
+            testing::get(app.with(log.clone().pattern("%r").unwrap()), path);
+        }
+        let inner = "inner GET /inner HTTP/1.1\n";
+        let outer = ["1", "2"].map(|path| format!("outer GET /{path} HTTP/1.1\n"));
+        assert_eq!(*lines.lock().unwrap(), [inner, &outer[0], inner, &outer[1]]);
     }
 }

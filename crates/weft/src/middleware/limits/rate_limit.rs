@@ -12,7 +12,7 @@ use crate::app::{Application, Middleware};
 use crate::clock::deadline::Stopwatch;
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::retry_after::retry_after;
+use crate::middleware::limits::retry_after::retry_after;
 
 /// Limits the request rate of each client with a token bucket. Requests over the limit get 429
 /// (RFC 6585 §4) with `Retry-After`.
@@ -107,8 +107,8 @@ impl RateLimit {
         self
     }
 
-    /// Takes a request of the client with this key, for limits by anything else than the address: an
-    /// API key, a user. The table has room for as many keys as for addresses.
+    /// Takes a request of the client with this key, for limits by anything else than the address:
+    /// an API key, a user. The table has room for as many keys as for addresses.
     ///
     /// ```
     /// use std::time::Duration;

@@ -109,8 +109,8 @@ impl Needles {
         }
     }
 
-    /// Adds the transitions of bytes that continue no text: those of the longest suffix that is the
-    /// begin of a text. States of lesser depth are complete first.
+    /// Adds the transitions of bytes that continue no text. They are the transitions of the longest
+    /// suffix that is the beginning of a text. States of lesser depth are completed first.
     fn complete(&mut self) {
         let mut queue = vec![ROOT];
         let mut at = 0;

@@ -80,8 +80,9 @@ impl Middleware for CleanPath {
 }
 
 impl CleanPath {
-    /// Applies this to a request, for an application that does so itself. Returns the redirect to the
-    /// normalized path; `None` if the path is already normalized, or has been rewritten in `request`.
+    /// Applies this to a request, for an application that does so itself. Returns the redirect to
+    /// the normalized path; `None` if the path is already normalized, or has been rewritten in
+    /// `request`.
     ///
     /// ```
     /// use weft::middleware::CleanPath;
@@ -150,7 +151,7 @@ fn clean(path: &str, trailing_slash: TrailingSlash) -> Option<String> {
     (clean != path).then_some(clean)
 }
 
-/// Returns whether a path that begins with a slash certainly needs no change, the common case.
+/// Returns true if a path that begins with a slash certainly needs no change, the common case.
 fn is_clean(path: &str, trailing_slash: TrailingSlash) -> bool {
     let has_valid_end = match trailing_slash {
         TrailingSlash::Keep => true,

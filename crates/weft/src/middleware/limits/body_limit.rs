@@ -30,8 +30,8 @@ use crate::message::response::Response;
 /// [`ErrorKind::BodyTooLarge`](crate::ErrorKind::BodyTooLarge): an application that returns the
 /// error, as `?` does, thereby responds with 413.
 ///
-/// The limit may be higher than that of the settings. If several limits are nested, the
-/// innermost applies to bodies of unknown length.
+/// The limit may be higher than [`Settings::max_body_bytes`](crate::Settings::max_body_bytes). If
+/// several limits are nested, the innermost applies to bodies of unknown length.
 #[derive(Clone, Debug)]
 pub struct BodyLimit {
     bytes: u64,

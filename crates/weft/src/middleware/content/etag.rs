@@ -42,8 +42,8 @@ use weft_proto::list::list_members;
 /// page has the same tag by chance is one in 10¹⁹. An author of the page can construct two
 /// versions with the same tag, but only clients with the old version would then keep it.
 ///
-/// Place [`Compress`](super::Compress) in front of this, so that tags are computed from the
-/// uncompressed bytes; [`weak`](ETag::weak) is then suitable, because `Compress` makes all tags
+/// Place [`Compress`](crate::middleware::Compress) in front of this, so that tags are computed from
+/// the uncompressed bytes; [`weak`](ETag::weak) is then suitable, because `Compress` makes all tags
 /// weak.
 #[derive(Clone, Copy, Debug)]
 pub struct ETag {

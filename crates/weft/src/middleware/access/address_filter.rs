@@ -33,7 +33,8 @@ use weft_proto::proxy_protocol::Network;
 ///
 /// A denied network is refused even inside an allowed one. Without allowed networks every address
 /// is allowed that is not denied. A peer on a Unix socket has no address: it is refused if there
-/// are allowed networks. Behind a proxy, place [`RealAddress`](super::RealAddress) first.
+/// are allowed networks. Behind a proxy, place [`RealAddress`](crate::middleware::RealAddress)
+/// first.
 #[derive(Clone, Debug, Default)]
 pub struct AddressFilter {
     allowed: Arc<[Network]>,
@@ -56,7 +57,7 @@ impl AddressFilter {
         AddressFilter { denied: networks.into_iter().collect(), ..self }
     }
 
-    /// Returns `true` if a client with this address is allowed; `None` is a client on a Unix socket.
+    /// Returns true if a client with this address is allowed; `None` is a client on a Unix socket.
     pub fn allows(&self, address: Option<IpAddr>) -> bool {
         let contains = |list: &[Network]| {
             address.is_some_and(|address| list.iter().any(|network| network.contains(address)))

@@ -8,7 +8,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::middleware::mount::Prefix;
+use crate::middleware::routing::mount::Prefix;
 use weft_proto::semantics::path::decode;
 
 /// Changes the path that is passed to the application, without a redirect.
@@ -31,7 +31,7 @@ use weft_proto::semantics::path::decode;
 /// ```
 ///
 /// Only the first matching rule is applied. Paths and prefixes to be replaced are compared segment
-/// by segment and percent-decoded, as by [`Mount`](super::Mount).
+/// by segment and percent-decoded, as by [`Mount`](crate::middleware::Mount).
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
     rules: Vec<Rule>,
@@ -137,7 +137,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Returns whether a percent-encoded path equals a decoded one.
+/// Returns true if a percent-encoded path equals a decoded one.
 fn path_equals(path: &str, decoded: &str) -> bool {
     let segments = path.split('/').map(|segment| decode(segment.as_bytes()));
     segments.eq(decoded.split('/').map(|segment| Cow::Borrowed(segment.as_bytes())))

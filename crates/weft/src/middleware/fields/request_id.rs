@@ -114,8 +114,8 @@ impl RequestIds {
     }
 }
 
-/// Returns the hexadecimal digits of a number, that of the lowest four bits in the lowest byte. All of
-/// them are computed at the same time.
+/// Returns the hexadecimal digits of a number, the lowest digit in the lowest byte. All digits are
+/// computed at the same time.
 fn hex_digits(n: u32) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let n = u64::from(n);
@@ -152,13 +152,13 @@ impl RequestId {
     }
 }
 
-/// Returns whether a peer is in one of these networks; a peer on a Unix socket is in any network.
+/// Returns true if a peer is in one of these networks; a peer on a Unix socket is in any network.
 pub(super) fn is_trusted(networks: &[Network], peer: &Peer) -> bool {
     let ip = peer.address().map(|address| address.ip());
     networks.iter().any(|network| ip.is_none_or(|ip| network.contains(ip)))
 }
 
-/// Returns whether an ID is safe in logs and fields without escaping.
+/// Returns true if an ID is safe in logs and fields without escaping.
 fn is_valid_id(id: &[u8]) -> bool {
     let is_allowed = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b);
     (1..=128).contains(&id.len()) && id.iter().all(is_allowed)

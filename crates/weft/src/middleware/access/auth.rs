@@ -38,10 +38,10 @@ use crate::message::response::{Response, field_value};
 /// ```
 ///
 /// Without TLS, passwords cross the network in clear text. Name and password are UTF-8 without
-/// control characters and are compared byte by byte, without Unicode normalization. The
-/// application finds the [`User`] in the request's extensions, and a [`Log`](super::Log) finds
-/// it in those of the response. A [`RateLimit`](super::RateLimit) in front slows down password
-/// guessing.
+/// control characters and are compared byte by byte, without Unicode normalization. The [`User`] is
+/// in the extensions of the request, for the application, and in the extensions of the response,
+/// for a [`Log`](crate::middleware::Log). A [`RateLimit`](crate::middleware::RateLimit) in front
+/// slows down password guessing.
 #[derive(Clone)]
 pub struct BasicAuth<V> {
     challenge: HeaderValue,
@@ -109,7 +109,7 @@ impl fmt::Display for User {
 impl<V: AsyncFn(&str, &str) -> bool> BasicAuth<V> {
     /// Creates the middleware for a realm, which browsers display and store the password for.
     ///
-    /// `verify` receives a name and a password and returns `true` if they match; [`fixed_users`]
+    /// `verify` receives a name and a password and returns true if they match; [`fixed_users`]
     /// is such a verifier. It should take the same time for unknown names as for known ones.
     pub fn new(realm: &str, verify: V) -> BasicAuth<V> {
         let challenge = format!("Basic realm={}, charset=\"UTF-8\"", quoted(realm));
@@ -169,8 +169,8 @@ fn refuse(challenge: &HeaderValue) -> Response {
     response
 }
 
-/// Returns name and password in the `Authorization` of a request (RFC 7617 §2), for middleware that
-/// combines several methods of authentication.
+/// Returns name and password in the `Authorization` of a request (RFC 7617 §2), for middleware
+/// that combines several methods of authentication.
 ///
 /// ```
 /// let fields = "Host: a\r\nAuthorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
@@ -205,7 +205,7 @@ fn credentials<'a>(head: &'a RequestHead, scheme: &str) -> Option<&'a str> {
     found.eq_ignore_ascii_case(scheme).then(|| rest.trim_start_matches(' '))
 }
 
-/// Returns whether `token` is a `token68` (RFC 9110 §11.2), called `b64token` in RFC 6750 §2.1.
+/// Returns true if `token` is a `token68` (RFC 9110 §11.2), called `b64token` in RFC 6750 §2.1.
 fn is_token68(token: &str) -> bool {
     let token = token.trim_end_matches('=');
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/".contains(&b);

@@ -36,8 +36,8 @@ use crate::message::response::Response;
 /// taken from the request as sent, the host is the configured one or, without one, the host of
 /// the request; so a third party cannot make the redirect lead elsewhere.
 ///
-/// Place this before all other middleware except [`Health`](super::Health): health checks often
-/// address a server by its IP address.
+/// Place this before all other middleware except [`Health`](crate::middleware::Health): health
+/// checks often address a server by its IP address.
 #[derive(Clone, Debug)]
 pub struct Canonical {
     authority: Option<Box<str>>,
@@ -92,8 +92,8 @@ impl Canonical {
         Canonical { status: StatusCode::TEMPORARY_REDIRECT, ..self }
     }
 
-    /// Returns whether the client used HTTPS. The connection of a proxy does not show that: a
-    /// proxy may use TLS to this server for clients that do not.
+    /// Returns true if the client used HTTPS. The connection of a proxy does not show that: a proxy
+    /// may use TLS to this server for clients that do not.
     fn is_secure(&self, request: &Request) -> bool {
         let Some(field) = &self.scheme_field else { return request.is_secure() };
         let Some(value) = request.headers().get_all(field.as_str()).last() else { return false };
@@ -126,7 +126,7 @@ impl Canonical {
         if host.is_empty() {
             return Some(StatusCode::BAD_REQUEST.into());
         }
-        // RFC 3986 §4.2: a reference without a scheme keeps that of the request.
+        // RFC 3986 §4.2: a reference without a scheme keeps the scheme of the request.
         let scheme = if self.https { "https:" } else { "" };
         Some(Response::redirect(self.status, &[scheme, "//", host, slash, sent].concat()))
     }

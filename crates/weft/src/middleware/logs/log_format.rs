@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
-use crate::middleware::log_line::{self, Format, FormatItem, JsonMember};
-use crate::middleware::log_value::{LogEntry, LogValues, NoValues, Outcome, ValueName};
+use crate::middleware::logs::log_line::{self, Format, FormatItem, JsonMember};
+use crate::middleware::logs::log_value::{LogEntry, LogValues, NoValues, Outcome, ValueName};
 
 /// Format of access log lines: Apache's combined format, a JSON object, or a custom pattern. Used
 /// by the middleware [`Log`](crate::middleware::Log) and by implementations of [`Hooks`].
@@ -78,7 +78,7 @@ impl LogFormat {
     }
 
     /// JSON objects with these members, each a pair of its name and the name of its value. The
-    /// names of values are those of the directive `%{name}x` of [patterns](LogFormat::pattern).
+    /// directive `%{name}x` of [patterns](LogFormat::pattern) has the same names of values.
     ///
     /// ```
     /// use weft::LogFormat;
@@ -128,7 +128,7 @@ impl LogFormat {
     /// | `%{name}x` | a value by its name, or `-` |
     /// | `%%` | a percent sign |
     ///
-    /// The names of values are those of the members of [`json`](LogFormat::json), and `seconds`
+    /// The names of values are the names of the members of [`json`](LogFormat::json), and `seconds`
     /// (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
     /// `tls.server_name`, `header.NAME` and `response.NAME`. Any other name is one of the
     /// application, as [`append_record_with`](LogFormat::append_record_with) documents.
@@ -179,7 +179,7 @@ impl LogFormat {
         })
     }
 
-    /// Returns whether lines contain fields of the response, if those are available.
+    /// Returns true if lines contain fields of the response, provided that these are available.
     pub(crate) fn has_response_fields(&self) -> bool {
         self.values()
             .any(|value| matches!(value, ValueName::ResponseField(_) | ValueName::RequestId))
@@ -289,7 +289,7 @@ fn invalid(reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::middleware::log_value::LogValue;
+    use crate::middleware::logs::log_value::LogValue;
     use crate::peer::Peer;
     use crate::testing;
     use http::StatusCode;

@@ -1,0 +1,14 @@
+//! Limits on requests and on the time of the application.
+
+mod body_limit; // limit on the size of request bodies
+mod body_rate; // minimum rate of request bodies
+mod concurrency; // limit on concurrent requests
+mod rate_limit; // request rate limit per client
+mod retry_after; // Retry-After of responses
+mod timeout; // limit on the response time of the application
+
+pub use body_limit::BodyLimit;
+pub use body_rate::BodyRate;
+pub use concurrency::ConcurrencyLimit;
+pub use rate_limit::RateLimit;
+pub use timeout::Timeout;
