@@ -1,5 +1,5 @@
-//! FastCGI 1.0, the side of a web server: composes the records of a request, and parses those of its
-//! response.
+//! FastCGI 1.0, the side of a web server: composes the records of a request, and parses the records
+//! of its response.
 //!
 //! A connection carries one request at a time, whose ID is always 1: no application that is in use
 //! multiplexes requests.
@@ -103,8 +103,8 @@ pub fn end_params(out: &mut Vec<u8>, start: usize) {
     header(out, PARAMS, 0);
 }
 
-/// Appends a pair of name and value. `write` appends both: the name, which has `name_length` bytes, and
-/// the value behind it.
+/// Appends a pair of name and value. `write` appends both: the name, which has `name_length` bytes,
+/// and the value behind it.
 pub fn pair(out: &mut Vec<u8>, name_length: usize, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     pair_length(out, name_length);
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(lengths(records), [MAX_CONTENT_BYTES, 100_006 - MAX_CONTENT_BYTES, 0]);
     }
 
-    /// Reads all parts of a response that arrives in pieces, and joins those of each stream.
+    /// Reads all parts of a response that arrives in pieces, and joins the parts of each stream.
     fn read(bytes: &[u8], piece: usize) -> Result<String> {
         let (mut input, mut reader) = (BytesMut::new(), RecordReader::default());
         let (mut stdout, mut stderr, mut ends) = (Vec::new(), Vec::new(), String::new());

@@ -60,8 +60,8 @@ impl Headers {
     /// Creates a list from a message and the positions of its fields, as
     /// [`ParsedHead`] and [`trailers`](parse::trailers) return them.
     ///
-    /// The positions must be within `text`, and the names must be ASCII; otherwise this method panics,
-    /// or those that read a field.
+    /// The positions must be within `text`, and the names must be ASCII; otherwise this method
+    /// panics, or those that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
         let mut names = NameSketch::default();
         fields.iter().for_each(|field| names.insert(field.name.of(&text)));
@@ -74,8 +74,8 @@ impl Headers {
         Headers { text, fields, names }
     }
 
-    /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets the
-    /// previous allocation of the field list for reuse.
+    /// Replaces the contents by the fields of a head that was parsed from `text`. The parser gets
+    /// the previous allocation of the field list for reuse.
     #[inline]
     pub fn replace(&mut self, text: Bytes, head: &mut ParsedHead) {
         self.text = text;
@@ -159,9 +159,9 @@ impl Headers {
         self.contains(name) && self.list(name).any(|it| it.eq_ignore_ascii_case(member))
     }
 
-    /// Returns the members of all fields with this name like [`list`](Headers::list), within bounds:
-    /// at most [`MAX_LIST_MEMBERS`], and only members that end within the first [`MAX_LIST_BYTES`]
-    /// of the values together. The rest is neither returned nor read.
+    /// Returns the members of all fields with this name like [`list`](Headers::list), within
+    /// bounds: at most [`MAX_LIST_MEMBERS`], and only members that end within the first
+    /// [`MAX_LIST_BYTES`] of the values together. The rest is neither returned nor read.
     ///
     /// For lists in which a missing member does no harm, such as preferences. A reference to the
     /// dynamic table of HPACK makes a field of many kilobytes from a few bytes on the wire, and so

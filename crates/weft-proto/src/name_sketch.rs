@@ -1,7 +1,7 @@
 //! A set that shows that a list of fields has no field of a certain name. Pure.
 
-/// The lengths and initials of all names of a list, as a set of 64 bits. It may have those of removed
-/// fields.
+/// The lengths and initials of all names of a list, as a set of 64 bits. It may have the lengths
+/// and initials of removed fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NameSketch(u64);
 
@@ -11,14 +11,14 @@ impl NameSketch {
         self.0 |= NameSketch::bit(name);
     }
 
-    /// Returns false if no name is equal to this one without regard to case.
+    /// Returns true if a name may be equal to this one without regard to case.
     #[inline]
     pub(crate) fn may_contain(self, name: &[u8]) -> bool {
         self.0 & NameSketch::bit(name) != 0
     }
 
-    /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of these
-    /// factors, 38 distinguishes the names that are looked up from those that are usual.
+    /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of
+    /// these factors, 38 distinguishes the names that are looked up from those that are usual.
     #[inline]
     fn bit(name: &[u8]) -> u64 {
         match name {

@@ -60,8 +60,8 @@ fn is_same_word(a: [u8; WORD], b: [u8; WORD]) -> bool {
     if differences & !CASES != 0 {
         return false;
     }
-    // The high bit of each byte: it is at least `a`, and it is beyond `z`. Without the high bit, the
-    // sums do not carry into the next byte.
+    // The high bit of each byte: it is at least `a`, and it is beyond `z`. Without the high bit,
+    // the sums do not carry into the next byte.
     let lower_case = (a | CASES) & !HIGH;
     let from_a = lower_case + all(0x80 - b'a');
     let beyond_z = lower_case + all(0x80 - b'z' - 1);
@@ -69,8 +69,8 @@ fn is_same_word(a: [u8; WORD], b: [u8; WORD]) -> bool {
     differences & !(letters >> 2) == 0
 }
 
-/// Appends a name in lower case if it has letters, digits and hyphens only, as nearly all names have.
-/// Otherwise returns false, and appends nothing.
+/// Appends a name in lower case if it has letters, digits and hyphens only, as nearly all names
+/// have. Otherwise returns false, and appends nothing.
 ///
 /// ```
 /// use weft_proto::names::push_lower_case;

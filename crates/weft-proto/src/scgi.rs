@@ -1,7 +1,7 @@
 //! SCGI, the side of a web server: composes the head of a request.
 //!
-//! The body follows the head as it is, and the response is that of CGI (RFC 3875 §6), up to the end of
-//! the connection.
+//! The body follows the head as it is. The response has the form of CGI (RFC 3875 §6), up to the
+//! end of the connection.
 //!
 //! ```
 //! use weft_proto::scgi;
@@ -16,7 +16,7 @@
 
 use crate::{Error, Result};
 
-/// Variables that each head begins with; those of the request with these names are left out.
+/// First variables of each head. Variables of the request with these names are left out.
 const LENGTH: &[u8] = b"CONTENT_LENGTH";
 const PROTOCOL: &[u8] = b"SCGI";
 

@@ -1,7 +1,7 @@
 //! uwsgi, the side of a web server: composes the head of a request.
 //!
-//! The body follows the head as it is. The response is that of HTTP/1 with a status line, or that of CGI
-//! (RFC 3875 §6), up to the end of the connection.
+//! The body follows the head as it is. The response has the form of HTTP/1 with a status line, or
+//! of CGI (RFC 3875 §6), up to the end of the connection.
 //!
 //! ```
 //! use weft_proto::uwsgi;
@@ -17,11 +17,12 @@ use crate::{Error, ErrorKind, Result};
 /// Maximum size of all variables of a request, each with four bytes for its lengths.
 pub const MAX_BYTES: usize = u16::MAX as usize;
 
-/// Appends the head of a request: its variables, for an application of WSGI, Rack or PSGI (`modifier1` 0).
+/// Appends the head of a request: its variables, for an application of WSGI, Rack or PSGI
+/// (`modifier1` 0).
 ///
 /// # Errors
-/// [`HeadTooLarge`](ErrorKind::HeadTooLarge) if the variables have more than [`MAX_BYTES`] bytes, which the
-/// format cannot express.
+/// [`HeadTooLarge`](ErrorKind::HeadTooLarge) if the variables have more than [`MAX_BYTES`] bytes,
+/// which the format cannot express.
 pub fn head<'a>(
     out: &mut Vec<u8>,
     variables: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

@@ -1,4 +1,5 @@
-//! Streams the body of a POST or PUT back: `cargo run --release -p weft-http --example echo -- [ADDRESS]`.
+//! Streams the body of a POST or PUT back: `cargo run --release -p weft-http --example echo --
+//! [ADDRESS]`.
 
 use weft::{Method, Request, Response, Server, Settings};
 

@@ -1,4 +1,5 @@
-//! Stores uploads in temporary files: `cargo run --release -p weft-http --example upload -- [ADDRESS]`.
+//! Stores uploads in temporary files: `cargo run --release -p weft-http --example upload --
+//! [ADDRESS]`.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader, Seek};

@@ -1,5 +1,5 @@
-//! Two virtual hosts on one address: `cargo run --release -p weft-http --example vhosts -- [ADDRESS]`,
-//! then open http://shop.localhost:8080/ and http://anna.blog.localhost:8080/.
+//! Two virtual hosts on one address: `cargo run --release -p weft-http --example vhosts --
+//! [ADDRESS]`, then open http://shop.localhost:8080/ and http://anna.blog.localhost:8080/.
 
 use weft::middleware::{Mount, VirtualHosts};
 use weft::{Application, Request, Response};

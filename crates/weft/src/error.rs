@@ -58,8 +58,8 @@ pub enum ErrorKind {
     TlsFailed,
     /// No certificate exists for the server name that a TLS client has sent.
     NoCertificate,
-    /// A connection from a [`proxy_protocol`](crate::Settings::proxy_protocol) network does not start
-    /// with a valid PROXY header.
+    /// A connection from a [`proxy_protocol`](crate::Settings::proxy_protocol) network does not
+    /// start with a valid PROXY header.
     ProxyHeader,
     /// The peer closed or reset the connection.
     Disconnected,
@@ -134,12 +134,12 @@ impl Error {
         Error { source: Some(source.into()), ..self }
     }
 
-    /// Marks the failure of a response body as one after data: the engine sends the data that the body
-    /// has produced before, and then aborts the response.
+    /// Marks the failure of a response body as one after data: the engine sends the data that the
+    /// body has produced before, and then aborts the response.
     ///
     /// Without the mark, a response of which nothing was sent is replaced by an error response, and
-    /// the data is lost. A body that forwards the data of another server marks its failures, so that
-    /// the client receives as much as the server has.
+    /// the data is lost. A body that forwards the data of another server marks its failures, so
+    /// that the client receives as much as the server has.
     ///
     /// ```
     /// use weft::{Body, Error, ErrorKind};

@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A value that is `Sync` if it is `Send`. The owner uses it without locking. A reader with a shared
-/// reference locks it, which never waits in practice: nobody holds the lock between two calls.
+/// A value that is `Sync` if it is `Send`. The owner uses it without locking. A reader with a
+/// shared reference locks it, which never waits in practice: nobody holds the lock between two
+/// calls.
 #[derive(Debug)]
 pub(crate) struct Exclusive<T>(Mutex<T>);
 

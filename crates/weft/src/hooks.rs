@@ -16,7 +16,7 @@ use crate::peer::Peer;
 /// [`Server::hooks`](crate::Server::hooks), so nothing has to be shared or locked.
 #[allow(unused_variables)]
 pub trait Hooks {
-    /// Called when a connection is accepted. Returning `false` closes it at once.
+    /// Called when a connection is accepted. Returning false closes it at once.
     fn on_open(&self, peer: &Peer) -> bool {
         true
     }
@@ -31,7 +31,7 @@ pub trait Hooks {
     /// Called after certificates were loaded again because their files have changed.
     fn on_certificates_reloaded(&self) {}
 
-    /// Returns whether [`on_response`](Hooks::on_response) is called for every request. If not, the
+    /// Returns true if [`on_response`](Hooks::on_response) is called for every request. If not, the
     /// clock is not read for its record.
     fn needs_records(&self) -> bool {
         true
@@ -54,8 +54,8 @@ pub struct Record<'a> {
     /// The request head; `None` if the request is invalid.
     pub head: Option<&'a RequestHead>,
     /// Start of the request line of an invalid request, as received and without its line end, at
-    /// most [`MAX_REQUEST_LINE_BYTES`](Record::MAX_REQUEST_LINE_BYTES). Over HTTP/2, method and path
-    /// as far as they are valid. It can contain any bytes, so it must be escaped for output;
+    /// most [`MAX_REQUEST_LINE_BYTES`](Record::MAX_REQUEST_LINE_BYTES). Over HTTP/2, method and
+    /// path as far as they are valid. It can contain any bytes, so it must be escaped for output;
     /// [`LogFormat`](crate::LogFormat) does so. Empty if there is a head.
     pub request_line: &'a [u8],
     /// The status of the response; 499 if the exchange ended before there was one, as in nginx. For

@@ -71,7 +71,7 @@ impl TlsSession {
         &self.peer_certificates
     }
 
-    /// Returns `true` if the client resumed a session with a ticket. Sessions with
+    /// Returns true if the client resumed a session with a ticket. Sessions with
     /// [client authentication](crate::tls::ClientAuth) are not resumed.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
@@ -79,7 +79,8 @@ impl TlsSession {
 }
 
 impl Peer {
-    /// Returns `true` if clients are authenticated in another way since the connection was accepted.
+    /// Returns true if clients are authenticated in another way since the connection was
+    /// accepted.
     pub(crate) fn is_superseded(&self) -> bool {
         self.tls.as_ref().is_some_and(|session| session.policy.is_superseded())
     }
@@ -89,8 +90,8 @@ impl Peer {
         self.address
     }
 
-    /// The address of the server's end of the connection, which differs from that of the listener if
-    /// that listens on all addresses of the machine. A Unix socket has none.
+    /// The address of the server's end of the connection. It is not the address of the listener if
+    /// the listener accepts on all addresses of the machine. A Unix socket has none.
     ///
     /// ```
     /// use weft::{Request, Response};
@@ -123,7 +124,8 @@ impl Peer {
     }
 }
 
-/// A peer with this address, for [`ServerHandle::serve_connection`](crate::ServerHandle::serve_connection).
+/// A peer with this address, for
+/// [`ServerHandle::serve_connection`](crate::ServerHandle::serve_connection).
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Peer {
         Peer { address: Some(address), ..Peer::default() }

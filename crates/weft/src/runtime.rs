@@ -1,9 +1,9 @@
 //! The runtime of a worker, and the calls that its thread makes outside of it.
 //!
-//! A handler that belongs to another runtime must not notice that of the worker: in a current-thread
-//! runtime, `block_in_place` panics, and no other runtime can be entered. So the thread leaves the
-//! runtime of the worker for such a call. It leaves once in a turn of the event loop, for all calls
-//! of the turn, which costs one `epoll_wait(2)` that does not block.
+//! A handler that belongs to another runtime must not run within the runtime of the worker: in a
+//! current-thread runtime, `block_in_place` panics, and no other runtime can be entered. So the
+//! thread leaves the runtime of the worker for such a call. It leaves once in a turn of the event
+//! loop, for all calls of the turn, which costs one `epoll_wait(2)` that does not block.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -27,12 +27,12 @@ pub(crate) trait OutsideCall {
     fn finish(self: Box<Self>);
 }
 
-/// Duration of a call that delays the other connections of its worker, because it computes or blocks
-/// for so long.
+/// Duration of a call that delays the other connections of its worker, because it computes or
+/// blocks for so long.
 const LONG_CALL: Duration = Duration::from_millis(1);
 
-/// Each long call costs a multiple of its duration, so that long calls take one percent of the time of
-/// a thread at most.
+/// Each long call costs a multiple of its duration, so that long calls take one percent of the time
+/// of a thread at most.
 const COST_FACTOR: u32 = 100;
 
 /// Cost of long calls after which the thread makes no calls for some time: 20 ms of long calls. An
@@ -136,7 +136,7 @@ fn finish_calls() {
     });
 }
 
-/// Returns `true` if calls are queued. Otherwise, the first one wakes `leave`.
+/// Returns true if calls are queued. Otherwise, the first one wakes `leave`.
 fn has_queued_calls(leave: &Waker) -> bool {
     with_calls(|calls| {
         let has_calls = !calls.queued.is_empty();
@@ -147,7 +147,7 @@ fn has_queued_calls(leave: &Waker) -> bool {
 }
 
 impl LongCalls {
-    /// Adds a call with this duration. Returns `true` if the calls are too many.
+    /// Adds a call with this duration. Returns true if the calls are too many.
     fn add(&mut self, duration: Duration) -> bool {
         self.cost = Some((self.cost() + duration * COST_FACTOR, Stopwatch::start()));
         self.are_too_many()

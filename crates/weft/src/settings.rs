@@ -128,7 +128,8 @@ pub struct Settings {
     pub head_timeout: Duration,
 
     /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING restarts it,
-    /// because a request would have the same effect. An HTTP/2 connection with an open stream is not idle.
+    /// because a request would have the same effect. An HTTP/2 connection with an open stream is
+    /// not idle.
     ///
     /// Default 60 s: most clients close the connection earlier.
     pub idle_timeout: Duration,
@@ -165,8 +166,8 @@ pub struct Settings {
     /// Default empty: trusting every peer would let every client forge its address.
     pub proxy_protocol: Vec<Network>,
 
-    /// Enables HTTP/2, for clients that begin with its connection preface (RFC 9113 §3.3), and over
-    /// TLS for clients that select it by ALPN.
+    /// Enables HTTP/2, for clients that begin with its connection preface (RFC 9113 §3.3), and
+    /// over TLS for clients that select it by ALPN.
     ///
     /// Default `true`.
     pub http2: bool,
@@ -175,7 +176,7 @@ pub struct Settings {
     /// the client may retry them (RFC 9113 §5.1.2).
     ///
     /// Default 128, as in nginx and h2o. Clients that send all their calls over one connection, as
-    /// those of gRPC do, may need more: each stream may hold a request head, a part of
+    /// gRPC clients do, may need more. Each stream may hold a request head, a part of
     /// [`body_window_bytes`](Settings::body_window_bytes), and the memory of the application.
     pub max_concurrent_streams: u32,
 
@@ -213,7 +214,7 @@ pub enum Disconnect {
 }
 
 impl Settings {
-    /// Returns `true` if a peer is in one of the networks of
+    /// Returns true if a peer is in one of the networks of
     /// [`proxy_protocol`](Settings::proxy_protocol).
     pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
         let contains_peer = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));

@@ -90,8 +90,8 @@ pub struct WebSocketSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
     /// The origin of the request: its scheme, host and port (RFC 6454). A page loaded by `http`
-    /// can be a forgery of the network, and may not connect by `wss`. Clients without `Origin`, which
-    /// are not browsers, may connect.
+    /// can be a forgery of the network, and may not connect by `wss`. Clients without `Origin`,
+    /// which are not browsers, may connect.
     ///
     /// If the connection does not use TLS, the scheme may also be `https`, because TLS may end at
     /// a proxy in front. Set the scheme of the client, as
@@ -197,7 +197,7 @@ struct OpeningHandshake<'a> {
 }
 
 impl OpeningHandshake<'_> {
-    /// Returns `true` if a page of `origin` has the origin of this request for `authority`. The
+    /// Returns true if a page of `origin` has the origin of this request for `authority`. The
     /// request may be more secure than it appears, because TLS may end at a proxy in front.
     fn is_same_origin(&self, origin: &str, authority: &str) -> bool {
         let Some((scheme, host)) = origin.split_once("://") else { return false };

@@ -1,5 +1,5 @@
-//! Parsing the records of a FastCGI response must not depend on the sizes of the input pieces, and no
-//! byte of content is lost.
+//! Parsing the records of a FastCGI response must not depend on the sizes of the input pieces, and
+//! no byte of content is lost.
 #![no_main]
 
 use bytes::BytesMut;

@@ -136,8 +136,8 @@ impl BodyDecoder {
     }
 }
 
-/// Parses a chunk size line (RFC 9112 §7.1). Returns the size and the length of the line, or `None`
-/// if more input is needed. Extensions are ignored, but must be valid field content.
+/// Parses a chunk size line (RFC 9112 §7.1). Returns the size and the length of the line, or
+/// `None` if more input is needed. Extensions are ignored, but must be valid field content.
 fn size_line(input: &[u8]) -> Result<Option<(u64, usize)>> {
     let window = &input[..input.len().min(MAX_SIZE_LINE_BYTES + 2)];
     let digits = window.iter().take_while(|&&b| hex_value(b).is_some()).count();

@@ -54,7 +54,7 @@ pub struct ResponseHead {
     pub headers: Headers,
     /// The length of the body.
     pub length: BodyLength,
-    /// True if the connection can be reused after the body has been read to its end. If any input
+    /// Set if the connection can be reused after the body has been read to its end. If any input
     /// remains after the body, the connection must not be reused; the head cannot show this.
     pub keep_alive: bool,
 }
@@ -297,7 +297,8 @@ fn status_line(input: &[u8]) -> Result<Option<(StatusCode, Version, usize)>> {
     }
 }
 
-/// Determines the length of the body from the fields (RFC 9112 §6.3), without the RFC's leniencies.
+/// Determines the length of the body from the fields (RFC 9112 §6.3), without the RFC's
+/// leniencies.
 fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<BodyLength> {
     use Occurrence::{Absent, Once, Repeated};
     let malformed = |reason| Err(Error::malformed(reason));

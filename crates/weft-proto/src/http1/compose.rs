@@ -60,7 +60,7 @@ pub struct ResponseHead<'a> {
     pub fields: FieldSources<'a>,
     /// The framing of the body.
     pub framing: ResponseFraming,
-    /// True if the connection persists after the response.
+    /// Set if the connection persists after the response.
     pub keep_alive: bool,
     /// The lines at the start of the head.
     pub head_prefix: &'a HeadPrefix,
@@ -81,7 +81,8 @@ impl HeadPrefix {
         HeadPrefix(lines)
     }
 
-    /// Replaces the date, which has the form of [`imf_fixdate`](crate::semantics::date::imf_fixdate).
+    /// Replaces the date, which has the form of
+    /// [`imf_fixdate`](crate::semantics::date::imf_fixdate).
     pub fn set_date(&mut self, date: &[u8; 29]) {
         let start = STATUS_LINE.len() + "date: ".len();
         self.0[start..start + date.len()].copy_from_slice(date);
@@ -156,7 +157,7 @@ pub fn interim_head(out: &mut Vec<u8>, status: StatusCode, list: &FieldSources<'
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the field lines except those of [`FRAMING_FIELDS`].
+/// Appends the field lines except [`FRAMING_FIELDS`].
 fn fields(out: &mut Vec<u8>, FieldSources { forwarded, list, lines }: &FieldSources<'_>) {
     if let Some(forwarded) = forwarded {
         passed_fields(out, forwarded);
@@ -194,8 +195,8 @@ const CLOSE_LINE: &[u8] = b"connection: close\r\n";
 const MAX_REASON_BYTES: usize = 32;
 const MAX_FRAMING_BYTES: usize = b"content-length: 18446744073709551615\r\n".len();
 
-/// Appends the status line. The version is that of the server, regardless of the request's
-/// (RFC 9110 §6.2).
+/// Appends the status line. It has the version of the server, regardless of the request's (RFC 9110
+/// §6.2).
 fn status_line(out: &mut Vec<u8>, status: StatusCode) {
     if status == StatusCode::OK {
         return out.extend_from_slice(STATUS_LINE);

@@ -26,12 +26,12 @@ use crate::{Error, ErrorKind, Result};
 pub struct RequestFraming {
     /// The length of the body.
     pub length: Length,
-    /// True if the client permits another request on the connection (RFC 9112 §9.3).
+    /// Set if the client permits another request on the connection (RFC 9112 §9.3).
     pub keep_alive: bool,
-    /// True if the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+    /// Set if the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
-    /// The authority of the target, in absolute-form and authority-form, otherwise the value of `Host`
-    /// (RFC 9112 §3.3).
+    /// The authority of the target, in absolute-form and authority-form, otherwise the value of
+    /// `Host` (RFC 9112 §3.3).
     pub authority: Option<Span>,
     /// Path and query of the target. Empty in authority-form.
     pub local: Span,
@@ -49,10 +49,10 @@ pub enum Length {
 /// Determines the framing of a request, or rejects the request. `text` is the head.
 ///
 /// # Errors
-/// [`Malformed`](ErrorKind::Malformed) for an ambiguous length, an invalid target, and a `Host` that
-/// is missing in HTTP/1.1, repeated or invalid; [`NotImplemented`](ErrorKind::NotImplemented) for an
-/// unsupported transfer coding; [`ExpectationFailed`](ErrorKind::ExpectationFailed) for an unknown
-/// expectation.
+/// [`Malformed`](ErrorKind::Malformed) for an ambiguous length, an invalid target, and a `Host`
+/// that is missing in HTTP/1.1, repeated or invalid; [`NotImplemented`](ErrorKind::NotImplemented)
+/// for an unsupported transfer coding; [`ExpectationFailed`](ErrorKind::ExpectationFailed) for an
+/// unknown expectation.
 // Inlined: its result has seven words, of which the caller uses each once.
 #[inline(always)]
 pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
@@ -220,7 +220,7 @@ fn is_ipv6(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// Returns true for a port with its colon, and for no port. An empty port is valid (RFC 3986
+/// Returns true if this is a port with its colon, or no port. An empty port is valid (RFC 3986
 /// §3.2.3).
 #[inline]
 fn is_port(text: &[u8]) -> bool {

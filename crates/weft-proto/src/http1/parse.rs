@@ -211,10 +211,11 @@ impl ParsedHead {
     ///
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) if the input is not a request head;
-    /// [`TargetTooLong`](ErrorKind::TargetTooLong) or [`HeadTooLarge`](ErrorKind::HeadTooLarge) if it
-    /// exceeds the limits; [`VersionUnsupported`](ErrorKind::VersionUnsupported) for a major version
-    /// other than 1; [`NotImplemented`](ErrorKind::NotImplemented) for a method of more than 32
-    /// bytes. The parser must not be used after an error until it is [cleared](ParsedHead::clear).
+    /// [`TargetTooLong`](ErrorKind::TargetTooLong) or [`HeadTooLarge`](ErrorKind::HeadTooLarge) if
+    /// it exceeds the limits; [`VersionUnsupported`](ErrorKind::VersionUnsupported) for a major
+    /// version other than 1; [`NotImplemented`](ErrorKind::NotImplemented) for a method of more
+    /// than 32 bytes. The parser must not be used after an error until it is
+    /// [cleared](ParsedHead::clear).
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         match self.progress {
             Progress::Start => {}
@@ -357,7 +358,8 @@ fn other_method(line: &[u8]) -> Result<Option<(Method, usize)>> {
 /// The end of nearly all request lines.
 const VERSION: &[u8; 11] = b" HTTP/1.1\r\n";
 
-/// Parses `SP HTTP/x.y CRLF` behind a target. A higher minor version is treated as 1.1 (RFC 9110 §2.5).
+/// Parses `SP HTTP/x.y CRLF` behind a target. A higher minor version is treated as 1.1 (RFC 9110
+/// §2.5).
 fn other_version(
     line: &[u8],
     target: usize,
@@ -448,7 +450,8 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Fie
     Ok(FieldLine::Field(field, name, next))
 }
 
-/// Splits a line after a name with other bytes than letters, digits and hyphens, and the colon behind it.
+/// Splits a line after a name with other bytes than letters, digits and hyphens, and the colon
+/// behind it.
 #[cold]
 fn other_name(line: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
     match line.split_at(scan::token(line)) {
@@ -512,7 +515,8 @@ pub(super) fn head_too_large() -> Error {
 /// ```
 ///
 /// # Errors
-/// [`Malformed`](ErrorKind::Malformed) for invalid lines, and for a section that exceeds the limits.
+/// [`Malformed`](ErrorKind::Malformed) for invalid lines, and for a section that exceeds the
+/// limits.
 pub fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, usize)>> {
     let mut section = FieldSection::default();
     let length = section.read(input, limits)?;

@@ -25,7 +25,8 @@ pub fn target(bytes: &[u8]) -> usize {
     run(bytes, not_in_target)
 }
 
-/// Returns the length of the prefix of letters, digits and hyphens, the bytes of nearly all field names.
+/// Returns the length of the prefix of letters, digits and hyphens, the bytes of nearly all field
+/// names.
 #[inline(always)]
 pub(super) fn plain_name(bytes: &[u8]) -> usize {
     run(bytes, not_in_name)
@@ -56,8 +57,8 @@ pub fn plain(bytes: &[u8]) -> usize {
     run(bytes, not_plain)
 }
 
-/// Returns the length of the prefix of a path before the first percent sign, backslash or semicolon,
-/// which servers read in different ways, or NUL.
+/// Returns the length of the prefix of a path before the first percent sign, backslash or
+/// semicolon, which servers read in different ways, or NUL.
 #[inline(always)]
 pub fn plain_path(bytes: &[u8]) -> usize {
     run(bytes, not_in_plain_path)

@@ -31,8 +31,8 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Creates a parser for the response to a request with `method`. The head, with interim responses
-    /// before it, has at most `max_head_bytes`, and the body at most `max_bytes`.
+    /// Creates a parser for the response to a request with `method`. The head, with interim
+    /// responses before it, has at most `max_head_bytes`, and the body at most `max_bytes`.
     pub fn new(method: &Method, max_head_bytes: usize, max_bytes: usize) -> ResponseReader {
         ResponseReader {
             method: method.clone(),

@@ -1,7 +1,7 @@
 //! Proactive content negotiation: lists of members with weights (RFC 9110 §12.4.2, §12.5). Pure.
 //!
-//! A malformed member is ignored, as if the client had not sent it. So are members beyond the bounds
-//! of [`Headers::bounded_list`]. Each function reads its field once.
+//! A malformed member is ignored, as if the client had not sent it. So are members beyond the
+//! bounds of [`Headers::bounded_list`]. Each function reads its field once.
 //!
 //! ```
 //! use weft_proto::Headers;

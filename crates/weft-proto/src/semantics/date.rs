@@ -31,8 +31,8 @@ pub fn rfc3339(time: SystemTime) -> String {
 /// The last second of 9999, which is the last year with four digits.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Formats seconds since 1970 like [`http_date`], without an allocation. The latest date is the last
-/// second of the year 9999.
+/// Formats seconds since 1970 like [`http_date`], without an allocation. The latest date is the
+/// last second of the year 9999.
 ///
 /// ```
 /// use weft_proto::semantics::date::imf_fixdate;
@@ -88,8 +88,8 @@ fn two_digits(number: u64) -> [u8; 2] {
 /// assert_eq!(civil_from_days(784_111_777 / 86_400), (1994, 11, 6));
 /// ```
 pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
-    // Years are counted from March, so that the leap day is the last of its year; 400 such years are
-    // always 146,097 days.
+    // Years are counted from March, so that the leap day is the last of its year; 400 such years
+    // are always 146,097 days.
     let days = days + 719_468; // from 1 March of the year 0
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;

@@ -1,15 +1,16 @@
 //! Parser for the three forms of an HTTP date (RFC 9110 §5.6.7). Pure.
 //!
-//! The crate `httpdate` is not used: it resolves two-digit years to 1970 – 2069, not to at most 50
-//! years in the future, and rejects leap seconds, dates before 1970, and a wrong name of the day.
+//! The crate `httpdate` is not used: it resolves two-digit years to 1970 – 2069, not to at most
+//! 50 years in the future, and rejects leap seconds, dates before 1970, and a wrong name of the
+//! day.
 
 use smallvec::SmallVec;
 
 /// Parses an HTTP-date to seconds since 1970. `now` determines the century of a two-digit year.
 ///
 /// The name of the day has to be valid, but is not checked against the date. A time before 1970
-/// becomes the first second of 1970, as [`http_date`](crate::semantics::date::http_date) formats it.
-/// Returns `None` if the text is not a date.
+/// becomes the first second of 1970, as [`http_date`](crate::semantics::date::http_date) formats
+/// it. Returns `None` if the text is not a date.
 ///
 /// ```
 /// use weft_proto::semantics::date::parse_http_date;

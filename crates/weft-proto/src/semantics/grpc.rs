@@ -1,6 +1,7 @@
 //! gRPC: the media types of its calls, their deadlines, and the status at their end.
 //!
-//! "Request" and "response" are those of the [gRPC protocol](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
+//! "Request" and "response" have the meaning of the [gRPC
+//! protocol](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -134,14 +135,14 @@ pub fn is_grpc(headers: &Headers) -> bool {
     headers.get_bytes("content-type").is_some_and(is_grpc_media_type)
 }
 
-/// Returns true for `application/grpc` and `application/grpc+proto`, but not for
-/// `application/grpc-web`.
+/// Returns true if the media type is `application/grpc` or `application/grpc+proto`, but not if it
+/// is `application/grpc-web`.
 pub fn is_grpc_media_type(media_type: &[u8]) -> bool {
     strip_type(media_type, GRPC).is_some()
 }
 
-/// Returns the time that the client of a call waits (`grpc-timeout`): up to eight digits and a unit.
-/// `None` if it is not limited, or the value is invalid.
+/// Returns the time that the client of a call waits (`grpc-timeout`): up to eight digits and a
+/// unit. `None` if it is not limited, or the value is invalid.
 pub fn timeout(headers: &Headers) -> Option<Duration> {
     let (unit, digits) = headers.get_bytes("grpc-timeout")?.split_last()?;
     if digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -169,7 +170,8 @@ pub struct WebMediaType<'a> {
 }
 
 impl WebMediaType<'_> {
-    /// Parses a value of `Content-Type`, or a member of `Accept`; `None` if it is another media type.
+    /// Parses a value of `Content-Type`, or a member of `Accept`; `None` if it is another media
+    /// type.
     ///
     /// ```
     /// use weft_proto::semantics::grpc::WebMediaType;
@@ -190,8 +192,8 @@ pub fn format_suffix(media_type: &[u8]) -> &[u8] {
     strip_type(media_type, GRPC).unwrap_or_default()
 }
 
-/// Removes `name` from the start of a media type, and parameters from its end. `None` if the type has
-/// another name.
+/// Removes `name` from the start of a media type, and parameters from its end. `None` if the type
+/// has another name.
 fn strip_type<'a>(media_type: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let (start, rest) = media_type.split_at_checked(name.len())?;
     let is_end = matches!(rest.first(), None | Some(b'+' | b';' | b' '));

@@ -23,7 +23,7 @@ pub fn has_extension(name: &[u8], expected: &[u8]) -> bool {
     extension(name).is_some_and(|extension| extension.eq_ignore_ascii_case(expected))
 }
 
-/// Returns true for the type of HTML pages and for the default of unknown extensions.
+/// Returns true if this is the type of HTML pages or the default of unknown extensions.
 pub fn is_page_or_unknown(media_type: &[u8]) -> bool {
     media_type.starts_with(b"text/html") || media_type == UNKNOWN.as_bytes()
 }

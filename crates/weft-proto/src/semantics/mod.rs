@@ -1,4 +1,4 @@
-//! Field semantics that all versions share (RFC 9110), and those of gRPC.
+//! Field semantics that all versions share (RFC 9110), and the fields of gRPC.
 
 pub mod accept; // content negotiation
 pub mod coding; // names of content codings

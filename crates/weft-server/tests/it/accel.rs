@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use crate::cgi::write_script;
 use crate::common::{PATIENCE, Response, Weft, raw_upstream, read_head, until, weft};
 
-/// Responds with the status and the fields in the query of the request, and with a body. It responds
-/// to other requests with the names of their fields.
+/// Responds with the status and the fields in the query of the request, and with a body. It
+/// responds to other requests with the names of their fields.
 fn upstream() -> SocketAddr {
     raw_upstream(|_, mut stream| {
         while let Some(head) = read_head(&mut stream) {
@@ -165,8 +165,8 @@ fn sends_only_files_inside_the_named_folders() {
     }
 }
 
-/// Each row: method, fields of the request, fields of the upstream, the expected status and body, and
-/// fields of the response.
+/// Each row: method, fields of the request, fields of the upstream, the expected status and body,
+/// and fields of the response.
 #[test]
 fn response_has_the_fields_of_the_upstream_and_of_the_file() {
     let up = upstream();

@@ -1,5 +1,5 @@
-//! Buffering of requests and responses by proxy and CGI routes: slow clients occupy neither upstream
-//! connections nor processes.
+//! Buffering of requests and responses by proxy and CGI routes: slow clients occupy neither
+//! upstream connections nor processes.
 
 mod space;
 
@@ -225,8 +225,8 @@ fn slow_readers_occupy_no_upstream_connections() {
     }
 }
 
-/// Each row: fields of the response, and true if it occupies the connection until the client has read
-/// it.
+/// Each row: fields of the response, and true if it occupies the connection until the client has
+/// read it.
 #[test]
 fn upstreams_may_refuse_the_buffering_of_a_response() {
     for (fields, is_streamed) in [

@@ -18,7 +18,7 @@ const CONFIG: &str = "listen = [\"127.0.0.1:0\"]\n\
 /// accepted in any case.
 const ATTEMPTS: usize = 20;
 
-/// Sends a request on a connection that ends with it. Returns `true` if it is refused.
+/// Sends a request on a connection that ends with it. Returns true if it is refused.
 fn is_refused(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -39,7 +39,7 @@ fn connect_silently(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).unwrap()
 }
 
-/// Returns `true` if a silent connection does not count at first.
+/// Returns true if a silent connection does not count at first.
 fn is_deferred(address: SocketAddr) -> bool {
     (0..ATTEMPTS).any(|_| {
         let _silent = connect_silently(address);
@@ -47,7 +47,7 @@ fn is_deferred(address: SocketAddr) -> bool {
     })
 }
 
-/// Returns `true` if a silent connection counts within less than a second.
+/// Returns true if a silent connection counts within less than a second.
 fn is_accepted_at_once(address: SocketAddr) -> bool {
     (0..ATTEMPTS).any(|_| {
         let _silent = connect_silently(address);

@@ -1,4 +1,5 @@
-//! Responses of upstreams that come early: interim ones, and final ones before the end of the request.
+//! Responses of upstreams that come early: interim ones, and final ones before the end of the
+//! request.
 
 use std::fs;
 use std::io::Write;
@@ -177,8 +178,8 @@ const UPLOAD_BYTES: usize = 12 << 20;
 const RESPONSE_BYTES: usize = 8_000;
 
 /// Starts an upstream that responds to each POST before it has read the body, of which it reads no
-/// more, and to each GET. It sends the numbers of connections on which there were requests. `leaves`: a
-/// connection of HTTP/1.1 closes after the response, and a stream is reset.
+/// more, and to each GET. It sends the numbers of connections on which there were requests.
+/// `leaves`: a connection of HTTP/1.1 closes after the response, and a stream is reset.
 fn hasty(version: Version, status: u16, leaves: bool) -> (SocketAddr, Receiver<usize>) {
     let (sender, connections) = mpsc::channel();
     let body = [b'x'; RESPONSE_BYTES];
@@ -232,7 +233,8 @@ fn response_before_the_end_of_an_upload_is_forwarded_at_once() {
             let (upstream, connections) = hasty(upstream_version, status, leaves);
             let keys = format!("buffer_requests = {buffers}");
             let (_folder, server) = serve(upstream, upstream_version, &keys);
-            // A buffered body is received before; of another one, the client sends the beginning only.
+            // A buffered body is received before; of another one, the client sends the beginning
+            // only.
             let body = vec![b'u'; if buffers { UPLOAD_BYTES } else { 1_000 }];
             let response = match client_version {
                 Http1 => {

@@ -1,8 +1,8 @@
-//! One of three upstreams fails under load: requests that may be sent again succeed, few others fail, and
-//! those on the other upstreams are not slower.
+//! One of three upstreams fails under load: requests that may be sent again succeed, few others
+//! fail, and those on the other upstreams are not slower.
 //!
-//! Longer runs at a higher rate: `WEFT_UPSTREAM_RATE=2000 WEFT_UPSTREAM_SECONDS=10 cargo test --release
-//! -p weft-server --test it failing_upstreams:: -- --nocapture` prints the table.
+//! Longer runs at a higher rate: `WEFT_UPSTREAM_RATE=2000 WEFT_UPSTREAM_SECONDS=10 cargo test
+//! --release -p weft-server --test it failing_upstreams:: -- --nocapture` prints the table.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,8 @@ use weft::{Request, Response, StatusCode};
 use crate::common::random::environment_number;
 use crate::common::{Client, Signal, Weft, weft};
 
-/// Clients, each with a kept connection and one request at a time. They bound the requests in flight.
+/// Clients, each with a kept connection and one request at a time. They bound the requests in
+/// flight.
 const CLIENTS: usize = 16;
 
 /// Time for which an upstream is down after failures.

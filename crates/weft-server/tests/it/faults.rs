@@ -2,8 +2,8 @@
 //!
 //! Clients, upstream and access log record histories, and [`history::check`] compares them. Each
 //! response is complete or visibly cut, each has one line in the log, and every permit is returned.
-//! `WEFT_FAULT_ROUNDS` repeats the tests, with all failures of system calls rather than some of them,
-//! and `WEFT_TEST_SEED` repeats the choices of one run.
+//! `WEFT_FAULT_ROUNDS` repeats the tests, with all failures of system calls rather than some of
+//! them, and `WEFT_TEST_SEED` repeats the choices of one run.
 
 mod client;
 mod history;
@@ -147,8 +147,8 @@ const FAULTS: &[Fault] = &[
 /// Number of faults that are tested at the same time.
 const PARALLEL_FAULTS: usize = 4;
 
-/// Duration of a fault without which no request completes. Other faults end after the requests: strace
-/// cannot detach from a process that waits for a script to start (vfork(2)).
+/// Duration of a fault without which no request completes. Other faults end after the requests:
+/// strace cannot detach from a process that waits for a script to start (vfork(2)).
 const FAULT_DURATION: Duration = Duration::from_millis(600);
 
 /// Maximum number of traced system calls during a fault. The load needs at most a quarter; a busy
@@ -179,7 +179,8 @@ fn survives_failed_system_calls() {
 }
 
 /// The faults of a run: those that `WEFT_FAULT_ONLY` names, or all of them in each of
-/// `WEFT_FAULT_ROUNDS`, or else a third, chosen at random. All of them would take a minute of CPU time.
+/// `WEFT_FAULT_ROUNDS`, or else a third, chosen at random. All of them would take a minute of CPU
+/// time.
 fn selected_faults() -> Vec<&'static Fault> {
     if let Ok(only) = env::var("WEFT_FAULT_ONLY") {
         let is_named = |fault: &&Fault| fault.injections.join(" ").contains(&only);
@@ -242,8 +243,8 @@ fn inject(fault: &Fault) {
     println!("{:?}: {:?}, {calls} traced calls", fault.injections, start.elapsed());
 }
 
-/// Returns whether a line of the error log reports a panic. tokio panics if it cannot start a thread of
-/// its pool; the engine turns that into a 500 response.
+/// Returns whether a line of the error log reports a panic. tokio panics if it cannot start a
+/// thread of its pool; the engine turns that into a 500 response.
 fn is_panic(line: &str) -> bool {
     // A call that strace had stopped when it detached fails with ENOSYS.
     if line.contains("code: 38, kind: Unsupported") {

@@ -236,8 +236,8 @@ fn curl_downloads_50_files_in_parallel_on_one_connection() {
 
 // -- nghttp and h2load, of nghttp2
 
-/// The response is sent before the request is complete, followed by RST_STREAM with NO_ERROR to stop
-/// the upload (RFC 9113 §8.1).
+/// The response is sent before the request is complete, followed by RST_STREAM with NO_ERROR to
+/// stop the upload (RFC 9113 §8.1).
 #[test]
 fn nghttp_receives_the_response_to_a_rejected_upload() {
     if !has_tool("nghttp") {

@@ -1,7 +1,7 @@
 //! Everyday tasks of web servers: for each file in `tests/idioms` the same requests are sent to
 //! nginx, to Caddy, to Weft with the configuration of the file, and to Weft with the imported
-//! configuration of nginx. Each difference is in the table of the file with its reason, and each row
-//! of the table occurs.
+//! configuration of nginx. Each difference is in the table of the file with its reason, and each
+//! row of the table occurs.
 //!
 //! `WEFT_IDIOM=NAME` selects the files whose names have that text.
 

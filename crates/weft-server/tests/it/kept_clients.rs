@@ -1,6 +1,7 @@
 //! Many clients with kept connections, and few connections to their upstream.
 //!
-//! `WEFT_KEPT_CLIENTS` sets the number of clients, `WEFT_KEPT_REQUESTS` that of the requests of each.
+//! `WEFT_KEPT_CLIENTS` sets the number of clients, `WEFT_KEPT_REQUESTS` that of the requests of
+//! each.
 
 use std::fs;
 use std::io::{BufReader, Write};
@@ -163,7 +164,8 @@ fn parse(received: &[u8]) -> Result<Option<(u16, String)>, String> {
     Ok((body.len() >= length).then(|| (status, body.to_owned())))
 }
 
-/// Sends all requests of all clients at once, and samples the queue meanwhile. Returns its greatest length.
+/// Sends all requests of all clients at once, and samples the queue meanwhile. Returns its greatest
+/// length.
 fn run(
     site: &Site,
     clients: &mut [TcpStream],
@@ -194,9 +196,9 @@ fn run(
     })
 }
 
-/// Growth of the memory after the warm-up that is permitted: a queue that does not end, or a request that is
-/// kept, would take many times more. The allocator takes some rounds to reuse what thousands of clients
-/// have left.
+/// Growth of the memory after the warm-up that is permitted: a queue that does not end, or a
+/// request that is kept, would take many times more. The allocator takes some rounds to reuse what
+/// thousands of clients have left.
 fn max_growth_kib(warm: u64) -> u64 {
     (4 << 10).max(warm / 4)
 }

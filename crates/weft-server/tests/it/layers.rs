@@ -1,11 +1,12 @@
-//! The direction of imports inside of the program, as ARCHITECTURE.md draws it, and the files that name a key.
+//! The direction of imports inside of the program, as ARCHITECTURE.md draws it, and the files that
+//! name a key.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The modules directly beneath `src/`. Each may import those that stand before it, so that there is no
-/// cycle.
+/// The modules directly beneath `src/`. Each may import those that stand before it, so that there
+/// is no cycle.
 const LAYERS: &[&str] = &[
     "base",
     "template",

@@ -189,8 +189,8 @@ fn json_lines_contain_request_and_response() {
     }
 }
 
-/// Serves a file that does not fit into the buffers of a connection, a proxy whose upstream does not
-/// respond, and a script that does not end.
+/// Serves a file that does not fit into the buffers of a connection, a proxy whose upstream does
+/// not respond, and a script that does not end.
 fn serve_slow_routes(site: &Site, more: &[&str]) -> Weft {
     let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
     fs::File::create(site.path("site/large")).unwrap().set_len(64 << 20).unwrap();

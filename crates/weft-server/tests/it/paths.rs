@@ -107,8 +107,8 @@ fn random_paths_read_no_protected_file() {
     server.stop();
 }
 
-/// Returns whether the normalized path is below `/admin/`: segments are separated, then decoded, then
-/// `.` and `..` are resolved.
+/// Returns whether the normalized path is below `/admin/`: segments are separated, then decoded,
+/// then `.` and `..` are resolved.
 fn is_protected(path: &str) -> bool {
     let path = path.split('?').next().expect("a path");
     let mut segments: Vec<Vec<u8>> = Vec::new();

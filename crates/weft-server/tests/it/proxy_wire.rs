@@ -417,8 +417,8 @@ fn upstream_with_extra_data(extra: &'static str) -> (SocketAddr, Sender<()>, Rec
     (address, trigger, is_done)
 }
 
-/// Returns true if all that the sockets of an address have sent, and their FIN, is acknowledged. A busy
-/// kernel delivers it later.
+/// Returns true if all that the sockets of an address have sent, and their FIN, is acknowledged. A
+/// busy kernel delivers it later.
 fn has_delivered(address: SocketAddr) -> bool {
     const FIN_WAIT1: &str = "04";
     let port = format!(":{:04X}", address.port());

@@ -18,7 +18,8 @@ fn serve(config: &str) -> (TempDir, Weft) {
     (folder, server)
 }
 
-/// An upstream that redirects to the URL in the query, or to itself at `self`, and sets two cookies.
+/// An upstream that redirects to the URL in the query, or to itself at `self`, and sets two
+/// cookies.
 fn upstream() -> SocketAddr {
     raw_upstream(|_, mut stream| {
         let own = stream.local_addr().unwrap();

@@ -61,8 +61,8 @@ fn read_scgi(stream: &mut TcpStream) -> Option<Received> {
     Some((variables, body))
 }
 
-/// Starts an application that sends these bytes and closes the connection. Returns the requests that
-/// it gets.
+/// Starts an application that sends these bytes and closes the connection. Returns the requests
+/// that it gets.
 fn application(
     form: &str,
     keys: &str,

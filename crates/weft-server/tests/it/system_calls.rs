@@ -44,8 +44,8 @@ fn first_opening_looks_for_precompressed_files_only_if_a_coding_is_accepted() {
     let first = traced.during(names, FILES, || get_all("", None));
     let [_, opened, fstats, newfstatats, statxs, reads, blocking_reads] = first;
     let (stats, reads) = (fstats + newfstatats + statxs, reads + blocking_reads);
-    // A lookup for which the kernel has not everything in memory is made again on another thread, and
-    // the directory is opened again each second.
+    // A lookup for which the kernel has not everything in memory is made again on another thread,
+    // and the directory is opened again each second.
     assert!((FILES..FILES + FILES / 4).contains(&opened), "{first:?}");
     assert!((2 * FILES..2 * FILES + FILES / 2).contains(&stats), "{first:?}");
     assert!((FILES..FILES + FILES / 4).contains(&reads), "{first:?}");
@@ -72,13 +72,15 @@ fn download_of_a_resident_file_is_hardly_probed() {
     let [_, probes, sent] = traced.during(names, 1, || {
         assert_eq!(client.get("/a.bin").body.len(), MIB << 20);
     });
-    // 17 calls for the first 2 MiB, and two for each of the others; without the wide distance, eight.
+    // 17 calls for the first 2 MiB, and two for each of the others; without the wide distance,
+    // eight.
     assert!(probes <= 17 + 3 * MIB, "{probes} probes, {sent} calls that send");
     assert!(sent >= MIB / 2, "{sent} calls that send");
     traced.server.stop();
 }
 
-/// Pages of the file may be evicted during a wait, and the event loop must not read them from the disk.
+/// Pages of the file may be evicted during a wait, and the event loop must not read them from the
+/// disk.
 #[test]
 fn a_file_is_probed_again_when_its_client_was_slow() {
     if !has_tool("strace") {
@@ -157,12 +159,14 @@ fn close_notify_is_sent_with_the_response() {
     let count = |is_counted: &dyn Fn(&str) -> bool| {
         trace[before..].lines().filter(|line| is_counted(line)).count()
     };
-    // Tickets are sent before the response if the request arrives later than the end of the handshake.
+    // Tickets are sent before the response if the request arrives later than the end of the
+    // handshake.
     let sent = count(&|line| line.contains(" sendmsg("));
     assert!((2 * CONNECTIONS..=3 * CONNECTIONS + 3).contains(&sent), "{sent} calls that send");
     let alerts = count(&|line| line.contains(" sendmsg(") && line.ends_with(" = 24"));
     assert_eq!(alerts, 0, "close_notify was sent alone");
-    // Neither the delivery of the connection nor a step of a handshake that is alone polls for events.
+    // Neither the delivery of the connection nor a step of a handshake that is alone polls for
+    // events.
     let polls = count(&|line| line.contains(" epoll_wait(") && line.contains(", 0) "));
     assert!(polls < CONNECTIONS, "{polls} waits without a timeout");
     traced.server.stop();

@@ -523,8 +523,8 @@ fn curl_receives_events_of_the_sse_example() {
 struct Calls(BTreeMap<String, (usize, usize)>);
 
 impl Calls {
-    /// Parses a trace, starting with the first request. Calls for the timer of a worker, which it has
-    /// while there are connections, are left out.
+    /// Parses a trace, starting with the first request. Calls for the timer of a worker, which it
+    /// has while there are connections, are left out.
     fn since_first_request(trace: &str) -> Calls {
         let mut calls = Calls::default();
         let lines = trace.lines().skip_while(|line| !line.contains("recvfrom("));
@@ -610,7 +610,8 @@ fn strace_shows_one_recv_and_one_send_per_request() {
         let requests = connections * requests_each;
         let calls = trace_hello(connections, requests_each);
         let context = format!("{connections} connections: {calls:?}");
-        // One more receive per connection reads its end, and the first one of a connection may fail.
+        // One more receive per connection reads its end, and the first one of a connection may
+        // fail.
         let failures = calls.failures("recvfrom");
         assert!(failures <= connections, "{context}");
         assert_eq!(calls.count("recvfrom"), requests + connections + failures, "{context}");

@@ -1,7 +1,7 @@
 //! Faults between the program and an upstream, by a proxy with the toxics of toxiproxy.
 //!
-//! Each of them has an expected outcome for the client (a whole response, a visibly incomplete one, 502 or
-//! 504), and returns its connection or closes it.
+//! Each of them has an expected outcome for the client (a whole response, a visibly incomplete one,
+//! 502 or 504), and returns its connection or closes it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -91,8 +91,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Forwards the bytes of the upstream with the fault that there is at that time. Bytes are counted from the
-/// begin of a fault, also on a kept connection.
+/// Forwards the bytes of the upstream with the fault that there is at that time. Bytes are counted
+/// from the begin of a fault, also on a kept connection.
 fn forward(mut from: TcpStream, mut to: TcpStream, toxic: &Mutex<(usize, Toxic)>) {
     let (mut buffer, mut sent, mut number) = ([0; 4_096], 0, 0);
     while let Ok(length @ 1..) = from.read(&mut buffer) {

@@ -321,7 +321,8 @@ fn mirror_that_is_taken_out_gets_no_copies() {
     assert!(!server.server.stderr().contains("no upstream"), "{}", server.server.stderr());
 }
 
-/// Servers of a service that the DNS leaves out for a while, with another weight, and after a reload.
+/// Servers of a service that the DNS leaves out for a while, with another weight, and after a
+/// reload.
 #[test]
 fn servers_of_services_keep_the_changes_of_operators() {
     const SERVICE: &str = "_http._tcp.app.example";

@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::common::{Program, Signal, Weft, has_tool, until, weft};
 use crate::config::{folder_with, run_in};
 
-/// Each row: the file, and the warnings. They are no errors, unless `--strict` is given, but have an exit
-/// status of their own.
+/// Each row: the file, and the warnings. They are no errors, unless `--strict` is given, but have
+/// an exit status of their own.
 #[test]
 fn check_warns_of_probably_unintended_values() {
     for (text, expected) in [
@@ -105,8 +105,8 @@ fn check_warns_of_probably_unintended_values() {
     }
 }
 
-/// A host has keys for its routes, some of which have no effect for a route that opts out of another
-/// key. They are not printed, so that the printed file has no warnings.
+/// A host has keys for its routes, some of which have no effect for a route that opts out of
+/// another key. They are not printed, so that the printed file has no warnings.
 #[test]
 fn printed_file_has_no_keys_without_effect() {
     let folder = folder_with(&[

@@ -12,9 +12,9 @@ use tower_service::Service;
 
 use crate::axum::incoming::IncomingStream;
 
-/// A type that [`serve`](super::serve()) and [`app`](super::app) accept: `Router`, `MethodRouter`, or the
-/// result of their `into_make_service` or `into_make_service_with_connect_info`, or that of a handler
-/// or of any service.
+/// A type that [`serve`](super::serve()) and [`app`](super::app) accept: `Router`, `MethodRouter`,
+/// or the result of `into_make_service` or `into_make_service_with_connect_info` of a router,
+/// handler or service.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no router of axum without missing state",
     label = "expected a router, or the result of `into_make_service`",
@@ -87,8 +87,8 @@ where
     }
 }
 
-/// Calls one of axum's make services, which are always ready and return a service at once: they have
-/// the form of a service only for the sake of tower.
+/// Calls one of axum's make services, which are always ready and return a service at once: they
+/// have the form of a service only for the sake of tower.
 fn call<M, T>(mut make_service: M, target: T) -> M::Response
 where
     M: Service<T, Error = Infallible>,

@@ -1,4 +1,5 @@
-//! Serves axum routers: a replacement for `axum::serve`, and applications for a [`Server`](crate::Server).
+//! Serves axum routers: a replacement for `axum::serve`, and applications for a
+//! [`Server`](crate::Server).
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -72,7 +73,8 @@ enum Handlers {
 }
 
 impl<M> App<M> {
-    /// Runs the handlers on a runtime, which must continue to run, by [`tower::on_runtime`](on_runtime).
+    /// Runs the handlers on a runtime, which must continue to run, by
+    /// [`tower::on_runtime`](on_runtime).
     pub fn handlers_on(self, runtime: Handle) -> App<M> {
         App { handlers: Handlers::OnRuntime(runtime), ..self }
     }

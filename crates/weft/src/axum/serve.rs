@@ -23,9 +23,9 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
 /// output and the protocol, and the handlers run on the runtime of the caller. So all that they use
-/// of that runtime works as before: pools, `tokio::spawn`, `block_in_place`. A handler starts on the
-/// thread of its connection, in the context of that runtime, and becomes a task of it when it has to
-/// wait ([`tower::on_runtime`](crate::tower::on_runtime)).
+/// of that runtime works as before: pools, `tokio::spawn`, `block_in_place`. A handler starts on
+/// the thread of its connection, in the context of that runtime, and becomes a task of it when it
+/// has to wait ([`tower::on_runtime`](crate::tower::on_runtime)).
 ///
 /// The listener may be a socket of tokio or of the standard library, or an address. The server
 /// starts when the future is first polled, and stops when it is dropped.
@@ -108,15 +108,16 @@ impl<M: MakeService> Serve<M> {
         Serve { workers: Some(workers), ..self }
     }
 
-    /// Runs each handler as a task of the caller's runtime from its start, for handlers that compute for a
-    /// long time or need the threads of that runtime. Each request then wakes a thread of the runtime, and
-    /// each response the worker.
+    /// Runs each handler as a task of the caller's runtime from its start, for handlers that
+    /// compute for a long time or need the threads of that runtime. Each request then wakes a
+    /// thread of the runtime, and each response the worker.
     pub fn handlers_as_tasks(self) -> Serve<M> {
         Serve { handlers: Handlers::AsTasks, ..self }
     }
 
-    /// Runs the handlers on the workers, which costs the least CPU time. Each worker is a single-threaded
-    /// runtime: tasks that a handler spawns stay there, and `block_in_place` panics.
+    /// Runs the handlers on the workers, which costs the least CPU time. Each worker is a
+    /// single-threaded runtime: tasks that a handler spawns stay there, and `block_in_place`
+    /// panics.
     pub fn handlers_on_workers(self) -> Serve<M> {
         Serve { handlers: Handlers::OnWorkers, ..self }
     }

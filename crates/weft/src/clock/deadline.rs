@@ -137,8 +137,8 @@ impl Deadlines {
         self.cells.borrow().iter().for_each(|cell| cell.wake());
     }
 
-    /// Expires the deadline of the connection that has waited longest for a request, in the order of
-    /// acceptance within a tick. Returns `false` if no connection waits.
+    /// Expires the deadline of the connection that has waited longest for a request, in the order
+    /// of acceptance within a tick. Returns false if no connection waits.
     ///
     /// A scan of all connections selects a batch. The batch stays in order without another scan,
     /// because a wait that starts later is shorter.
@@ -176,13 +176,13 @@ impl Deadlines {
         waiting.into_iter().map(weak).collect()
     }
 
-    /// Returns `true` if a connection with this wait can be closed to make room for another.
+    /// Returns true if a connection with this wait can be closed to make room for another.
     fn can_close(&self, waiting: Waiting) -> bool {
         let waited = Duration::from_millis(self.clock.now().saturating_sub(waiting >> 1));
         waiting & 1 == Awaited::NextRequest as u64 || waited >= MIN_HEAD_WAIT
     }
 
-    /// Returns `true` if there was no deadline as of the last sweep.
+    /// Returns true if there was no deadline as of the last sweep.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells.borrow().is_empty()
     }
@@ -436,7 +436,7 @@ mod tests {
         all[0].set_awaiting(Awaited::Head, hour);
         all[1].set(hour);
         assert!(!deadlines.expire_longest_waiting());
-        // The order is that of the waits, then that of the connections.
+        // The longest wait is first; of equal waits, the first connection.
         for index in (2..100).rev() {
             all[index].set_awaiting(Awaited::NextRequest, hour);
             if index % 2 == 0 {

@@ -1,7 +1,7 @@
 //! Regular wake-ups of a worker.
 //!
-//! While a timer of tokio is pending, each wait for events computes the time until it expires, which
-//! costs 3% of a small request. A timer of the kernel is one of the events.
+//! While a timer of tokio is pending, each wait for events computes the time until it expires,
+//! which costs 3% of a small request. A timer of the kernel is one of the events.
 
 use std::future::pending;
 use std::io;
@@ -16,7 +16,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub(crate) enum Ticker {
-    /// The type is that of a pipe, because a timer is read in the same way.
+    /// A timer of the kernel, with the type of a pipe, because it is read in the same way.
     Kernel(Receiver),
     /// Used if there is no descriptor for a timer of the kernel, and in runtimes of applications,
     /// which may have no I/O driver.
@@ -39,7 +39,8 @@ impl Ticker {
         Ticker::Tokio(ticks)
     }
 
-    /// Waits for the next tick. Ticks that were missed, because the worker was blocked, count as one.
+    /// Waits for the next tick. Ticks that were missed, because the worker was blocked, count as
+    /// one.
     pub(crate) async fn tick(&mut self) {
         match self {
             Ticker::Kernel(timer) => {

@@ -2,8 +2,8 @@
 //! Compressible media types, compression of whole files and of streams.
 //!
 //! A stream, and a file at its first request, are compressed with little effort; a file that is
-//! requested often is compressed again with more (see `files/compressed.rs`). The levels were chosen
-//! by measurement, on HTML and script (one core of a cloud machine; sizes in per cent of the
+//! requested often is compressed again with more (see `files/compressed.rs`). The levels were
+//! chosen by measurement, on HTML and script (one core of a cloud machine; sizes in per cent of the
 //! original, speed in MB/s, memory of one encoder by a counting allocator):
 //!
 //! | [`Effort::Fast`] | sizes | speed | memory |
@@ -13,10 +13,10 @@
 //! | brotli 3, window 2^18 | 25.8, 20.0 | 112–126 | 1.6 MiB |
 //!
 //! One level more costs streams more than it saves: gzip 5 has 25.2 and 23.7 per cent at 114 to 120
-//! MB/s, brotli 4 has 25.0 and 19.0 at 67 to 90 with twice the memory. The gzip level 1 of zlib, the
-//! default of nginx, has 30.2 per cent of the same HTML at 140 MB/s. Streams have gzip 2, whose output is
-//! smaller than that of zlib's level 1 for each of five texts of 81 to 146 KiB (words, two pages of HTML, a
-//! script, JSON; best of 40 and more runs):
+//! MB/s, brotli 4 has 25.0 and 19.0 at 67 to 90 with twice the memory. The gzip level 1 of zlib,
+//! the default of nginx, has 30.2 per cent of the same HTML at 140 MB/s. Streams have gzip 2. Its
+//! output is smaller than the output of zlib's level 1 for each of five texts of 81 to 146 KiB
+//! (words, two pages of HTML, a script, JSON; best of 40 and more runs):
 //!
 //! | gzip | sizes | speed |
 //! | --- | --- | --- |
@@ -79,8 +79,8 @@ pub(crate) fn available() -> SmallVec<[Coding; Coding::ALL.len()]> {
     Coding::ALL.into_iter().filter(|&coding| is_available(coding)).collect()
 }
 
-/// Returns true for media types that compress well. Already compressed types, such as most images,
-/// and unknown types are not compressible.
+/// Returns true if a media type compresses well. Already compressed types, such as most images, and
+/// unknown types are not compressible.
 pub(crate) fn is_compressible(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
     let lower = content_type[..end].trim_ascii().to_ascii_lowercase();
@@ -137,7 +137,7 @@ pub(crate) const STEP_BYTES: usize = 64 << 10;
 /// `is_wanted` before each step, and returns `None` as soon as it returns false.
 ///
 /// # Errors
-/// If no memory is available, or the coding is not, or those of the steps.
+/// If no memory or the coding is not available, and the errors of the steps.
 pub(crate) fn compress(
     coding: Coding,
     effort: Effort,

@@ -76,8 +76,8 @@ fn after_1970(seconds: i64) -> SystemTime {
 }
 
 impl FileVersion {
-    /// The attributes come from `stat(2)` or `fstat(2)`, which are cheaper than the `statx(2)` of the
-    /// standard library.
+    /// The attributes come from `stat(2)` or `fstat(2)`, which are cheaper than the `statx(2)` of
+    /// the standard library.
     pub(crate) fn new(stat: &Stat) -> FileVersion {
         let origin = Origin::Stored {
             device: stat.st_dev,
@@ -97,7 +97,7 @@ impl FileVersion {
         FileVersion { length: bytes.len() as u64, origin }
     }
 
-    /// Returns `true` if an open file still has this version. An open descriptor always refers to
+    /// Returns true if an open file still has this version. An open descriptor always refers to
     /// the same file, so comparing length and times is sufficient.
     pub(crate) fn matches(&self, file: &fs::File) -> bool {
         let Origin::Stored { modified, changed, .. } = self.origin else { return true };
@@ -133,7 +133,7 @@ impl FileVersion {
         }
     }
 
-    /// Returns `true` if the file has been unchanged for [`SETTLE_TIME`]. `now` is in seconds since
+    /// Returns true if the file has been unchanged for [`SETTLE_TIME`]. `now` is in seconds since
     /// 1970.
     pub(crate) fn is_settled(&self, now: u64) -> bool {
         match self.origin {
@@ -153,7 +153,7 @@ impl FileVersion {
         }
     }
 
-    /// Returns `true` if this version was modified before `other`.
+    /// Returns true if this version was modified before `other`.
     pub(crate) fn is_older_than(&self, other: &FileVersion) -> bool {
         match (self.origin, other.origin) {
             (
@@ -208,7 +208,7 @@ impl File {
         File { start, length: range.end - range.start, ..self }
     }
 
-    /// Returns `true` if this is the whole file, not a part of it.
+    /// Returns true if this is the whole file, not a part of it.
     pub(crate) fn is_whole(&self) -> bool {
         self.start == 0 && self.version.is_some_and(|version| version.length == self.length)
     }

@@ -28,8 +28,8 @@ struct FileCache {
     /// entries.
     entries: HashMap<Box<[u8]>, Entry, foldhash::quality::RandomState>,
     limits: Limits,
-    /// The root directory of the last lookup. Entries of another one, and all entries when it has to
-    /// be followed again, are not current. `None` before the first lookup.
+    /// The root directory of the last lookup. Entries of another one, and all entries when it has
+    /// to be followed again, are not current. `None` before the first lookup.
     root: Option<RootGeneration>,
     /// Bytes of memory that all entries hold.
     bytes: usize,
@@ -65,7 +65,7 @@ struct Entry {
 /// A target from the cache.
 pub(super) struct CachedTarget {
     pub(super) target: Target,
-    /// True if the target may be used without another lookup: it was validated a short time ago,
+    /// Set if the target may be used without another lookup: it was validated a short time ago,
     /// and its open files are unchanged.
     pub(super) is_current: bool,
 }

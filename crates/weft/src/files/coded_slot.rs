@@ -10,8 +10,8 @@ use crate::compression::Coding;
 use crate::files::file_representation::Representation;
 use crate::message::response::Response;
 
-/// Responses from the cache after which a file is compressed with more effort: that takes four times
-/// as long, and saves a fifth of the bytes of each further response.
+/// Responses from the cache after which a file is compressed with more effort: that takes four
+/// times as long, and saves a fifth of the bytes of each further response.
 const POPULAR_USES: u32 = 16;
 
 /// A form of a file that the server compresses: a variant and a coding.

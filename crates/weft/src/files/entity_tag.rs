@@ -13,10 +13,10 @@ use crate::message::response::field_value;
 
 /// Makes the strong validator of a representation with these fields.
 ///
-/// It consists of the version of the file, of a hash of its `contents` if these are in memory, and of
-/// language and content coding: translations may have equal lengths and times. The hash detects a
-/// change of contents that keeps length and modification time, as by `cp --preserve`. Machines with
-/// the same release of the server compute the same hash.
+/// It consists of the version of the file, of a hash of its `contents` if these are in memory, and
+/// of language and content coding: translations may have equal lengths and times. The hash detects
+/// a change of contents that keeps length and modification time, as by `cp --preserve`. Machines
+/// with the same release of the server compute the same hash.
 pub(super) fn strong(
     version: &FileVersion,
     contents: Option<&[u8]>,

@@ -23,7 +23,7 @@ use crate::message::response::Response;
 pub(super) struct Representation {
     pub(super) file: Arc<File>,
     pub(super) fields: Fields,
-    /// True if the file had not [settled](FileVersion::is_settled) when it was opened.
+    /// Set if the file had not [settled](FileVersion::is_settled) when it was opened.
     pub(super) recently_changed: bool,
 }
 

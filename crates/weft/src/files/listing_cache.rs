@@ -172,7 +172,8 @@ mod tests {
         let sent = listings.hold(half()).unwrap();
         listings.insert(key("a"), text(listings.hold(half()).unwrap()), LONG);
         assert_eq!(listings.permits.available_permits(), 0);
-        // The memory of the cached one is used again, that of the one being sent is not.
+        // The memory of the cached listing is used again, the memory of the listing being sent is
+        // not.
         let other = listings.hold(half()).unwrap();
         assert!(listings.get(&key("a"), LONG).is_none());
         assert!(listings.hold(half()).is_err());

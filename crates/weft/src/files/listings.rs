@@ -59,8 +59,8 @@ impl Site {
         .await
     }
 
-    /// Returns a compressed form of a listing from the cache, or compresses its text. Returns `None`
-    /// if the text is to be sent as it is: it does not become smaller, or the budget for
+    /// Returns a compressed form of a listing from the cache, or compresses its text. Returns
+    /// `None` if the text is to be sent as it is: it does not become smaller, or the budget for
     /// compression or the memory for listings is used up.
     pub(super) async fn coded_listing(
         self: &Arc<Site>,

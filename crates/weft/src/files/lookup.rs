@@ -47,9 +47,9 @@ pub(super) struct LookupOptions<'a> {
     /// The result of the previous lookup.
     pub(super) cached: Option<&'a Target>,
     pub(super) may_block: MayBlock,
-    /// True if a descriptor may be kept open in place of contents in memory.
+    /// Set if a descriptor may be kept open in place of contents in memory.
     pub(super) may_keep_open: bool,
-    /// True if the request accepts a content coding.
+    /// Set if the request accepts a content coding.
     pub(super) accepts_coding: bool,
 }
 

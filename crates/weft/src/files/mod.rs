@@ -422,7 +422,7 @@ impl std::fmt::Debug for DirectoryFuture {
     }
 }
 
-/// Returns true for the methods that files are served to.
+/// Returns true if files are served to a method.
 fn is_get_or_head(head: &RequestHead) -> bool {
     matches!(*head.method(), Method::GET | Method::HEAD)
 }

@@ -47,7 +47,7 @@ impl<'a> PathInRoot<'a> {
         &self.0
     }
 
-    /// Returns true for the root and for paths that end in a slash.
+    /// Returns true if the path is the root or ends in a slash.
     pub(super) fn is_folder(&self) -> bool {
         self.0.is_empty() || self.0.ends_with(b"/")
     }

@@ -42,7 +42,7 @@ pub(super) struct Resource {
     /// Files that the resource was built from. A later lookup compares them with the files that
     /// exist then.
     components: Box<[Component]>,
-    /// True if no other precompressed files existed at the last lookup. They are looked for at the
+    /// Set if no other precompressed files existed at the last lookup. They are looked for at the
     /// first request that accepts a coding.
     has_all_codings: AtomicBool,
 }
@@ -91,9 +91,9 @@ pub(super) struct LookupContext<'a> {
     pub(super) settings: &'a DirectorySettings,
     pub(super) root: RootAccess<'a>,
     pub(super) path: &'a [u8],
-    /// True if a descriptor may be kept open in place of contents in memory.
+    /// Set if a descriptor may be kept open in place of contents in memory.
     pub(super) may_keep_open: bool,
-    /// True if the request accepts a content coding.
+    /// Set if the request accepts a content coding.
     pub(super) accepts_coding: bool,
 }
 

@@ -174,8 +174,8 @@ fn open_embedded(files: &BTreeMap<Vec<u8>, File>, path: &[u8]) -> rustix::io::Re
     }
 }
 
-/// Returns true for errors that mean 404: the file does not exist, may not be reached from the
-/// root, or is of a kind that cannot be read.
+/// Returns true if an error means 404: the file does not exist, may not be reached from the root,
+/// or is of a kind that cannot be read.
 pub(super) fn is_not_found(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| {

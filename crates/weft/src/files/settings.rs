@@ -100,10 +100,10 @@ pub struct DirectorySettings {
     /// Default true.
     pub precompressed: bool,
 
-    /// Compresses listings, and a file of a compressible type on request, if there is no precompressed file and
-    /// the cache has room for the result, which is cached in memory with the file. A file that is
-    /// requested often is compressed again in the background with more effort. All directories of a
-    /// process share one budget of threads for this.
+    /// Compresses listings, and a file of a compressible type on request, if there is no
+    /// precompressed file and the cache has room for the result, which is cached in memory with the
+    /// file. A file that is requested often is compressed again in the background with more effort.
+    /// All directories of a process share one budget of threads for this.
     ///
     /// Default true.
     pub compress: bool,
@@ -123,8 +123,8 @@ pub struct DirectorySettings {
     /// Default 64 KiB.
     pub max_cached_file_bytes: u64,
 
-    /// The maximum size of all file contents that each worker caches in memory, in bytes, with their
-    /// compressed forms. While a file is compressed, its size is reserved for the result.
+    /// The maximum size of all file contents that each worker caches in memory, in bytes, with
+    /// their compressed forms. While a file is compressed, its size is reserved for the result.
     ///
     /// Default 32 MiB.
     pub max_cached_bytes: usize,

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A form with files is read part by part, as a stream; see [`Multipart`]. Everything has a limit
-//! by default, see [`FormSettings`]. The error of an invalid form converts to a response: 400 if the
-//! form is malformed, 413 if it is too large, 415 if it has another media type.
+//! by default, see [`FormSettings`]. The error of an invalid form converts to a response: 400 if
+//! the form is malformed, 413 if it is too large, 415 if it has another media type.
 //!
 //! These functions take a [`Request`](crate::Request), or a head and a body separately: in a
 //! `match` on the head's segments, `(head.clone(), body)`.

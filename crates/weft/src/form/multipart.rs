@@ -116,7 +116,7 @@ impl Multipart {
     /// # Errors
     /// [`Malformed`](crate::ErrorKind::Malformed) if the body is not a valid form or ends before
     /// its last boundary, [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if a limit is exceeded,
-    /// and those of [`Body::chunk`]. After an error all further reads fail.
+    /// and the errors of [`Body::chunk`]. After an error all further reads fail.
     pub async fn next(&mut self) -> Result<Option<Part<'_>>> {
         while self.chunk().await?.is_some() {}
         loop {
@@ -276,7 +276,7 @@ impl Part<'_> {
     /// Reads the whole content into memory, at most `limit` bytes.
     ///
     /// # Errors
-    /// [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if the limit is exceeded, and those of
+    /// [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if the limit is exceeded, and the errors of
     /// [`Multipart::next`].
     pub async fn collect(self, limit: usize) -> Result<Bytes> {
         let mut whole = BytesMut::new();
@@ -295,7 +295,7 @@ impl Part<'_> {
     /// declares it as a file.
     ///
     /// # Errors
-    /// [`Malformed`](crate::ErrorKind::Malformed) if it is not UTF-8, and those of
+    /// [`Malformed`](crate::ErrorKind::Malformed) if it is not UTF-8, and the errors of
     /// [`collect`](Part::collect).
     pub async fn text(self) -> Result<String> {
         let limit = self.form.settings.max_field_bytes;
@@ -308,8 +308,8 @@ impl Part<'_> {
     /// of the runtime's pool writes to the disk; the client is not read from during a write.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) if a write fails, and those of [`Multipart::next`]. After an
-    /// error the partial file is deleted.
+    /// [`Io`](crate::ErrorKind::Io) if a write fails, and the errors of [`Multipart::next`]. After
+    /// an error the partial file is deleted.
     pub async fn into_file(self) -> Result<TempFile> {
         let mut writer = temp_file::Writer::new(self.form.settings.temp_dir.clone()).await?;
         while let Some(chunk) = self.form.chunk().await? {

@@ -11,8 +11,8 @@ use crate::message::request_head::RequestHead;
 
 impl RequestHead {
     /// Returns the decoded names and values of the query, in order. `+` is decoded to a space, and
-    /// invalid UTF-8 to U+FFFD. Each is decoded when the iterator reaches it, and none is stored, so
-    /// their number has no limit other than that of the request line.
+    /// invalid UTF-8 to U+FFFD. Each is decoded when the iterator reaches it, and none is stored,
+    /// so only the limit of the request line limits their number.
     ///
     /// ```
     /// let request = weft::testing::request("GET /?a=1&b=d%C3%ADas+3&a HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -52,8 +52,8 @@ impl RequestHead {
     /// ```
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query does not fit the type or
-    /// has more than 1,000 fields.
+    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query does not fit the type
+    /// or has more than 1,000 fields.
     pub fn query_as<T: DeserializeOwned>(&self) -> Result<T> {
         FormSettings::default().query(self)
     }

@@ -60,7 +60,7 @@ impl FormSettings {
     /// be deserialized as a `Vec`.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) if the form cannot be deserialized, and those of
+    /// [`Malformed`](ErrorKind::Malformed) if the form cannot be deserialized, and the errors of
     /// [`fields`](FormSettings::fields).
     pub async fn read<T: DeserializeOwned>(
         &self,

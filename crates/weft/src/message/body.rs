@@ -44,8 +44,8 @@ use weft_proto::headers::Headers;
 /// The body of a response is kept until the client has received it. A client decides how long that
 /// takes: it may read slowly, or open 128 streams of HTTP/2 and keep their windows closed until
 /// [`stall_timeout`](crate::Settings::stall_timeout). The engine bounds the content that it obtains
-/// itself: files are read, and streams are polled, when the client can receive more. It cannot bound
-/// bytes that the application has already made, so the kind of a body determines its cost:
+/// itself: files are read, and streams are polled, when the client can receive more. It cannot
+/// bound bytes that the application has already made, so the kind of a body determines its cost:
 ///
 /// - [`Bytes`] that responses share, such as `Bytes::from_static` and clones, are not copied: any
 ///   number of responses costs one content.
@@ -141,7 +141,7 @@ impl Body {
         Body(Kind::Removed)
     }
 
-    /// Returns `true` if a framework has removed the content, so that its framing is unknown.
+    /// Returns true if a framework has removed the content, so that its framing is unknown.
     #[inline]
     pub(crate) fn is_removed(&self) -> bool {
         matches!(self.0, Kind::Removed)
@@ -157,7 +157,7 @@ impl Body {
         Body(Kind::Inbound(Box::new(source)))
     }
 
-    /// Returns `true` if the body is known to be empty.
+    /// Returns true if the body is known to be empty.
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only services get no body"))]
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -174,7 +174,7 @@ impl Body {
         }
     }
 
-    /// Returns `true` if [`take_bytes`](Body::take_bytes) returns the complete body.
+    /// Returns true if [`take_bytes`](Body::take_bytes) returns the complete body.
     #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.0, Kind::Empty | Kind::Bytes(_))
@@ -310,9 +310,9 @@ impl Body {
     /// Sets the minimum rate at which the client must send the unread rest of a request's body, and
     /// the time credit before the rate applies. They replace
     /// [`Settings::min_bytes_per_second`](crate::Settings::min_bytes_per_second) and
-    /// [`stall_timeout`](crate::Settings::stall_timeout), and also apply to a body of unknown length
-    /// while the response is sent. With a timeout of [`Duration::MAX`] the client may pause for any
-    /// time, as in a stream of messages before the response. The middleware
+    /// [`stall_timeout`](crate::Settings::stall_timeout), and also apply to a body of unknown
+    /// length while the response is sent. With a timeout of [`Duration::MAX`] the client may pause
+    /// for any time, as in a stream of messages before the response. The middleware
     /// [`BodyRate`](crate::middleware::BodyRate) does the same for an application.
     pub fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
         if let Kind::Inbound(source) = &mut self.0 {
@@ -479,8 +479,8 @@ pub(crate) fn wrong_length() -> Error {
     Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
 }
 
-/// Converts an error of an application's body. An [`Error`] of the engine, such as that of a
-/// request body that is sent back as the response, is returned unchanged.
+/// Converts an error of an application's body. An [`Error`] of the engine is returned unchanged,
+/// for example if a request body is sent back as the response.
 pub(crate) fn into_body_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     match error.into().downcast::<Error>() {
         Ok(error) => *error,

@@ -75,7 +75,7 @@ impl RequestContext {
         RequestContext::new(Arc::new(peer), self.shutdown.clone())
     }
 
-    /// Resets the state for the next request. Returns `false` if the application still holds it
+    /// Resets the state for the next request. Returns false if the application still holds it
     /// for the previous request.
     #[inline]
     pub(crate) fn try_reset(self: &mut Arc<RequestContext>) -> bool {
@@ -97,8 +97,8 @@ impl RequestContext {
         self.exchange_number.store(self.exchange_number.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Returns `true` while the final response of the current exchange is sent, from the first wait
-    /// for its body.
+    /// Returns true if the final response of the current exchange is sent, from the first wait for
+    /// its body.
     #[inline]
     pub(crate) fn is_responding(&self) -> bool {
         self.is_responding.load(Relaxed)
@@ -144,7 +144,7 @@ impl RequestContext {
         self.has_record_parts.store(true, Release);
     }
 
-    /// Returns `true` if middleware has set values for the record of this or an earlier exchange.
+    /// Returns true if middleware has set values for the record of this or an earlier exchange.
     #[inline]
     pub(crate) fn has_record_parts(&self) -> bool {
         self.has_record_parts.load(Acquire)
@@ -196,7 +196,7 @@ pub struct Connection {
     shared: Arc<RequestContext>,
     /// Number of the exchange of the request.
     exchange: u32,
-    /// Peer set by middleware, which replaces that of the connection.
+    /// Peer set by middleware, which replaces the peer of the connection.
     peer: Option<Box<Peer>>,
     /// Set by middleware if the client of a proxy uses HTTPS, or does not.
     is_secure: Option<bool>,
@@ -215,11 +215,11 @@ impl Connection {
         Connection::new(RequestContext::new(Arc::default(), Arc::new(watch::channel(None).1)))
     }
 
-    /// The same connection, for a request whose interim responses and record are not those of an
-    /// exchange.
+    /// The same connection, for a request without an exchange, which has no interim responses and
+    /// no record.
     #[inline]
     pub(super) fn without_exchange(&self) -> Connection {
-        // Half of all numbers away from that of the exchange in progress.
+        // Half of all numbers away from the number of the exchange in progress.
         Connection { exchange: self.exchange ^ 1 << 31, ..self.clone() }
     }
 

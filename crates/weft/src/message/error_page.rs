@@ -1,5 +1,5 @@
-//! Error responses that this library makes: a line of text, and in its place a page or an object for
-//! clients that prefer one. Pure.
+//! Error responses that this library makes: a line of text, and in its place a page or an object
+//! for clients that prefer one. Pure.
 
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, VARY};

@@ -57,7 +57,7 @@ pub(crate) struct PreserializedFields {
     lines: Vec<u8>,
 }
 
-/// Capacity for fields that are added to those of a response.
+/// Capacity for fields that are added to the fields of a response.
 const ADDED_CAPACITY: usize = 4;
 
 /// The fields of a forwarded message, and the fields added after them.

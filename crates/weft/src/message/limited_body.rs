@@ -1,8 +1,9 @@
-//! The limit on the bandwidth of a response: a body that is ready only as often as the limit permits.
+//! The limit on the bandwidth of a response: a body that is ready only as often as the limit
+//! permits.
 //!
-//! The limit is on the side of the content, so that it is the same for all HTTP versions, and so that
-//! the clocks for slow clients do not run while the server waits for itself. A response has one timer,
-//! which is set at most `PIECES_PER_SECOND` times a second.
+//! The limit is on the side of the content, so that it is the same for all HTTP versions, and so
+//! that the clocks for slow clients do not run while the server waits for itself. A response has
+//! one timer, which is set at most `PIECES_PER_SECOND` times a second.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

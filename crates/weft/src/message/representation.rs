@@ -58,7 +58,8 @@ pub(crate) fn complete_file_response(
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
         (Some(range), None) if *head.received_method() == Method::GET => range,
-        // RFC 9110 §14.2: ranges apply only to GET, not to a HEAD handled as GET. Several Range fields are ignored.
+        // RFC 9110 §14.2: ranges apply only to GET, not to a HEAD handled as GET. Several Range
+        // fields are ignored.
         _ => return response,
     };
     if !range_applies(head.headers(), &validators(&response, context.now), context.now) {

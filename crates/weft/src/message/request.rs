@@ -88,7 +88,7 @@ impl Request {
         session.map_or(&[], TlsSession::peer_certificates)
     }
 
-    /// Returns `true` if the connection uses TLS, or, if middleware has
+    /// Returns true if the connection uses TLS, or, if middleware has
     /// [set](Request::set_secure) it, if the client of a proxy uses HTTPS.
     ///
     /// ```
@@ -240,7 +240,7 @@ impl Request {
     }
 
     /// Sets the address of the peer for the middleware and application that follow, as received
-    /// from a trusted proxy. The TLS session remains that of the connection. The
+    /// from a trusted proxy. The request keeps the TLS session of the connection. The
     /// [`Record`](crate::Record) of the request has this address, too.
     pub fn set_peer(&mut self, address: SocketAddr) {
         self.connection.set_peer(address);
@@ -278,8 +278,8 @@ impl Request {
         self.connection.set_record_data(data);
     }
 
-    /// Sets whether the client uses HTTPS for the middleware and application that follow, as received
-    /// from a trusted proxy.
+    /// Sets whether the client uses HTTPS for the middleware and application that follow, as
+    /// received from a trusted proxy.
     pub fn set_secure(&mut self, is_secure: bool) {
         self.connection.set_secure(is_secure);
     }

@@ -25,8 +25,8 @@ pub struct RequestHead {
 #[derive(Clone, Debug, Default)]
 struct Inner {
     method: Method,
-    /// The method that the client sent, if middleware has replaced it. Boxed, as what follows, because
-    /// few requests need it, and a client may keep many waiting.
+    /// The method that the client sent, if middleware has replaced it. Boxed, as what follows,
+    /// because few requests need it, and a client may keep many waiting.
     received_method: Option<Box<Method>>,
     target: Span,
     /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
@@ -86,7 +86,7 @@ impl RequestHead {
         parts.decoded.take();
     }
 
-    /// Releases the text of the head if it is a slice of the input buffer. Returns `false` if the
+    /// Releases the text of the head if it is a slice of the input buffer. Returns false if the
     /// application still holds the head, and with it the text.
     #[inline]
     pub(crate) fn release_text(&mut self) -> bool {
@@ -220,8 +220,8 @@ impl RequestHead {
         Segments::new(self.path(), below_mount)
     }
 
-    /// The authority of the request: that of the target, if it has one (RFC 9112 §3.2.2), otherwise
-    /// the `Host` field. `None` if there is neither.
+    /// The authority of the request: the authority in the target, if there is one (RFC 9112
+    /// §3.2.2), otherwise the `Host` field. `None` if there is neither.
     pub fn authority(&self) -> Option<&str> {
         match self.inner.authority {
             Some(authority) => Some(self.text(authority)),
@@ -229,7 +229,8 @@ impl RequestHead {
         }
     }
 
-    /// The [authority](RequestHead::authority) as bytes, for which it need not be validated as UTF-8.
+    /// The [authority](RequestHead::authority) as bytes, for which it need not be validated as
+    /// UTF-8.
     #[inline]
     pub fn authority_bytes(&self) -> Option<&[u8]> {
         match self.inner.authority {

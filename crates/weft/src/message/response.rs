@@ -36,8 +36,8 @@ pub struct Response {
     pub(crate) headers: Fields,
     pub(crate) payload: Payload,
     pub(crate) extensions: Extensions,
-    /// The body describes an error status, and the application has not chosen it: it may be replaced
-    /// by a page.
+    /// The body describes an error status, and the application has not chosen it: it may be
+    /// replaced by a page.
     pub(crate) is_generated_error: bool,
 }
 
@@ -67,8 +67,8 @@ impl Response {
         Response::success(Fields::Static(&HTML), Payload::Body(page.into()))
     }
 
-    /// Creates a 200 response with bytes or a stream, and without `Content-Type`. For the memory that
-    /// many responses occupy, see [`Body`](Body#memory).
+    /// Creates a 200 response with bytes or a stream, and without `Content-Type`. For the memory
+    /// that many responses occupy, see [`Body`](Body#memory).
     #[inline]
     pub fn body(body: impl Into<Body>) -> Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
@@ -188,8 +188,8 @@ impl Response {
         self
     }
 
-    /// Takes the content of another response, such as that with a file. The fields stay as they are,
-    /// also those that describe the former content.
+    /// Takes the content of another response, such as that with a file. The fields stay as they
+    /// are, also those that describe the former content.
     ///
     /// ```
     /// use weft::{Response, header};
@@ -205,8 +205,8 @@ impl Response {
     }
 
     /// Limits the bandwidth at which the content is sent. A file is then read in pieces, without
-    /// `sendfile(2)`. The minimum rate of [`Settings`](crate::Settings) does not apply to the time in
-    /// which the server delays the content itself.
+    /// `sendfile(2)`. The minimum rate of [`Settings`](crate::Settings) does not apply to the time
+    /// in which the server delays the content itself.
     ///
     /// ```
     /// use std::num::NonZeroU64;
@@ -274,8 +274,8 @@ impl Response {
         }
     }
 
-    /// Makes a strong entity-tag weak: a changed body is equivalent, but not byte for byte (RFC 9110
-    /// §8.8.1).
+    /// Makes a strong entity-tag weak: a changed body is equivalent, but not byte for byte (RFC
+    /// 9110 §8.8.1).
     pub(crate) fn weaken_etag(&mut self) {
         let etag = self.header(ETAG.as_str()).map(|etag| etag.as_bytes());
         if let Some(strong) = etag.filter(|etag| etag.starts_with(b"\"")) {
@@ -341,7 +341,7 @@ impl Response {
         }
     }
 
-    /// Returns `true` if the application has set `Connection: close`.
+    /// Returns true if the application has set `Connection: close`.
     #[inline]
     pub(crate) fn wants_close(&self) -> bool {
         let has_close =
@@ -356,8 +356,8 @@ impl Response {
         Some(content_length(value).ok_or(()))
     }
 
-    /// Returns the content as a body, such as that of a file, which is then read from the disk. An
-    /// upgrade has no content.
+    /// Returns the content as a body. The body of a file is read from the disk. An upgrade has no
+    /// content.
     ///
     /// ```
     /// use weft::Response;

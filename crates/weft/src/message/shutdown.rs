@@ -46,7 +46,7 @@ impl Shutdown {
         }
     }
 
-    /// Returns `true` if a shutdown of the server was requested.
+    /// Returns true if a shutdown of the server was requested.
     pub fn is_requested(&self) -> bool {
         self.0.borrow().is_some()
     }

@@ -32,7 +32,7 @@ pub(super) fn accept_now(listener: &impl AsFd) -> io::Result<(OwnedFd, Option<So
 impl Accepted {
     /// Determines the server's end of the connection, if its listener has an unspecified address.
     pub(crate) fn resolve_local_address(&mut self) {
-        // In all other cases, the address is that of the listener.
+        // In all other cases, the connection has the address of the listener.
         if let Some(bound) = &mut self.peer.local_address
             && bound.ip().is_unspecified()
             && let Ok(address) = rustix::net::getsockname(&self.socket)

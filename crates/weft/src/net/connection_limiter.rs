@@ -72,7 +72,7 @@ impl ConnectionLimiter {
     }
 
     /// Waits until another connection is permitted. Closes connections by `close_idle`, which
-    /// returns `false` if none waits for a request, until one is.
+    /// returns false if none waits for a request, until one is.
     pub(super) async fn wait_for_capacity(&self, close_idle: impl AsyncFn() -> bool) {
         let mut count = 1;
         while !self.has_capacity() {

@@ -33,7 +33,7 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
 
 /// State of a handshake. It does no input or output of its own.
 pub(crate) trait SecureHandshake {
-    /// Returns true until both sides have finished.
+    /// Returns true if a side has not finished.
     fn is_handshaking(&self) -> bool;
 
     /// Processes received records.

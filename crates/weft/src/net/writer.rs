@@ -379,7 +379,7 @@ impl WriteHalf {
         }
     }
 
-    /// Returns true while accepted bytes are unsent; until they are sent, no more are accepted.
+    /// Returns true if accepted bytes are unsent. Until they are sent, no more are accepted.
     fn has_unsent_records(&self) -> bool {
         matches!(self, WriteHalf::Secure(half) if half.has_unsent_records())
     }

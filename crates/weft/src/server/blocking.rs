@@ -24,8 +24,8 @@ pub(super) fn check_may_block() -> Result<()> {
     Ok(())
 }
 
-/// Returns true within a future that tokio polls. Only these have a budget, which this call uses
-/// up; the threads of `spawn_blocking` and those that have only entered the runtime have none.
+/// Returns true if tokio polls the current future. Such a future has a budget, which this call uses
+/// up. The threads of `spawn_blocking`, and threads that have only entered the runtime, have none.
 fn is_polled_by_tokio() -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     (0..MAX_BUDGET).any(|_| match poll_proceed(&mut cx) {

@@ -74,7 +74,8 @@ async fn read_proxy_header<A: Application>(
     Ok(())
 }
 
-/// Waits for input, without a buffer. Returns false if the connection is to be closed.
+/// Waits for input, without a buffer. Returns true if there is input, and false if the connection
+/// is to be closed.
 async fn has_input<A: Application>(conn: &mut ServerConnection, worker: &WorkerContext<A>) -> bool {
     let mut is_shortened = false;
     poll_fn(|cx| {

@@ -5,8 +5,8 @@
 //! 1. A protocol version parses a head and creates a [`Request`].
 //! 2. [`serve`] calls the application. While the application is pending, the sink drives the
 //!    connection: it sends interim responses and earlier output, and detects a disconnect.
-//! 3. Preconditions and ranges are applied (RFC 9110 §13, §14). An error response that the library
-//!    has made gets the form that the client prefers.
+//! 3. Preconditions and ranges are applied (RFC 9110 §13, §14). An error response that the
+//!    library has made gets the form that the client prefers.
 //! 4. [`ResponseSink::begin`] writes the head and buffers content that is in memory. Other content
 //!    is sent piece by piece, as fast as the client receives it.
 //! 5. A response that fails before any of it was sent is replaced by an error response. A response

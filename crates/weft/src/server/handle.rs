@@ -166,8 +166,8 @@ impl ServerHandle {
     }
 
     /// Serves a connection over any stream, on the worker with the fewest connections, until it
-    /// closes. Dropping the future closes it. It has the limits of accepted connections. The tasks
-    /// of a runtime that the stream needs, such as that of a socket, must continue to run.
+    /// closes. Dropping the future closes it. It has the limits of accepted connections. If the
+    /// stream needs tasks of a runtime, as a socket does, they must continue to run.
     ///
     /// ```
     /// use weft::{Peer, Request, Response, Server};
@@ -182,7 +182,8 @@ impl ServerHandle {
     /// ```
     ///
     /// # Errors
-    /// [`Accept`](crate::ErrorKind::Accept) at the maximum number of connections, in total or of the peer.
+    /// [`Accept`](crate::ErrorKind::Accept) at the maximum number of connections, in total or of
+    /// the peer.
     pub fn serve_connection(
         &self,
         stream: impl Stream,

@@ -48,8 +48,8 @@ use crate::stream::Stream;
 /// Returns only if the server cannot be started.
 ///
 /// # Errors
-/// [`Listen`](ErrorKind::Listen) if the address cannot be bound, [`WouldBlock`](ErrorKind::WouldBlock)
-/// in a future that a current-thread runtime polls.
+/// [`Listen`](ErrorKind::Listen) if the address cannot be bound,
+/// [`WouldBlock`](ErrorKind::WouldBlock) in a future that a current-thread runtime polls.
 ///
 /// ```no_run
 /// use weft::{Request, Response};
@@ -236,7 +236,7 @@ impl<A: Application + 'static> Server<A> {
     /// [added](ServerHandle::listen) later.
     ///
     /// # Errors
-    /// The errors of [`start`](Server::start), except that of a missing listener.
+    /// The errors of [`start`](Server::start), except the error of a missing listener.
     pub fn start_workers(mut self) -> Result<ServerHandle> {
         let listeners = std::mem::take(&mut self.listeners);
         let (drain, shutdown) = watch::channel(None);
@@ -313,7 +313,7 @@ impl<A: Application + 'static> Server<A> {
     }
 
     /// Serves one connection over any stream, on the caller's task. The timers of the caller's
-    /// runtime must be enabled. The future is not `Send`; that of
+    /// runtime must be enabled. The future is not `Send`, but the future of
     /// [`ServerHandle::serve_connection`] is.
     ///
     /// # Errors

@@ -127,7 +127,7 @@ impl<A: Application> WorkerContext<A> {
         self.is_draining() || peer.is_superseded()
     }
 
-    /// Returns true during a shutdown.
+    /// Returns true if the server shuts down.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.get().is_some()
     }

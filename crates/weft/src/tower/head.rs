@@ -32,7 +32,7 @@ pub(super) fn from_parts(parts: &Parts, original: Option<RequestHead>) -> Result
     }
 }
 
-/// Returns `true` if the map has the same fields as the head. If fields of the same name are not
+/// Returns true if the map has the same fields as the head. If fields of the same name are not
 /// adjacent, the map has another order, and the result is `false`.
 fn has_fields(head: &RequestHead, map: &HeaderMap) -> bool {
     let headers = head.headers();

@@ -1,10 +1,11 @@
 //! Upgrades by `hyper::upgrade::on`, as axum's `WebSocketUpgrade` and other frameworks use it.
 //!
 //! These frameworks take over a connection by the `OnUpgrade` in the extensions of a request, which
-//! only hyper can create. So for a request that asks for an upgrade, a server of hyper reads a fixed
-//! request for an upgrade from a [`ClientStream`] in memory, and the `OnUpgrade` of that request is
-//! given to the service. If the service accepts the upgrade, the server of hyper responds with 101,
-//! which the stream discards. From then on the stream is the connection of the client.
+//! only hyper can create. So for a request that asks for an upgrade, a server of hyper reads a
+//! fixed request for an upgrade from a [`ClientStream`] in memory, and the `OnUpgrade` of that
+//! request is given to the service. If the service accepts the upgrade, the server of hyper
+//! responds with 101, which the stream discards. From then on the stream is the connection of the
+//! client.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -34,7 +35,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupg
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 8 << 10;
 
-/// Returns `true` if a request asks for an upgrade or a tunnel.
+/// Returns true if a request asks for an upgrade or a tunnel.
 pub(super) fn is_requested(head: &RequestHead) -> bool {
     head.headers().get_bytes(UPGRADE.as_str()).is_some() || *head.method() == Method::CONNECT
 }
@@ -49,12 +50,12 @@ pub(super) struct PendingUpgrade {
 }
 
 impl PendingUpgrade {
-    /// Adds an `OnUpgrade` to the extensions of a request that [asks](is_requested) for an upgrade or a
-    /// tunnel.
+    /// Adds an `OnUpgrade` to the extensions of a request that [asks](is_requested) for an upgrade
+    /// or a tunnel.
     ///
-    /// Over HTTP/2, the engine converts an extended `CONNECT` to the upgrade of a `GET` request. Only
-    /// then a request has the field `Upgrade` there, and it gets the version 1.1: most frameworks
-    /// know no other form.
+    /// Over HTTP/2, the engine converts an extended `CONNECT` to the upgrade of a `GET` request.
+    /// Only then a request has the field `Upgrade` there, and it gets the version 1.1: most
+    /// frameworks know no other form.
     pub(super) fn offer<B>(request: &mut http::Request<B>) -> Option<PendingUpgrade> {
         let is_connect = *request.method() == Method::CONNECT;
         if !is_connect && request.version() == Version::HTTP_2 {
@@ -83,7 +84,8 @@ impl PendingUpgrade {
         Some((pending, on_upgrade))
     }
 
-    /// Makes `response` an upgrade, if it accepts it: by 101, or by success in response to `CONNECT`.
+    /// Makes `response` an upgrade, if it accepts it: by 101, or by success in response to
+    /// `CONNECT`.
     pub(super) fn accept(self, response: Response) -> Response {
         let is_accepted = match response.status {
             StatusCode::SWITCHING_PROTOCOLS => true,
@@ -106,7 +108,8 @@ impl PendingUpgrade {
         }
     }
 
-    /// Polls hyper's server. Nothing wakes it: it progresses when the state of the handshake changes.
+    /// Polls hyper's server. Nothing wakes it: it progresses when the state of the handshake
+    /// changes.
     fn poll_server(&mut self) -> Poll<()> {
         self.server.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }

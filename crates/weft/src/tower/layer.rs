@@ -4,8 +4,8 @@
 //! The application behind a Weft middleware exists only for one call, and its futures stay on their
 //! thread. So the service that the layer gets, [`InnerService`], only pushes a [`PendingCall`] to a
 //! [`CallQueue`]. The queue belongs to one call of the middleware, which polls the layer's future
-//! and those of its pending calls together. The request carries a reference to its queue in its
-//! extensions.
+//! and the futures of its pending calls together. The request carries a reference to its queue in
+//! its extensions.
 
 use std::convert::Infallible;
 use std::fmt;

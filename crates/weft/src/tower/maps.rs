@@ -61,8 +61,8 @@ impl HeaderMapCache {
         }
     }
 
-    /// Returns empty extensions with space for those that Weft and a router of axum insert: a clone of a map
-    /// with space costs less than a map that grows.
+    /// Returns empty extensions with space for those that Weft and a router of axum insert: a clone
+    /// of a map with space costs less than a map that grows.
     pub(super) fn extensions(&self) -> Extensions {
         self.extensions.clone()
     }

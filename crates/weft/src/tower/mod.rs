@@ -55,10 +55,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Converts a tower service to an application.
 ///
 /// The body of a request is a [`Body`]. Its extensions contain those set by middleware, and the
-/// [`Connection`], with the peer and the shutdown state of the server. Those of a request for an upgrade
-/// or a tunnel also contain the `OnUpgrade` of hyper, so that axum's `WebSocketUpgrade` and
-/// `hyper::upgrade::on` work. A WebSocket over HTTP/2 is presented in the form of HTTP/1.1, `GET` with
-/// `Upgrade`.
+/// [`Connection`], with the peer and the shutdown state of the server. Those of a request for an
+/// upgrade or a tunnel also contain the `OnUpgrade` of hyper, so that axum's `WebSocketUpgrade` and
+/// `hyper::upgrade::on` work. A WebSocket over HTTP/2 is presented in the form of HTTP/1.1, `GET`
+/// with `Upgrade`.
 ///
 /// The service runs on the workers. [`on_runtime`] makes it run on another runtime.
 ///
@@ -154,8 +154,9 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 /// Calls a service and converts its response. `call` follows `poll_ready` on the same instance, as
 /// tower requires. The request is large, so it is built only then, and moved only into the call.
 ///
-/// The future of a call is a large part of the memory of a request in progress. It is created without
-/// code that may panic, so that it is not moved: `service` makes the service when it is polled.
+/// The future of a call is a large part of the memory of a request in progress. It is created
+/// without code that may panic, so that it is not moved: `service` makes the service when it is
+/// polled.
 #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
 pub(crate) fn call_service<S, R, B>(
     service: impl FnOnce(&Request) -> S,

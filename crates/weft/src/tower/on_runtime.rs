@@ -1,4 +1,4 @@
-//! Services that run on another runtime than that of the worker.
+//! Services that run on another runtime than the worker.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,8 +15,8 @@ use crate::tower::runtime_call::RuntimeCall;
 /// pools and tasks, `block_in_place`, a paused clock or thread-local contexts.
 ///
 /// A call for a multi-threaded runtime starts on the thread of the worker, in the context of the
-/// runtime, and becomes a task of the runtime when it has to wait. Most calls are complete before. A
-/// task wakes a thread of the runtime, and its response wakes the worker.
+/// runtime, and becomes a task of the runtime when it has to wait. Most calls are complete before.
+/// A task wakes a thread of the runtime, and its response wakes the worker.
 ///
 /// A call that computes or blocks for a long time delays the other connections of its worker. Calls
 /// that take more than a millisecond may take 20 ms of the worker's time, and one percent of it in
@@ -47,8 +47,8 @@ pub struct OnRuntime<S> {
 }
 
 impl<S> OnRuntime<S> {
-    /// Makes each call a task of the runtime from its start, for services that need the threads of the
-    /// runtime themselves, such as values that `Builder::on_thread_start` has set.
+    /// Makes each call a task of the runtime from its start, for services that need the threads of
+    /// the runtime themselves, such as values that `Builder::on_thread_start` has set.
     pub fn as_tasks(self) -> OnRuntime<S> {
         OnRuntime { starts_on_worker: false, ..self }
     }

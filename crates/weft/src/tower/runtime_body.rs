@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use http_body::{Frame, SizeHint};
 use tokio::runtime::Handle;
 
-/// The body of a response, polled by the worker in the context of the runtime, so that its timers and
-/// tasks are those of the runtime.
+/// The body of a response, polled by the worker in the context of the runtime, which then runs its
+/// timers and tasks.
 #[derive(Debug)]
 pub struct RuntimeBody<B> {
     pub(super) body: B,

@@ -1,4 +1,4 @@
-//! Calls on another runtime than that of the worker.
+//! Calls on another runtime than the runtime of the worker.
 
 use std::fmt;
 use std::future::Future;
@@ -196,8 +196,8 @@ impl<T: Send + 'static> OutsideCall for NewCall<T> {
     }
 }
 
-/// Polls a future, and returns it if it is pending. A complete one is dropped here, in the context of
-/// the runtime, for destructors that start tasks of it.
+/// Polls a future, and returns it if it is pending. A complete one is dropped here, in the context
+/// of the runtime, for destructors that start tasks of it.
 fn poll_once<T>(mut future: CallFuture<T>) -> Result<T, CallFuture<T>> {
     // A pending future is polled again by a task, which registers its own waker.
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::message::upgrade::Upgrade;
 
-/// An [`Upgrade`] in the extensions of an [`http::Response`], which must be `Clone`: it can be taken
-/// out once.
+/// An [`Upgrade`] in the extensions of an [`http::Response`], which must be `Clone`: it can be
+/// taken out once.
 #[derive(Clone, Debug)]
 pub(super) struct UpgradeExtension(Arc<Mutex<Option<Upgrade>>>);
 

@@ -1,5 +1,5 @@
-//! A server inside of another program: listeners of other libraries, streams that the program passes,
-//! and waiting without a blocked thread.
+//! A server inside of another program: listeners of other libraries, streams that the program
+//! passes, and waiting without a blocked thread.
 
 use std::future::pending;
 use std::net::{Ipv6Addr, SocketAddr};

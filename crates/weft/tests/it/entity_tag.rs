@@ -34,7 +34,8 @@ fn settings() -> DirectorySettings {
     }
 }
 
-/// Returns the entity tag for a target, after which fields may follow: `/a.txt Accept-Language: de`.
+/// Returns the entity tag for a target, after which fields may follow: `/a.txt Accept-Language:
+/// de`.
 fn tag(tree: &Tree, request: &str) -> String {
     let server = tree.serve_with(settings());
     let (target, fields) = request.split_once(' ').unwrap_or((request, ""));

@@ -1,4 +1,5 @@
-//! The replacement for `axum::serve`. `cargo test -p weft-http --features axum --test it serve_axum`.
+//! The replacement for `axum::serve`. `cargo test -p weft-http --features axum --test it
+//! serve_axum`.
 #![cfg(feature = "axum")]
 
 use std::convert::Infallible;

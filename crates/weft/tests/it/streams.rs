@@ -138,8 +138,8 @@ fn settings_raise_the_limits_on_fields_and_streams() {
     stop(server);
 }
 
-/// A gRPC client would take a page of text for messages. Over HTTP/2 the head is sent before the body
-/// is polled, so that a body that fails resets the stream.
+/// A gRPC client would take a page of text for messages. Over HTTP/2 the head is sent before the
+/// body is polled, so that a body that fails resets the stream.
 #[test]
 fn failure_of_a_grpc_call_is_a_status_of_grpc() {
     async fn app(request: Request) -> Response {

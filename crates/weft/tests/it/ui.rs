@@ -44,8 +44,8 @@ fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let built = Command::new(env!("CARGO"))
-        // The features of the dependencies are those of `cargo test --workspace`, so that nothing is
-        // built again: an example selects the features of the dev-dependencies.
+        // The dependencies have the same features as in `cargo test --workspace`, so that nothing
+        // is built again: an example selects the features of the dev-dependencies.
         .args(["build", "--quiet", "--workspace", "--lib", "--example=hello"])
         .arg("--message-format=json")
         .args(["--profile", profile, "--target-dir"])

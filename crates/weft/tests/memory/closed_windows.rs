@@ -167,8 +167,8 @@ fn unsent_responses_use_bounded_memory() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// The handlers write without end, and the last tunnel makes progress although its output is the only
-/// one that the client receives.
+/// The handlers write without end, and the last tunnel makes progress although its output is the
+/// only one that the client receives.
 #[test]
 fn unsent_output_of_tunnels_uses_bounded_memory() {
     if has_run_alone() {

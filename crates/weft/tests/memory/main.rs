@@ -1,5 +1,5 @@
-//! Tests that measure the memory of their process. Each one runs in a process of its own, so that no
-//! other test is included in the measurement.
+//! Tests that measure the memory of their process. Each one runs in a process of its own, so that
+//! no other test is included in the measurement.
 
 #[path = "../it/common/mod.rs"]
 mod common;
@@ -20,8 +20,8 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// Set in the environment of a process that runs one test.
 const IS_ALONE: &str = "WEFT_MEMORY_TEST_IS_ALONE";
 
-/// Runs the calling test in a process of its own, and returns true after that. Returns false if this
-/// process runs no other test at the same time, so that the caller can measure its memory.
+/// Runs the calling test in a process of its own, and returns true after that. Returns false if
+/// this process runs no other test at the same time, so that the caller can measure its memory.
 ///
 /// # Panics
 /// If the test fails in its process.

@@ -6,8 +6,8 @@ use crate::http2::hpack::field_class::{FieldClass, Name};
 use crate::http2::hpack::table::{DynamicTable, MAX_TABLE_BYTES};
 use crate::http2::hpack::{Malformed, huffman, integer};
 
-/// Decoder for the peer's field blocks. It must process all of them in order, including those of
-/// rejected requests, to keep the dynamic tables of both sides in sync.
+/// Decoder for the peer's field blocks. It must process all field blocks in order, including the
+/// blocks of rejected requests, to keep the dynamic tables of both sides in sync.
 ///
 /// ```
 /// use weft_proto::http2::hpack::{DecodeError, Decoder, Name};
@@ -86,8 +86,8 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Malformed`](DecodeError::Malformed) if the block is not valid HPACK, and
-    /// [`Stopped`](DecodeError::Stopped) if `take` returned false. The decoder must not be used after
-    /// an error.
+    /// [`Stopped`](DecodeError::Stopped) if `take` returned false. The decoder must not be used
+    /// after an error.
     pub fn decode(
         &mut self,
         mut block: &[u8],

@@ -41,7 +41,7 @@ pub enum Name {
 pub struct FieldClass {
     /// The class of the name.
     pub name: Name,
-    /// True if the value has no control characters other than HTAB (RFC 9110 §5.5).
+    /// Set if the value has no control characters other than HTAB (RFC 9110 §5.5).
     pub is_valid_value: bool,
 }
 

@@ -31,7 +31,8 @@ const SYMBOLS: usize = 257;
 const EOS: u16 = 256;
 const MAX_CODE_BITS: usize = 30;
 
-/// Codes of up to this many bits, those of nearly all text, are decoded with a single table lookup.
+/// Maximum length of codes that are decoded with a single table lookup. Nearly all text has such
+/// codes.
 const FAST_BITS: u32 = 8;
 
 /// Maps the next eight bits to a symbol and its code length; the length is 0 for longer codes.

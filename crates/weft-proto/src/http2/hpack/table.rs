@@ -108,8 +108,8 @@ impl<T> Entry<T> {
     }
 }
 
-/// The dynamic table (§2.3.2): that of the decoder, which the peer's encoder controls, and the copy
-/// that an encoder keeps of its peer's. Both must evict the same entries.
+/// The dynamic table (§2.3.2). The peer's encoder controls the table of a decoder, and an encoder
+/// keeps a copy of its peer's table. Both must evict the same entries.
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     /// Newest entry first.
@@ -127,8 +127,8 @@ impl<T> DynamicTable<T> {
         self.max_size
     }
 
-    /// Returns the index of the newest entry for which `predicate` returns true, in the address space
-    /// of both tables (§2.3.3).
+    /// Returns the index of the newest entry for which `predicate` returns true, in the address
+    /// space of both tables (§2.3.3).
     pub(super) fn position(&self, predicate: impl FnMut(&Entry<T>) -> bool) -> Option<usize> {
         self.entries.iter().position(predicate).map(|at| STATIC.len() + 1 + at)
     }

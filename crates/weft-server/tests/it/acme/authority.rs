@@ -72,7 +72,8 @@ impl Authority {
         Some(Authority { folder, settings, address, management, dns, http, tls, programs })
     }
 
-    /// Prepares another authority, which validates names in the same way as `first`, with its DNS server.
+    /// Prepares another authority, which validates names in the same way as `first`, with its DNS
+    /// server.
     pub fn beside(first: &Authority) -> Authority {
         let folder = tempfile::tempdir().unwrap();
         for file in ["ca.pem", "localhost.pem", "localhost.key"] {

@@ -61,8 +61,8 @@ fn renewals_are_by_the_time_of_day() {
     let renewed = || server.weft.stderr().matches("was issued by").count();
     until("the first certificate is issued", || renewed() == 1);
     for (jump, expected) in [
-        // A laptop that was suspended. The authority's clock has not jumped: each certificate is due
-        // at once, and the next order has a pause.
+        // A laptop that was suspended. The authority's clock has not jumped: each certificate is
+        // due at once, and the next order has a pause.
         (70 * DAY, 2),
         // The pause, as it is stored, is too far away then.
         (66 * DAY, 3),
@@ -86,7 +86,7 @@ fn assert_idle(process: u32, jump: i64) {
         let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
         let (_, fields) = text.rsplit_once(')').unwrap();
         let fields: Vec<u64> = fields.split(' ').filter_map(|field| field.parse().ok()).collect();
-        // utime and stime: of the numbers behind the name and the state, those with numbers 10 and 11.
+        // utime and stime: numbers 10 and 11 behind the name and the state.
         fields[10] + fields[11]
     };
     let before = ticks();

@@ -211,8 +211,8 @@ fn failures_of_many_names_are_summed_up() {
     weft.stop();
 }
 
-/// At most 8 orders are in progress. One of them tries to create an account, and the others do not wait
-/// for the silent authority after it.
+/// At most 8 orders are in progress. One of them tries to create an account, and the others do not
+/// wait for the silent authority after it.
 #[test]
 fn orders_that_wait_for_an_account_fail_together() {
     let authority = ScriptedAuthority::start(Fault::Silent);

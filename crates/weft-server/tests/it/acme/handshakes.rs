@@ -19,8 +19,8 @@ use crate::common::{LONG_PATIENCE, PATIENCE, until};
 
 const CLIENTS: usize = 32;
 
-/// The authority's certificates are valid for 8 s, and each is replaced after 2 s. `WEFT_RENEWALS` sets
-/// the number of renewals.
+/// The authority's certificates are valid for 8 s, and each is replaced after 2 s. `WEFT_RENEWALS`
+/// sets the number of renewals.
 #[test]
 fn renewals_fail_no_handshake_and_take_effect() {
     let renewals = environment_number("WEFT_RENEWALS").unwrap_or(4) as usize;

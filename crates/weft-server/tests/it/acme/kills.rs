@@ -46,8 +46,8 @@ fn kills_lose_neither_account_nor_state() {
     println!("{} orders were begun", site.authority.logged("Added order"));
 }
 
-/// Every file is complete, except those with a temporary name, which are not used. The keys of accounts
-/// stay as they are.
+/// Every file is complete, except those with a temporary name, which are not used. The keys of
+/// accounts stay as they are.
 fn check_files(state: &Path, keys: &mut BTreeMap<PathBuf, String>) {
     for path in files(state).into_iter().filter(|path| !is_temporary(path)) {
         let text = fs::read_to_string(&path).unwrap();

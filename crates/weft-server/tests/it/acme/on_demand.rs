@@ -215,8 +215,9 @@ fn handshakes_wait_for_a_limited_time() {
     server.stop();
 }
 
-/// Requests the page of the configured name on 25 connections, one after the other, beside clients that
-/// request the page of other names and expect the result `beside`. Returns the median of the times.
+/// Requests the page of the configured name on 25 connections, one after the other, beside clients
+/// that request the page of other names and expect the result `beside`. Returns the median of the
+/// times.
 fn time_of_request(
     site: &Site,
     clients: usize,
@@ -253,8 +254,9 @@ fn time_of_request(
     })
 }
 
-/// Clients with random names that are not permitted neither cause orders nor disturb others: a request
-/// takes as long beside them as beside clients that request the page of the configured name.
+/// Clients with random names that are not permitted neither cause orders nor disturb others: a
+/// request takes as long beside them as beside clients that request the page of the configured
+/// name.
 #[test]
 fn unknown_names_cause_no_orders() {
     let authority = Authority::start(AuthoritySettings::default());

@@ -205,11 +205,12 @@ fn windows() -> Vec<Attack> {
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .ordinary("/up/small")
             .descriptors(130.0)
-            // As above, and the upstream connection and the task of half of the requests; the others
-            // wait for theirs. The content is within the share of the client.
+            // As above, and the upstream connection and the task of half of the requests; the
+            // others wait for theirs. The content is within the share of the client.
             .memory_kib(672.0)
             .shared_kib(256.0)
-            // The bytes that one client may leave unread on both of its connections, and lines of the log.
+            // The bytes that one client may leave unread on both of its connections, and lines of
+            // the log.
             .disk_kib(17_408.0)
             .cpu(80.0)
             .requests(20_000.0),
@@ -328,7 +329,8 @@ fn field_blocks() -> Vec<Attack> {
                 frame(HEADERS, END_ALL, stream(n), &block)
             })
             .answer("RST_STREAM PROTOCOL_ERROR")
-            // Without optimization, the decoder takes eight times as long, and other requests twice.
+            // Without optimization, the decoder takes eight times as long, and other requests
+            // twice.
             .requests(if cfg!(debug_assertions) { 6_000.0 } else { 4_000.0 }),
         row("dynamic table resized thousands of times", "CVE-2016-1544 class")
             .paced(10, 20, |n| {

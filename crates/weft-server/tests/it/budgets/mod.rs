@@ -187,7 +187,7 @@ impl Measured {
         measured
     }
 
-    /// Returns `true` if the server has returned what it used. The allocator may keep memory that is
+    /// Returns true if the server has returned what it used. The allocator may keep memory that is
     /// free, more of it after a higher peak; a second attack then uses that memory again.
     fn is_returned(&self) -> bool {
         let Some(repeated) = &self.repeated else { return true };
@@ -250,8 +250,8 @@ impl Measured {
                 self.after, self.before, self.repeated
             ),
         );
-        // A connection that is closed with unread input is reset, which may overtake the answer, also
-        // after the client has read the SETTINGS that precede all answers of HTTP/2.
+        // A connection that is closed with unread input is reset, which may overtake the answer,
+        // also after the client has read the SETTINGS that precede all answers of HTTP/2.
         let expected = |answer: &&String| attack.answer.split('|').any(|one| one == *answer);
         let is_expected =
             |answer: &String| expected(&answer) || answer == "nothing" || answer == "SETTINGS";

@@ -206,7 +206,8 @@ fn a_client_that_reads_nothing_causes_few_writes() {
     assert!(again.read(0..2).iter().all(|body| *body == pattern(1 << 20)));
 }
 
-/// A response is received ahead of a client only as far as that reads it, at a multiple of its pace.
+/// A response is received ahead of a client only as far as that reads it, at a multiple of its
+/// pace.
 #[test]
 fn a_response_is_stored_only_for_a_client_that_reads_it() {
     const BYTES: usize = 2 << 20;

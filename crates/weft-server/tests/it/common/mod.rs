@@ -30,8 +30,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Like [`PATIENCE`], for programs with a large workload.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Polls `condition` until it is true; panics with `description` after [`PATIENCE`]. The pauses grow
-/// from 5 to 25 ms, because a condition may be a request, or start a process.
+/// Polls `condition` until it is true; panics with `description` after [`PATIENCE`]. The pauses
+/// grow from 5 to 25 ms, because a condition may be a request, or start a process.
 #[track_caller]
 pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -46,8 +46,8 @@ pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
 /// starts a child process that must not inherit them.
 pub static INHERITABLE_DESCRIPTORS: Mutex<()> = Mutex::new(());
 
-/// Held by tests that open at least 1,000 connections, so that they do not run at the same time: one
-/// of them opens 15,000, and a process may have 20,000 descriptors on some machines.
+/// Held by tests that open at least 1,000 connections, so that they do not run at the same time:
+/// one of them opens 15,000, and a process may have 20,000 descriptors on some machines.
 pub static MANY_DESCRIPTORS: Mutex<()> = Mutex::new(());
 
 /// Returns the path of a directory or file of the repository.
@@ -430,8 +430,8 @@ impl Response {
     }
 }
 
-/// Removes the first `length` bytes and returns them. `drain` with `collect` would call functions for each byte,
-/// because tests are not optimized.
+/// Removes the first `length` bytes and returns them. `drain` with `collect` would call functions
+/// for each byte, because tests are not optimized.
 pub fn take_front(bytes: &mut Vec<u8>, length: usize) -> Vec<u8> {
     let rest = bytes.split_off(length);
     std::mem::replace(bytes, rest)

@@ -472,7 +472,8 @@ fn datagrams_reach_the_servers_of_a_service() {
     }
 }
 
-/// The first address does not respond: its backlog is full, so that the kernel drops further connections.
+/// The first address does not respond: its backlog is full, so that the kernel drops further
+/// connections.
 #[test]
 fn an_address_that_does_not_respond_delays_the_next_one_for_a_moment() {
     use rustix::net::{AddressFamily, SocketType, bind, listen, socket};

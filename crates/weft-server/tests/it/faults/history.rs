@@ -57,8 +57,8 @@ struct LogLine {
 pub const LOG_FORMAT: &str = "%{x-id}i %s %B %X";
 
 impl LogLine {
-    /// Parses a line into its ID and the rest. Lines of requests without an ID are not from a client
-    /// of these tests; `None`.
+    /// Parses a line into its ID and the rest. Lines of requests without an ID are not from a
+    /// client of these tests; `None`.
     fn parse(line: &str) -> Option<(u64, LogLine)> {
         let fields: Vec<&str> = line.split(' ').collect();
         let [id, status, body_bytes, end] = fields[..] else { panic!("a damaged line: {line:?}") };

@@ -194,7 +194,8 @@ async fn each_message_of_an_upstream_arrives_at_once() {
     let upstream = http2_upstream(|_, peer| {
         let stream = peer.request().unwrap();
         peer.send(&head(0, stream, &[(":status", "200"), ("content-type", "application/grpc")]));
-        // A message of the client asks for the next ones: one, two that are joined, and one in parts.
+        // A message of the client asks for the next ones: one, two that are joined, and one in
+        // parts.
         let message = |text: &str| frame(DATA, 0, stream, text.as_bytes());
         for messages in [message("1"), [message("2"), message("3")].concat(), message("45")] {
             peer.read_one_of(&[DATA]).unwrap();
@@ -338,8 +339,8 @@ const CASES: [&str; 14] = [
     "unimplemented_service",
 ];
 
-/// Starts the server of gRPC's interoperability tests. It cannot choose a port itself, and another test
-/// may bind the free one first.
+/// Starts the server of gRPC's interoperability tests. It cannot choose a port itself, and another
+/// test may bind the free one first.
 fn start_interop_server(options: &[&str]) -> (Program, u16) {
     for _ in 0..10 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

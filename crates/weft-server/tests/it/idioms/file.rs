@@ -17,9 +17,9 @@ pub struct Idiom {
     pub differences: Vec<Difference>,
 }
 
-/// `METHOD URL [NAME: VALUE; …] (N bytes) -> STATUS…`, where each status is of one more request. The
-/// name `Certificate` stands for a certificate of the client, `PROXY` for a PROXY header with this
-/// address.
+/// `METHOD URL [NAME: VALUE; …] (N bytes) -> STATUS…`, where each status is of one more
+/// request. The name `Certificate` stands for a certificate of the client, `PROXY` for a PROXY
+/// header with this address.
 ///
 /// `LOG FILE (N lines) -> 200` compares the lines that a log of the server has until then.
 pub struct Request {
@@ -40,8 +40,8 @@ pub struct LogFile {
     pub lines: usize,
 }
 
-/// `SERVER | REQUEST | PART | REASON`: an expected difference from the server, in requests whose line
-/// has that text, in the status, the body or a field. `*` stands for all of them.
+/// `SERVER | REQUEST | PART | REASON`: an expected difference from the server, in requests whose
+/// line has that text, in the status, the body or a field. `*` stands for all of them.
 pub struct Difference {
     pub line: String,
     pub server: String,

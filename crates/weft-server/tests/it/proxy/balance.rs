@@ -84,8 +84,8 @@ fn health_checks_disable_and_enable_upstreams() {
     until("the upstream gets requests again", || get(proxy.address(), "/").status == 200);
 }
 
-/// Each row: the keys of the check, the status and the body of the responses to it, and the status for
-/// clients in the end.
+/// Each row: the keys of the check, the status and the body of the responses to it, and the status
+/// for clients in the end.
 #[test]
 fn health_checks_expect_statuses_and_texts() {
     for scheme in ["http", "h2c"] {

@@ -75,8 +75,8 @@ fn read_request(stream: &mut TcpStream) -> Option<usize> {
     Some(length)
 }
 
-/// Each row: the field of the first response, the pause behind it in milliseconds, and the number of the
-/// connection of the second request.
+/// Each row: the field of the first response, the pause behind it in milliseconds, and the number
+/// of the connection of the second request.
 #[test]
 fn idle_connections_are_used_only_as_long_as_the_upstream_keeps_them() {
     for (field, pause, expected) in [

@@ -67,8 +67,8 @@ fn forwards_requests_with_forwarding_fields() {
     }
 }
 
-/// Each row: if the client is trusted, the setting, and the names of its fields, each with the value
-/// `evil`; then the names that reach the upstream with that value.
+/// Each row: if the client is trusted, the setting, and the names of its fields, each with the
+/// value `evil`; then the names that reach the upstream with that value.
 #[test]
 fn drops_fields_that_upstreams_would_trust() {
     let upstream = TestServer::start(echo);

@@ -17,7 +17,8 @@ pub(super) fn lines(streams: &Streams, count: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the values of a line that do not depend on time, with `LOCAL` and `CLIENT` for addresses.
+/// Returns the values of a line that do not depend on time, with `LOCAL` and `CLIENT` for
+/// addresses.
 fn stable(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let [time, protocol, client, local, upstream, received, sent, seconds, end, name] = words[..]

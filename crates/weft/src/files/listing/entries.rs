@@ -9,7 +9,7 @@ pub(crate) struct Listing {
     /// root.
     pub(crate) path: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
-    /// True if the folder has more entries than these.
+    /// Set if the folder has more entries than these.
     pub(crate) truncated: bool,
 }
 

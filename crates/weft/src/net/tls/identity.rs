@@ -70,7 +70,7 @@ impl Identity {
     }
 
     /// Loads the identity without parsing its certificate, which may have critical extensions that
-    /// are not those of a server.
+    /// servers do not have.
     pub(super) fn load_unparsed(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>> {
         let (chain, key) = self.read_chain_and_key()?;
         let key = provider.key_provider.load_private_key(key);

@@ -90,7 +90,7 @@ impl Tls {
         Ok(Tls(Arc::new(Inner { current, source })))
     }
 
-    /// Replaces settings and certificates by those of `newer`, for new connections. If
+    /// Uses the settings and certificates of `newer` for new connections. If
     /// [`client_auth`](TlsSettings::client_auth) or its certificates differ, established
     /// connections are closed after the responses in progress, and idle ones within a second.
     /// Connections that an [upgrade](crate::Upgraded) has taken over stay open.
@@ -120,7 +120,7 @@ impl Tls {
         self.0.current().other.clone()
     }
 
-    /// Reloads all files if any of them has changed since the last read, and returns `true` then.
+    /// Reloads all files if any of them has changed since the last read, and returns true then.
     /// Only needed without a [server](crate::Server::listen_tls), which checks the files by itself.
     /// This function blocks on disk reads.
     ///

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::net::tls::identity::Identity;
 
 /// Identities by server name, which may be added, replaced and removed while the server runs. They
-/// precede those of [`TlsSettings::identities`](crate::tls::TlsSettings::identities).
+/// precede the identities of [`TlsSettings::identities`](crate::tls::TlsSettings::identities).
 ///
 /// Clones share their identities. A change takes effect for the next handshake.
 #[derive(Clone, Default)]
@@ -93,8 +93,8 @@ impl NamedIdentities {
     }
 }
 
-/// Returns the value for a server name: that of the name itself, or of the wildcard that matches
-/// it. The keys are in lower case; a wildcard has the form `*.example.org`.
+/// Returns the value for a server name: the value of the name itself, or of the wildcard that
+/// matches it. The keys are in lower case; a wildcard has the form `*.example.org`.
 pub(super) fn find_by_name<'a, T>(names: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
     let name = name.to_ascii_lowercase();
     // RFC 9525 §6.3: the asterisk is one label, the first.

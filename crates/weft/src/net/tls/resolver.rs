@@ -89,7 +89,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Returns true for the handshake of a certificate authority that validates a name (RFC 8737 §3).
+/// Returns true if a certificate authority makes the handshake to validate a name (RFC 8737 §3).
 fn is_validation(hello: &ClientHello<'_>) -> bool {
     let mut protocols = hello.alpn().into_iter().flatten();
     protocols.next() == Some(ACME_TLS.as_bytes()) && protocols.next().is_none()

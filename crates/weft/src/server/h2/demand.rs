@@ -7,13 +7,13 @@ use weft_proto::http2::frame::MAX_FRAME_PAYLOAD;
 pub(super) const FILE_PIECE_BYTES: usize = MAX_FRAME_PAYLOAD;
 pub(super) const LONE_FILE_PIECE_BYTES: usize = 4 * MAX_FRAME_PAYLOAD;
 
-/// Minimum size of a piece of a file. Without it, a client that opens its windows byte by byte would
-/// cause as many reads. The surplus counts as obtained ahead.
+/// Minimum size of a piece of a file. Without it, a client that opens its windows byte by byte
+/// would cause as many reads. The surplus counts as obtained ahead.
 pub(super) const MIN_FILE_PIECE_BYTES: usize = 1 << 10;
 
-/// Window from which a body may produce a frame although the budget is used up, unless its last frame
-/// was smaller. The size of the frame is not known in advance. Clients open a window again when half
-/// of it is used, and most windows are 65,535 bytes or more.
+/// Window from which a body may produce a frame although the budget is used up, unless its last
+/// frame was smaller. The size of the frame is not known in advance. Clients open a window again
+/// when half of it is used, and most windows are 65,535 bytes or more.
 pub(super) const FRAME_WINDOW: usize = 32_767;
 
 /// The next piece of a response.

@@ -96,8 +96,8 @@ struct Pseudo {
 
 impl Pseudo {
     /// Returns the method in HTTP/1 form. An extended CONNECT corresponds to the upgrade of a GET
-    /// (RFC 8441 §5). It is passed to the application in that form, so that applications handle one
-    /// form only.
+    /// (RFC 8441 §5). It is passed to the application in that form, so that applications handle
+    /// one form only.
     fn http1_method(&self) -> Result<&Method, FieldBlockError> {
         match self.protocol {
             Some(_) => Ok(&Method::GET),
@@ -429,7 +429,7 @@ impl FieldBlock {
     }
 }
 
-/// Returns true for a valid scheme (RFC 3986 §3.1).
+/// Returns true if the scheme is valid (RFC 3986 §3.1).
 fn is_scheme(value: &[u8]) -> bool {
     value.first().is_some_and(u8::is_ascii_alphabetic)
         && value.iter().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))

@@ -8,8 +8,8 @@
 //!
 //! - *wide*: the window is worth a piece. Such a stream gets its turn even if other streams have
 //!   used up the budget of the connection because their clients do not read.
-//! - *narrow*: the window is smaller. Such a stream gets its turn while the budget lasts: a body may
-//!   end, or have a frame that fits.
+//! - *narrow*: the window is smaller. Such a stream gets its turn while the budget lasts: a body
+//!   may end, or have a frame that fits.
 //!
 //! A file whose window is closed is in neither: its end is known in advance. Nor is a file read
 //! while the content that was obtained before it will use up the window of the connection.
@@ -146,8 +146,8 @@ impl Turns {
         }
     }
 
-    /// Counts a piece that is queued. Content for which no turn was taken belongs to the application
-    /// and is not counted.
+    /// Counts a piece that is queued. Content for which no turn was taken belongs to the
+    /// application and is not counted.
     pub(super) fn on_queued(&mut self, stream: &mut Stream, bytes: usize) {
         if let Holding::Reading(_) = stream.holding {
             self.release(stream);
@@ -303,7 +303,8 @@ mod tests {
             }
         }
         assert_eq!((turns.used(), turns.claimed), (65_535, 65_535));
-        // Content whose stream has no window leaves that of the connection to other streams.
+        // If a stream has no window, its content leaves the window of the connection to other
+        // streams.
         streams[0].adjust_window(-(1 << 20)).unwrap();
         turns.on_window_changed(&mut streams[0]);
         assert!(turns.next(Lane::Wide, output).is_some());

@@ -533,7 +533,8 @@ impl Client {
     }
 
     /// Switches to another protocol by `Upgrade`, or over HTTP/2 by extended CONNECT (RFC 8441);
-    /// the server must have enabled extended CONNECT in its SETTINGS. Returns the status if refused.
+    /// the server must have enabled extended CONNECT in its SETTINGS. Returns the status if
+    /// refused.
     pub async fn upgrade(
         &mut self,
         request: ClientRequest,

@@ -313,7 +313,7 @@ impl RawClient {
     }
 
     /// Sends a body of `length` bytes and END_STREAM, waiting for WINDOW_UPDATE where needed;
-    /// returns `false` if the stream ended before.
+    /// returns false if the stream ended before.
     #[track_caller]
     pub fn upload(&mut self, stream: u32, length: usize) -> bool {
         let mut remaining = length;

@@ -106,8 +106,8 @@ fn windows_of_one_byte_make_progress() {
     stop(server);
 }
 
-/// A body is not produced while its client cannot receive it, but for a part that does not depend on
-/// the number of streams.
+/// A body is not produced while its client cannot receive it, but for a part that does not depend
+/// on the number of streams.
 #[test]
 fn blocked_streams_do_not_produce_their_bodies() {
     const STREAMS: usize = 50;

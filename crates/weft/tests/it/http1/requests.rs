@@ -384,8 +384,8 @@ fn late_early_hints_are_not_sent_to_the_next_request() {
     stop(server);
 }
 
-/// The application keeps a request beyond its response, in which it could send interim responses for
-/// the next request of the connection.
+/// The application keeps a request beyond its response, in which it could send interim responses
+/// for the next request of the connection.
 #[test]
 fn kept_request_sends_no_early_hints_for_the_next_one() {
     let kept = Arc::new(Mutex::new(None));

@@ -43,8 +43,8 @@ fn resumes_sessions_with_the_same_ticket_keys_and_client_auth() {
     stop(first);
 }
 
-/// Returns clients for each version of TLS that resume sessions and have a certificate that is valid
-/// until `end`.
+/// Returns clients for each version of TLS that resume sessions and have a certificate that is
+/// valid until `end`.
 fn resuming_clients(authority: &Authority, end: SystemTime) -> [ClientConfig; 2] {
     let signed = authority.sign_until(&["client"], end);
     [&TLS12, &TLS13].map(|version| {

@@ -196,8 +196,8 @@ fn ends_a_response_with_its_trailers_or_its_reported_end() {
     });
 }
 
-/// RFC 9110 §8.6: the length in a response to HEAD is that of the response to GET. axum removes the
-/// body, so its length is unknown, unless axum has declared it.
+/// RFC 9110 §8.6: a response to HEAD has the length of the response to GET. axum removes the body,
+/// so its length is unknown, unless axum has declared it.
 #[test]
 fn head_response_of_a_framework_has_no_length_if_get_has_none() {
     let router = axum::Router::new()
