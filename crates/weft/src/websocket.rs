@@ -25,10 +25,9 @@
 #[cfg(feature = "tower")]
 mod accept_http;
 
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
-use std::{fmt, io};
 
 use futures_util::future::{self, Either};
 use futures_util::{SinkExt, StreamExt};
@@ -36,7 +35,6 @@ use http::header::{
     ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Method, StatusCode, Version};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -250,13 +248,13 @@ impl OpeningHandshake<'_> {
 /// One task can handle both directions: [`receive`](WebSocket::receive) is cancel safe, so it can
 /// be used in a `select!` together with sources of messages to send.
 pub struct WebSocket {
-    stream: WebSocketStream<CountingStream>,
+    stream: WebSocketStream<Upgraded>,
     settings: WebSocketSettings,
     protocol: Option<String>,
     shutdown: Shutdown,
     /// Start of the idle period: the last received data, or the Ping sent since.
     idle_since: Instant,
-    /// Value of `CountingStream::received` at the start of the idle period.
+    /// Number of bytes received at the start of the idle period.
     received: u64,
     is_ping_pending: bool,
     is_close_sent: bool,
@@ -278,7 +276,6 @@ impl WebSocket {
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES);
         let shutdown = connection.shutdown();
-        let connection = CountingStream { connection, received: 0 };
         let stream = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
         WebSocket {
             stream,
@@ -319,7 +316,7 @@ impl WebSocket {
             };
             match next {
                 // A part of a message resets the idle period too.
-                Err(_) if self.stream.get_ref().received > self.received => self.reset_idle(),
+                Err(_) if self.stream.get_ref().received() > self.received => self.reset_idle(),
                 Err(_) if self.is_ping_pending => {
                     let reason = "the WebSocket client did not respond to a ping";
                     return Err(Error::new(ErrorKind::TooSlow, reason));
@@ -342,7 +339,7 @@ impl WebSocket {
 
     fn reset_idle(&mut self) {
         (self.idle_since, self.is_ping_pending) = (Instant::now(), false);
-        self.received = self.stream.get_ref().received;
+        self.received = self.stream.get_ref().received();
     }
 
     /// Sends a message, and waits until it is written to the connection.
@@ -386,7 +383,7 @@ impl WebSocket {
 
     /// The peer of the connection.
     pub fn peer(&self) -> &Peer {
-        self.stream.get_ref().connection.peer()
+        self.stream.get_ref().peer()
     }
 
     /// Sends a Close frame with the code for a protocol error, and converts the error.
@@ -400,43 +397,6 @@ impl WebSocket {
         let frame = CloseFrame { code, reason: Default::default() };
         let _ = self.send(Message::Close(Some(frame))).await;
         convert_error(error)
-    }
-}
-
-/// A connection that counts received bytes.
-struct CountingStream {
-    connection: Upgraded,
-    received: u64,
-}
-
-impl AsyncRead for CountingStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.connection).poll_read(cx, buf);
-        self.received += (buf.filled().len() - before) as u64;
-        read
-    }
-}
-
-impl AsyncWrite for CountingStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.connection).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_shutdown(cx)
     }
 }
 

@@ -70,11 +70,19 @@ pub struct Upgraded {
     stream: Box<dyn Stream>,
     peer: Arc<Peer>,
     shutdown: Shutdown,
+    /// Number of bytes read.
+    received: u64,
 }
 
 impl Upgraded {
     pub(crate) fn new(stream: impl Stream, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
-        Upgraded { stream: Box::new(stream), peer, shutdown }
+        Upgraded { stream: Box::new(stream), peer, shutdown, received: 0 }
+    }
+
+    /// Number of bytes that were read.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn received(&self) -> u64 {
+        self.received
     }
 
     /// The other end of the connection.
@@ -95,7 +103,10 @@ impl AsyncRead for Upgraded {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.received += (buf.filled().len() - before) as u64;
+        read
     }
 }
 

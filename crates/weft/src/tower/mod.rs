@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{Extensions, Method};
-use http_body::Frame;
 use tower_service::Service;
 
 use self::hyper_upgrade::PendingUpgrade;
@@ -210,20 +210,5 @@ fn error_response(error: impl Into<BoxError>) -> Response {
         }
     };
     let status = Response::from(&error).status();
-    Response::body(Body::boxed(FailingBody(Some(error)))).with_status(status)
-}
-
-/// A body whose first read fails.
-struct FailingBody(Option<Error>);
-
-impl http_body::Body for FailingBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        Poll::Ready(self.0.take().map(Err))
-    }
+    Response::body(Body::stream(stream::iter([Err::<Bytes, _>(error)]))).with_status(status)
 }
