@@ -61,7 +61,7 @@ impl Headers {
     /// [`ParsedHead`] and [`trailers`](parse::trailers) return them.
     ///
     /// The positions must be within `text`, and the names must be ASCII; otherwise this method
-    /// panics, or those that read a field.
+    /// panics, or the methods that read a field.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
         let mut names = NameSketch::default();
         fields.iter().for_each(|field| names.insert(field.name.of(&text)));
@@ -132,7 +132,7 @@ impl Headers {
             .map(|field| field.value.of(&self.text))
     }
 
-    /// Compares the lengths first: most fields have other names, of which few have that length.
+    /// Compares the lengths first: most fields have other names, and few names have that length.
     #[inline]
     fn is_named(&self, field: &Field, name: &str) -> bool {
         field.name.len() == name.len() && is_same_name(field.name.of(&self.text), name.as_bytes())

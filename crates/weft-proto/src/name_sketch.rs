@@ -18,7 +18,7 @@ impl NameSketch {
     }
 
     /// The two cases of a letter differ by 32, which an even factor makes a multiple of 64. Of
-    /// these factors, 38 distinguishes the names that are looked up from those that are usual.
+    /// these factors, 38 distinguishes the names that are looked up from the usual names.
     #[inline]
     fn bit(name: &[u8]) -> u64 {
         match name {

@@ -159,7 +159,7 @@ impl WriteBuffer {
         share
     }
 
-    /// The copied bytes before the large piece, and those after it.
+    /// The copied bytes before the large piece, and the copied bytes after it.
     fn around_large(&self) -> (&[u8], &[u8]) {
         let before_end = self.large_at.clamp(self.written, self.copied.len());
         (&self.copied[self.written..before_end], &self.copied[before_end..])

@@ -78,7 +78,8 @@ pub enum ErrorKind {
     ServiceFailed,
     /// A setting has an invalid value.
     InvalidSetting,
-    /// A call would block the only thread of a tokio runtime, whose tasks could never run again.
+    /// A call would block the only thread of a tokio runtime. The tasks of the runtime could never
+    /// run again.
     WouldBlock,
     /// A listening socket could not be created or bound.
     Listen,
@@ -137,9 +138,9 @@ impl Error {
     /// Marks the failure of a response body as one after data: the engine sends the data that the
     /// body has produced before, and then aborts the response.
     ///
-    /// Without the mark, a response of which nothing was sent is replaced by an error response, and
-    /// the data is lost. A body that forwards the data of another server marks its failures, so
-    /// that the client receives as much as the server has.
+    /// Without the mark, if nothing was sent, an error response replaces the response, and the data
+    /// is lost. A body that forwards the data of another server marks its failures, so that the
+    /// client receives as much as the server has.
     ///
     /// ```
     /// use weft::{Body, Error, ErrorKind};

@@ -62,8 +62,8 @@ pub struct Record<'a> {
     /// an invalid request that got no response, the status that the error response would have had.
     pub status: StatusCode,
     /// Set if a response with this status was sent or buffered. Not set if the client disconnected
-    /// before, with [`Disconnect::Detach`](crate::Disconnect::Detach) also if the application
-    /// returned a response later, whose status this is.
+    /// before. With [`Disconnect::Detach`](crate::Disconnect::Detach), the application may then
+    /// return a response later, and this is its status.
     pub has_response: bool,
     /// Bytes of the response body that were sent or are in the write buffer.
     pub body_bytes: u64,

@@ -101,7 +101,7 @@ pub struct Settings {
 
     /// Length of the IPv6 prefix whose addresses are one peer, in bits up to 128.
     ///
-    /// Default 64: one network, of which a client usually controls all addresses. Some providers
+    /// Default 64: one network, and a client usually controls all of its addresses. Some providers
     /// give each customer a /56 or a /48.
     pub ipv6_prefix_length: u8,
 
@@ -139,8 +139,8 @@ pub struct Settings {
     /// reads nor writes is not counted; a read that it has started counts until the application
     /// polls it again.
     ///
-    /// A stream, for which see [`max_body_bytes`](Settings::max_body_bytes), may be received at any
-    /// rate. For other bodies, [`Body::set_min_rate`](crate::Body::set_min_rate) and the middleware
+    /// A stream (see [`max_body_bytes`](Settings::max_body_bytes)) may be received at any rate. For
+    /// other bodies, [`Body::set_min_rate`](crate::Body::set_min_rate) and the middleware
     /// [`BodyRate`](crate::middleware::BodyRate) change the rate.
     ///
     /// Default 500: slower than any modem, and far faster than an attack can afford.

@@ -106,8 +106,8 @@ impl HeadReader {
     }
 
     /// Accepts two errors that occur in responses of old servers: lines of a head that end in LF
-    /// without CR (RFC 9112 §2.2), and equal repeated `Content-Length` fields, of which the first
-    /// is kept (RFC 9110 §8.6). Different lengths stay an error, and so do all other ambiguities.
+    /// without CR (RFC 9112 §2.2), and equal repeated `Content-Length` fields. The first one is
+    /// kept (RFC 9110 §8.6). Different lengths stay an error, and so do all other ambiguities.
     ///
     /// Only for servers that need it, and if the head is not forwarded as it is: a recipient that
     /// reads it in another way would find another end of the response.

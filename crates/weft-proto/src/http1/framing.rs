@@ -53,7 +53,7 @@ pub enum Length {
 /// that is missing in HTTP/1.1, repeated or invalid; [`NotImplemented`](ErrorKind::NotImplemented)
 /// for an unsupported transfer coding; [`ExpectationFailed`](ErrorKind::ExpectationFailed) for an
 /// unknown expectation.
-// Inlined: its result has seven words, of which the caller uses each once.
+// Inlined: its result has seven words, and the caller uses each once.
 #[inline(always)]
 pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     let KnownFields { host, connection, expect, .. } = head.known;
@@ -242,7 +242,7 @@ fn is_port(text: &[u8]) -> bool {
 
 /// Returns the length of the reg-name at the start: unreserved / pct-encoded / sub-delims (RFC 3986
 /// §3.2.2), except for the comma. A comma occurs where a gateway has joined two `Host` fields (RFC
-/// 9110 §5.3), of which servers take either.
+/// 9110 §5.3). Some servers take the first, some the second.
 fn reg_name(text: &[u8]) -> usize {
     let mut end = scan::host(text);
     loop {

@@ -43,9 +43,9 @@ const RST_STREAM_COST: u64 = 10 * UNIT;
 const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 
 /// Cost of a stream that the server has to reset because of an error of the client (CVE-2025-8671),
-/// in addition to its frames: 1,000 at once, and 25 per second. The request has cost as much as one
-/// that the client resets, but clients of an intermediary share its connection, and one of them may
-/// send malformed requests.
+/// in addition to its frames: 1,000 at once, and 25 per second. The request has cost as much as a
+/// request that the client resets. But clients of an intermediary share its connection, and one of
+/// them may send malformed requests.
 const STREAM_ERROR_COST: u64 = 2 * UNIT;
 
 /// The credit of a client.

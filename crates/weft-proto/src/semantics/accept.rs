@@ -26,7 +26,7 @@ use crate::headers::Headers;
 use crate::semantics::coding::Coding;
 
 /// Selects the best of the offered content codings by `Accept-Encoding` (RFC 9110 §12.5.3); among
-/// equal weights the one that is offered first. `None` means identity, without a coding.
+/// equal weights the offer that comes first. `None` means identity, without a coding.
 ///
 /// A request without the field accepts any coding, according to the RFC. In practice no client that
 /// omits the field decodes responses, so it gets identity.
@@ -67,8 +67,8 @@ pub fn prefers(headers: &Headers, wanted: &str, other: &str) -> bool {
 }
 
 /// Selects the index of the best offered language by `Accept-Language` (RFC 9110 §12.5.4); among
-/// equal weights the one that the client names first. Returns `None` without the field, or if none
-/// of the languages is acceptable.
+/// equal weights the language that the client names first. Returns `None` without the field, or if
+/// none of the languages is acceptable.
 ///
 /// Each range is looked up by RFC 4647 §3.4: `ja-JP` finds `ja`. If the lookup fails, the first
 /// language that matches the range by RFC 4647 §3.3.1 is selected: for `en` that may be `en-US`.

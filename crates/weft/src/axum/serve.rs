@@ -80,8 +80,8 @@ enum Handlers {
 }
 
 impl<M: MakeService> Serve<M> {
-    /// Stops the server when `signal` is ready: idle connections close, and those in use have the
-    /// [`grace_period`](Serve::grace_period).
+    /// Stops the server when `signal` is ready: idle connections close, and connections in use have
+    /// the [`grace_period`](Serve::grace_period).
     pub fn with_graceful_shutdown<F>(self, signal: F) -> Serve<M>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -96,7 +96,7 @@ impl<M: MakeService> Serve<M> {
         Serve { grace, ..self }
     }
 
-    /// Sets the limits and timeouts. Those of listening sockets are not used.
+    /// Sets the limits and timeouts. The settings of listening sockets are not used.
     pub fn settings(self, settings: Settings) -> Serve<M> {
         Serve { settings, ..self }
     }

@@ -54,7 +54,7 @@ const NEVER: u64 = u64::MAX;
 /// The input that a connection without a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// The end of a request head, of which a part may have been received.
+    /// The end of a request head. A part of the head may have been received.
     Head,
     /// The first byte of another request.
     NextRequest,
@@ -64,8 +64,8 @@ pub(crate) enum Awaited {
 type Waiting = u64;
 
 /// Time for which a connection may wait for the end of a head before it can be closed to make room
-/// for another one: several round trips, with a TLS handshake. Otherwise new clients would displace
-/// each other before their requests arrive.
+/// for another connection: several round trips, with a TLS handshake. Otherwise new clients would
+/// displace each other before their requests arrive.
 const MIN_HEAD_WAIT: Duration = Duration::from_secs(2);
 
 /// Divisor of the number of connections for a batch of [`Deadlines::expire_longest_waiting`]: one

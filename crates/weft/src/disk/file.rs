@@ -188,8 +188,8 @@ impl File {
         File { source, start: 0, length, version: Some(version), is_resident: None }
     }
 
-    /// Creates a payload from the `length` bytes of an open file that start at `start`. It has no
-    /// validators, except those that the application sets.
+    /// Creates a payload from the `length` bytes of an open file that start at `start`. It has only
+    /// the validators that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
         File { source: Source::Open(file.into()), start, length, version: None, is_resident: None }
     }

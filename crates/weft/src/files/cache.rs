@@ -274,8 +274,8 @@ impl FileCache {
         }
     }
 
-    /// Evicts the entries for which `may_evict` returns true and that were not used for
-    /// `max_idle`, or for [`KEEP_FACTOR`] times as long if a form of them was worth more effort.
+    /// Evicts the entries that were not used for `max_idle`, if `may_evict` returns true. An entry
+    /// with a form that was worth more effort stays [`KEEP_FACTOR`] times as long.
     fn prune(&mut self, max_idle: Duration, may_evict: impl Fn(&Entry) -> bool) {
         self.last_pruned = Stopwatch::start();
         let now = self.last_pruned;

@@ -76,8 +76,8 @@ impl Site {
     /// Looks up the target of a path.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the lookup would wait and must not, and
-    /// errors of the system, except for those that mean [`Target::NotFound`].
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the lookup would wait and must not, and errors
+    /// of the system, except for errors that mean [`Target::NotFound`].
     pub(super) fn lookup(
         &self,
         path: &PathInRoot<'_>,

@@ -229,8 +229,8 @@ impl Resource {
     }
 
     /// Returns true if the open files are still of the version that was opened. A file that was
-    /// written to in place has other contents under the same descriptor, and neither the length nor
-    /// the validators may be those from before.
+    /// written to in place has other contents under the same descriptor. Its former length and
+    /// validators would be wrong.
     pub(super) fn is_current(&self) -> bool {
         self.representations().all(|Representation { file, .. }| match &file.source {
             Source::Memory(_) => true,

@@ -135,7 +135,7 @@ pub(super) fn sanitize_file_name(path: &str) -> Option<String> {
     Some(clean.trim_end_matches(is_edge).to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Invisible characters that change the display of a name, such as the one that reverses `exe.txt`.
+/// Invisible characters that change the display of a name; one of them reverses `exe.txt`.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }

@@ -322,7 +322,7 @@ mod tests {
     }
 
     /// Eight times the bytes take eight times as long, and 64 times if the cost is quadratic. A
-    /// disturbed measurement is repeated; one that shows linear cost is sufficient.
+    /// disturbed measurement is repeated; a measurement that shows linear cost is sufficient.
     #[test]
     fn cost_is_linear_in_bytes_that_arrive_one_by_one() {
         const BYTES: usize = 8_000;

@@ -24,9 +24,9 @@ impl Display for Href<'_> {
 /// A name as HTML text or as a quoted attribute value.
 ///
 /// Invalid UTF-8 becomes U+FFFD. Control characters become visible: ASCII controls as control
-/// pictures, and directional formatting characters as U+FFFD, since one that is not closed affects
-/// text outside of its `<bdi>`. The marks U+200E and U+200F, which names in right-to-left scripts
-/// may need, have no such effect and are kept.
+/// pictures, and directional formatting characters as U+FFFD, since a character that is not closed
+/// affects text outside of its `<bdi>`. The marks U+200E and U+200F, which names in right-to-left
+/// scripts may need, have no such effect and are kept.
 pub(crate) struct Html<'a>(pub(crate) &'a [u8]);
 
 impl Display for Html<'_> {

@@ -20,8 +20,8 @@ use crate::message::body::Body;
 use crate::message::payload::{Payload, to_body_in_pieces};
 use crate::message::response::Response;
 
-/// Maximum time whose bytes are sent at once after the client, or the source of the content, has
-/// delayed the response.
+/// If the client or the source of the content has delayed the response, the bytes of this time at
+/// most are sent at once.
 const MAX_BURST: Duration = Duration::from_secs(1);
 
 /// Minimum size of a read from a file. A response with a low bandwidth holds as much memory.

@@ -229,8 +229,7 @@ impl RequestHead {
         }
     }
 
-    /// The [authority](RequestHead::authority) as bytes, for which it need not be validated as
-    /// UTF-8.
+    /// The [authority](RequestHead::authority) as bytes, which are not validated as UTF-8.
     #[inline]
     pub fn authority_bytes(&self) -> Option<&[u8]> {
         match self.inner.authority {

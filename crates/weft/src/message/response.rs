@@ -188,8 +188,8 @@ impl Response {
         self
     }
 
-    /// Takes the content of another response, such as that with a file. The fields stay as they
-    /// are, also those that describe the former content.
+    /// Takes the content of another response, such as that with a file. All fields stay as they
+    /// are, even if they describe the former content.
     ///
     /// ```
     /// use weft::{Response, header};

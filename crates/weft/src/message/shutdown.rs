@@ -13,7 +13,7 @@ pub(crate) type ShutdownSignal = watch::Receiver<Option<Drain>>;
 pub(crate) struct Drain {
     /// Maximum time for requests in flight to complete.
     pub(crate) grace: Duration,
-    /// Time in which an idle connection may send one more request, which is its last.
+    /// Time in which an idle connection may send a last request.
     pub(crate) idle_grace: Duration,
 }
 

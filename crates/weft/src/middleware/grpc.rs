@@ -21,7 +21,7 @@ use crate::message::response::Response;
 use crate::panic::catch_panic;
 use weft_proto::semantics::grpc::{self, Code, Status};
 
-/// Ends gRPC calls at their deadline, and gives those that fail a status of gRPC. Requests without
+/// Ends gRPC calls at their deadline, and gives failed calls a status of gRPC. Requests without
 /// `Content-Type: application/grpc` pass unchanged, so that other applications can share the port.
 ///
 /// ```
@@ -121,8 +121,8 @@ impl Grpc {
         if !response.status.is_client_error() && !response.status.is_server_error() {
             return response;
         }
-        // A body that has failed already has the error of a service. The wait for one that has not
-        // could take any time.
+        // A body that has failed already has the error of a service. The wait for an incomplete
+        // body could take any time.
         if let Payload::Body(body) = &mut response.payload
             && !body.is_in_memory()
             && let Poll::Ready(Err(error)) =

@@ -18,7 +18,7 @@ const MAX_EXHAUSTION: Duration = Duration::from_secs(1);
 /// Time for which a rejected connection has the reserve while another client waits for it.
 const MIN_LINGER: Duration = Duration::from_millis(100);
 
-/// Exhaustion of file descriptors or memory, by which `accept4(2)` fails, and a descriptor in
+/// Exhaustion of file descriptors or memory, so that `accept4(2)` fails, and a descriptor in
 /// reserve for it.
 pub(super) struct Exhaustion {
     listener: Arc<OwnedFd>,

@@ -2,8 +2,8 @@
 //!
 //! A socket may accept megabytes at once. If 200 clients request a large file at the same time, and
 //! each gets 2 MiB in its turn, a small request waits for 400 MiB. So the connections that are
-//! ready to send more share a limit. Those that wait for their peers do not count: a download among
-//! slow readers has turns of full length, which take fewer system calls.
+//! ready to send more share a limit. Connections that wait for their peers do not count: a download
+//! among slow readers has turns of full length, which take fewer system calls.
 
 use std::cell::Cell;
 

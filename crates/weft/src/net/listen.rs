@@ -47,8 +47,8 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl Listener {
-    /// Binds an address and listens on it. A host name may resolve to several addresses, each
-    /// of which gets a listener. Only the settings `backlog` and `reuse_port` are used.
+    /// Binds an address and listens on it. A host name may resolve to several addresses. Each of
+    /// them gets a listener. Only the settings `backlog` and `reuse_port` are used.
     ///
     /// ```
     /// use weft::{Listener, Request, Response, Server, Settings};

@@ -282,7 +282,7 @@ impl Socket {
     }
 
     /// Makes a system call before the socket is registered: any number of calls that send, and one
-    /// that receives.
+    /// call that receives.
     fn try_unregistered(
         &self,
         interest: Interest,

@@ -318,7 +318,8 @@ impl Workers for ListenerWorkers {
         }
     }
 
-    /// Asks the workers one after the other, beginning with the one that has the most connections.
+    /// Asks the workers one after the other, beginning with the worker that has the most
+    /// connections.
     async fn close_idle(&self) -> bool {
         let mut workers: Vec<&WorkerHandle> = self.all.iter().collect();
         workers.sort_by_key(|worker| Reverse(worker.load.load(Relaxed)));

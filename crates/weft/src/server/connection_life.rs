@@ -87,8 +87,8 @@ async fn has_input<A: Application>(conn: &mut ServerConnection, worker: &WorkerC
             return Poll::Ready(has_input.unwrap_or(false));
         }
         if let Some(drain) = worker.drain() {
-            // A client that has just connected will probably send a request, for which it gets
-            // at least `linger_timeout`.
+            // A client that has just connected will probably send a request. It gets at least
+            // `linger_timeout` for it.
             let idle_grace = match conn.requests {
                 0 => drain.idle_grace.max(worker.settings.linger_timeout),
                 _ => drain.idle_grace,

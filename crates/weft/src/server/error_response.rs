@@ -1,4 +1,4 @@
-//! The response that replaces one that failed.
+//! The response in place of a failed response.
 
 use crate::error::Error;
 use crate::message::grpc;

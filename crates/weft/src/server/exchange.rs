@@ -144,8 +144,8 @@ struct Exchange<'a, A: Application, S: ResponseSink> {
 /// Serves a request: calls the application and sends its response.
 ///
 /// The future of an exchange is the largest part of the memory that a client occupies by not
-/// reading. Therefore this function and those that it awaits are not `async` themselves, so that
-/// their futures contain each argument once, and they take references.
+/// reading. Therefore this function and the functions that it awaits take references and are not
+/// `async` themselves, so that their futures contain each argument once.
 pub(super) fn serve<'a, A: Application, S: ResponseSink>(
     worker: &'a WorkerContext<A>,
     sink: &'a mut S,

@@ -131,9 +131,9 @@ impl ServerHandle {
         async move { threads.ended().await }
     }
 
-    /// Stops a server whose sockets another process has taken over, without an error that a client
-    /// can see. Works like [`shutdown`](ServerHandle::shutdown), but an idle connection may send
-    /// one more request within `idle_grace`, and the files of Unix sockets are not removed.
+    /// Stops a server after another process has taken over its sockets. No client sees an error.
+    /// Works like [`shutdown`](ServerHandle::shutdown), but an idle connection may send one more
+    /// request within `idle_grace`, and the files of Unix sockets are not removed.
     pub fn drain_after_handover(self, grace: Duration, idle_grace: Duration) {
         self.acceptors.set_remove_socket_files(false);
         self.drain(Drain { grace, idle_grace });

@@ -29,9 +29,9 @@ use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
 use weft_proto::http1::framing::{self, content_length};
 
-/// Converts a request for a service, whose type of bodies `into_body` creates from a body that is
-/// not empty. The result is stored in `converted`, a new request, because large values are moved
-/// otherwise.
+/// Converts a request for a service. `into_body` creates the service's type of bodies from a body
+/// that is not empty. The result is stored in `converted`, a new request, because large values are
+/// moved otherwise.
 ///
 /// # Errors
 /// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields

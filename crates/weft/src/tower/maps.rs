@@ -61,8 +61,8 @@ impl HeaderMapCache {
         }
     }
 
-    /// Returns empty extensions with space for those that Weft and a router of axum insert: a clone
-    /// of a map with space costs less than a map that grows.
+    /// Returns empty extensions with space for the extensions that Weft and a router of axum
+    /// insert: a clone of a map with space costs less than a map that grows.
     pub(super) fn extensions(&self) -> Extensions {
         self.extensions.clone()
     }
@@ -94,8 +94,8 @@ impl HeaderMapCache {
 }
 
 impl CachedMap {
-    /// Creates a cache entry for a map. A map whose names are not in the order of the fields, such
-    /// as one with a repeated name, is not cached: values are replaced by position.
+    /// Creates a cache entry for a map. A map is not cached if its names are not in the order of
+    /// the fields, for example if a name is repeated: values are replaced by position.
     fn new(headers: &Headers, map: &HeaderMap) -> Option<CachedMap> {
         let is_same =
             |(name, raw): (&HeaderName, &[u8])| name.as_str().as_bytes().eq_ignore_ascii_case(raw);

@@ -133,7 +133,7 @@ impl<T> DynamicTable<T> {
         self.entries.iter().position(predicate).map(|at| STATIC.len() + 1 + at)
     }
 
-    /// Inserts an entry. One that is larger than the table empties it (§4.4).
+    /// Inserts an entry. An entry that is larger than the table empties it (§4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], data: T) {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.evict(self.max_size.saturating_sub(size));

@@ -53,8 +53,8 @@ impl Listing {
         writeln!(page, "</main>\n</body>\n</html>")
     }
 
-    /// Writes the folder's name, and above it links to its parent folders, of which `title` is the
-    /// root.
+    /// Writes the folder's name, and above it links to its parent folders, from the root, which is
+    /// called `title`.
     fn write_heading(&self, page: &mut String, title: &Html<'_>) -> fmt::Result {
         if self.is_root() {
             return writeln!(page, "<header>\n<h1>{title}</h1>\n</header>");

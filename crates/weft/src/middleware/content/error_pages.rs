@@ -115,8 +115,8 @@ impl Middleware for ErrorPages {
     }
 }
 
-/// Adds the fields of an error response to its page, except for those that describe its content
-/// and those that the page has itself.
+/// Adds the fields of an error response to its page, except for fields that describe its content or
+/// that the page has itself.
 fn merge(error: Response, mut page: Response) -> Response {
     let is_set = |name: &HeaderName| page.headers.iter().any(|(set, _)| set == name);
     let kept = error.headers.iter().filter(|(name, _)| !describes_content(name) && !is_set(name));

@@ -88,9 +88,9 @@ impl RealAddress {
         RealAddress { field, trusted, sets_scheme: false }
     }
 
-    /// Also sets the [scheme](Request::scheme) to the one by which the client connected to the
-    /// nearest proxy: `proto` in `Forwarded`, or `X-Forwarded-Proto`. Only for proxies that set it;
-    /// others pass it on as sent by the client. Any value other than `https` and `http` is ignored.
+    /// Also sets the [scheme](Request::scheme) with which the client connected to the nearest
+    /// proxy: `proto` in `Forwarded`, or `X-Forwarded-Proto`. Only for proxies that set it; others
+    /// pass it on as sent by the client. Any value other than `https` and `http` is ignored.
     ///
     /// ```
     /// use weft::middleware::RealAddress;

@@ -59,8 +59,8 @@ use weft_proto::http1::framing::is_bodiless;
 ///   not show whether the client received everything. Preconditions and ranges of a file are
 ///   evaluated here, so that 304 and 206 are logged.
 /// - For a stream, when it has ended, has failed, or was dropped because the client disconnected,
-///   with the bytes that the engine read from it, some of which may not have been sent. The
-///   framing of the body does not change.
+///   with the bytes that the engine read from it. Some of them may not have been sent. The framing
+///   of the body does not change.
 /// - If the client disconnects before there is a response: with status 499, as in nginx, which is
 ///   never sent. The same status is logged if middleware in front drops the application's future.
 /// - If the application panics: with the status 500 that the engine sends.

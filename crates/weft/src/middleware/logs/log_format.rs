@@ -159,8 +159,8 @@ impl LogFormat {
         Ok(LogFormat(Format::Pattern(items)))
     }
 
-    /// The names of the values that a [`Record`] does not have: `user`, `request_id` and those that
-    /// the library does not define.
+    /// The names of the values that a [`Record`] does not have: `user`, `request_id` and the names
+    /// that the library does not define.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.values().filter_map(|value| match value {
             ValueName::User => Some("user"),

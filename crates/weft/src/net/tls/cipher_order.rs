@@ -66,7 +66,7 @@ enum Cipher {
     Aes128,
     Aes256,
     ChaCha20,
-    /// One that the server does not support.
+    /// A cipher suite that the server does not support.
     Other,
 }
 

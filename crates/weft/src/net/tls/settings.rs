@@ -14,9 +14,10 @@ use crate::net::tls::named_identities::NamedIdentities;
 pub struct TlsSettings {
     /// Certificates with their keys; at least one. A client gets a certificate for its server name
     /// (SNI, RFC 6066 §3), matched against the DNS names in the certificates; `*.example.org`
-    /// matches one label. The first identity serves clients that send no server name, or one that
-    /// no certificate contains. Of several identities for one name, such as one with an RSA and one
-    /// with an ECDSA key, a client gets the first whose signature scheme it supports.
+    /// matches one label. The first identity serves clients that send no server name, or a name
+    /// that no certificate contains. If several identities have one name, such as with an RSA key
+    /// and with an ECDSA key, a client gets the first identity with a signature scheme that it
+    /// supports.
     ///
     /// Default empty, which [`Tls::new`](crate::tls::Tls::new) rejects, unless there are
     /// [`named_identities`](TlsSettings::named_identities).

@@ -98,8 +98,8 @@ const NOTIFY_BYTES: usize = 16 << 10;
 /// Maximum number of bytes that a tunnel has written and the connection has not framed.
 const MAX_OUTGOING_BYTES: usize = 32 << 10;
 
-/// Number of these bytes that each tunnel may have, so that it makes progress while others, whose
-/// windows are closed, use up the budget of the connection.
+/// Number of these bytes that each tunnel may have, so that it makes progress while tunnels with
+/// closed windows use up the budget of the connection.
 const MIN_OUTGOING_BYTES: usize = 1 << 10;
 
 impl Pipe {

@@ -121,7 +121,8 @@ impl SubstitutedBody {
         Ok(())
     }
 
-    /// Searches more bytes, and returns those whose meaning is determined, with replacements.
+    /// Searches more bytes. Returns all bytes that cannot be the beginning of a text any more, with
+    /// replacements.
     fn substitute(&mut self, step: Bytes, is_last: bool) -> Bytes {
         if self.search.is_over(&self.needles) && self.held.is_empty() {
             return step;

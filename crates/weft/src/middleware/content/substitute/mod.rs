@@ -43,7 +43,7 @@ use crate::message::response::Response;
 /// while it is sent; at most 1 KiB of it is held back, and only what may be the beginning of a
 /// text.
 ///
-/// Only bodies of the [media types](Substitute::media_types) are changed, and not those with a
+/// Only bodies of the [media types](Substitute::media_types) are changed, and no bodies with a
 /// content coding or of a range: add [`Compress`](crate::middleware::Compress) outside of this
 /// middleware, not inside. `Content-Length`, `Accept-Ranges`, `Last-Modified` and digests of the
 /// body are removed, and an `ETag` becomes weak. Preconditions on files are evaluated before.

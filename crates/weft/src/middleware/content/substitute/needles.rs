@@ -187,10 +187,10 @@ impl Search {
         self.used.count_ones() as usize == needles.len()
     }
 
-    /// Searches the bytes from `from`. Those before were held back by the last call. Appends what
-    /// is found, and returns the position from which bytes are held back: their meaning depends on
-    /// the following ones. Positions of the next call count from there. `cost` increases with the
-    /// number of lookups.
+    /// Searches the bytes from `from`. The bytes before were held back by the last call. Appends
+    /// what is found, and returns the position from which bytes are held back: their meaning
+    /// depends on the following ones. Positions of the next call count from there. `cost` increases
+    /// with the number of lookups.
     pub(super) fn advance(
         &mut self,
         needles: &Needles,

@@ -96,7 +96,7 @@ fn escape(value: &str) -> String {
     escaped
 }
 
-/// Formats an OID. Its first byte has two numbers, of which the first is at most 2.
+/// Formats an OID. Its first byte has two numbers; the first is at most 2.
 fn dotted(oid: &[u8]) -> String {
     let mut numbers: Vec<String> = Vec::new();
     let mut number = 0u64;
