@@ -48,9 +48,8 @@ const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pi
     Connection: keep-alive\r\n\
     Cookie: blog_seen_visits=2; blog_seen_last=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.example|utmcct=/reader/|utmcmd=referral\r\n\r\n";
 
-/// Requests of a current browser, no two of which are alike: they differ in query, referrer and
-/// cookie. All exist before the first one is used, so that their number does not change the cost of
-/// a request.
+/// Requests of a current browser. No two are alike: they differ in query, referrer and cookie. All
+/// exist before the first one is used, so that their number does not change the cost of a request.
 static BROWSER: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..MANY as u32).map(browser).collect());
 
 fn browser(number: u32) -> Vec<u8> {

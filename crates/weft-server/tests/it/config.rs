@@ -354,7 +354,8 @@ fn options_override_the_file() {
     );
     assert_eq!(server.stop().stdout.lines().count(), 2, "--log overrides the file");
 
-    // A directory and routes of the command line are added to those of the file, or replace them.
+    // A directory and routes of the command line are added to the directory and routes of the file,
+    // or replace them.
     let www = folder.path().join("www");
     let route = format!("example.org www.example.org/gone/ -> {}", www.display());
     let (_folder, server) = serve(SITES, &["--route", &route, "--", www.to_str().unwrap()]);

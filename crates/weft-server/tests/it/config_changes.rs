@@ -95,7 +95,7 @@ fn replaces_and_restores_the_configuration() {
     assert_eq!(response.status, 422);
     assert!(body(&response).starts_with(expected), "{response:?}");
     assert_eq!(server.served(), "two");
-    // A directory that does not exist, relative to that of the file.
+    // A directory that does not exist, relative to the directory of the file.
     let missing = config("unix", "three").replace("{ respond = \"three\" }", "\"-> none\"");
     let response = server.put(server.unix(), TOML, &missing);
     assert_eq!(response.status, 422);

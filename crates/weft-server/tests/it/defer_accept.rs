@@ -33,7 +33,7 @@ fn is_refused(address: SocketAddr) -> bool {
     !is_served
 }
 
-/// Waits until the server has no connection, then opens one that sends nothing.
+/// Waits until the server has no connection, then opens a connection and sends nothing.
 fn connect_silently(address: SocketAddr) -> TcpStream {
     until("the server has no connection", || !is_refused(address));
     TcpStream::connect(address).unwrap()

@@ -91,7 +91,7 @@ fn configuration_fits_the_service() {
     let logs = [values(&config, "access = "), values(&config, "error = ")].concat();
     assert_eq!(logs.len(), 2);
     assert!(logs.iter().all(|path| path.starts_with("\"/var/log/weft/")), "{logs:?}");
-    // The time of a stop is longer than that of the requests in flight.
+    // The time of a stop is longer than the time of the requests in flight.
     let seconds = |text: &str| text.trim_matches('"').trim_end_matches('s').parse::<u32>().unwrap();
     let drain = seconds(values(&config, "drain_timeout = ")[0]);
     let stop = seconds(values(&service, "TimeoutStopSec=")[0]);

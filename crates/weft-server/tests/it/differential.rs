@@ -3,7 +3,7 @@
 //! the WHATWG (Node) and like `net/http` (Go).
 //!
 //! Each request has two checks. The upstream must not see what the routes of Weft keep from it:
-//! that holds without exception. And the outcome of Weft must be that of nginx and of Caddy: each
+//! that holds without exception. And Weft must have the outcome of nginx and of Caddy: each
 //! difference is in the table [`DIFFERENCES`] with its reason, and each row of the table occurs.
 
 use std::collections::BTreeSet;
@@ -475,7 +475,7 @@ const METHODS: [&str; 10] = [
 struct Difference {
     servers: &'static [Server],
     kind: Kind,
-    /// Texts of which the subject of a case has at least one.
+    /// The subject of a case has at least one of these texts.
     subject: &'static [&'static str],
     /// Beginning of the outcome of Weft.
     weft: &'static str,
@@ -501,7 +501,7 @@ const BOTH: &[Server] = &[Nginx, Caddy];
 
 #[rustfmt::skip]
 const DIFFERENCES: &[Difference] = &[
-    // Paths: Weft rejects those that servers read in different ways.
+    // Paths: Weft rejects paths that servers read in different ways.
     Difference {
         servers: &[Caddy], kind: Path, subject: &["%00"], weft: "400", other: &["root"],
         reason: "Weft and nginx reject NUL",

@@ -1,4 +1,4 @@
-//! Error pages: built-in ones, and those of the configuration.
+//! Error pages: built-in pages, and pages of the configuration.
 
 use std::fs;
 use std::io::Write;

@@ -48,7 +48,7 @@ struct Fault {
     injections: &'static [&'static str],
     /// File to which the injection is restricted.
     file: Option<&'static str>,
-    /// True if requests complete only after the end of the fault.
+    /// Set if requests complete only after the end of the fault.
     blocks: bool,
     permitted: Permitted,
 }
@@ -134,7 +134,7 @@ const FAULTS: &[Fault] = &[
     fault(&["shutdown:error=ENOTCONN"], Permitted::Success),
     fault(&["pipe2:error=EMFILE:when=1+2"], Permitted::ServerError),
     fault(&["clone,clone3,vfork:error=EAGAIN:when=1+2"], Permitted::ServerError),
-    // A response of which a part is buffered in a file is cut.
+    // A response is cut while a part of it is buffered in a file.
     fault(&["clone,clone3,vfork:error=ENOMEM"], Permitted::Cut),
     fault(&["execve:error=ENOMEM"], Permitted::ServerError),
     log_fault(&["write:error=ENOSPC:when=1+2"]),
@@ -178,7 +178,7 @@ fn survives_failed_system_calls() {
     assert!(failed.is_empty(), "the panics above are of {failed:#?}");
 }
 
-/// The faults of a run: those that `WEFT_FAULT_ONLY` names, or all of them in each of
+/// The faults of a run: the faults that `WEFT_FAULT_ONLY` names, or all of them in each of
 /// `WEFT_FAULT_ROUNDS`, or else a third, chosen at random. All of them would take a minute of CPU
 /// time.
 fn selected_faults() -> Vec<&'static Fault> {
@@ -193,7 +193,7 @@ fn selected_faults() -> Vec<&'static Fault> {
     FAULTS.iter().filter(|_| random.below(3) == 0).collect()
 }
 
-/// Returns whether this process may trace another one that is not its child.
+/// Returns true if this process may trace a process that is not its child.
 fn can_trace() -> bool {
     // With 1 or more, only a privileged process may (Documentation/admin-guide/LSM/Yama.rst).
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -243,7 +243,7 @@ fn inject(fault: &Fault) {
     println!("{:?}: {:?}, {calls} traced calls", fault.injections, start.elapsed());
 }
 
-/// Returns whether a line of the error log reports a panic. tokio panics if it cannot start a
+/// Returns true if a line of the error log reports a panic. tokio panics if it cannot start a
 /// thread of its pool; the engine turns that into a 500 response.
 fn is_panic(line: &str) -> bool {
     // A call that strace had stopped when it detached fails with ENOSYS.

@@ -133,7 +133,7 @@ fn compare(idiom: &Idiom, index: usize, folder: &Path, upstreams: Upstreams) -> 
     report
 }
 
-/// Keeps of the fields that the upstream received only those that the idiom mentions.
+/// Keeps the fields that the upstream received and that the idiom mentions.
 fn select(mut parts: Parts, idiom: &Idiom, upstreams: Upstreams) -> Parts {
     let texts = [&idiom.nginx, &idiom.caddy, &Some(idiom.toml.clone())];
     let mut text: String = texts.into_iter().flatten().map(|text| text.to_lowercase()).collect();

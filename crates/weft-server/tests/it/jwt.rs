@@ -108,7 +108,7 @@ fn hmac(claims: &Value) -> String {
     encode(&Header::default(), claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
 }
 
-/// Joins the parts of a token, of which the last is its signature.
+/// Joins the parts of a token. The last part is its signature.
 fn token(header: &Value, claims: &Value, signature: &str) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}.{signature}", part(header), part(claims))

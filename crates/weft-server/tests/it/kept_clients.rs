@@ -1,6 +1,6 @@
 //! Many clients with kept connections, and few connections to their upstream.
 //!
-//! `WEFT_KEPT_CLIENTS` sets the number of clients, `WEFT_KEPT_REQUESTS` that of the requests of
+//! `WEFT_KEPT_CLIENTS` sets the number of clients, `WEFT_KEPT_REQUESTS` the number of requests of
 //! each.
 
 use std::fs;

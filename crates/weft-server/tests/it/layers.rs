@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The modules directly beneath `src/`. Each may import those that stand before it, so that there
-/// is no cycle.
+/// The modules directly beneath `src/`. Each may import the modules before it, so that there is no
+/// cycle.
 const LAYERS: &[&str] = &[
     "base",
     "template",

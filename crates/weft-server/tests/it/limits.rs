@@ -372,7 +372,7 @@ fn disconnected_clients_cost_no_compression() {
     const CLIENTS: usize = 50;
     let site = tempfile::tempdir().unwrap();
     let text = words(4 << 20);
-    // Three more files, compressed before and after those of the clients.
+    // Three more files, compressed before and after the files of the clients.
     for at in 0..CLIENTS + 3 {
         std::fs::write(site.path().join(format!("{at}.txt")), &text).unwrap();
     }

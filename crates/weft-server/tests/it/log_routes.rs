@@ -300,7 +300,7 @@ fn a_reload_with_a_log_that_cannot_be_opened_is_refused() {
     assert_eq!(lines(&folder, "a.log"), "/");
 }
 
-/// Reloads during requests, of which each has one line in one of the logs.
+/// Reloads during requests. Each request has one line in one of the logs.
 #[test]
 fn reloads_lose_no_line() {
     let config = |name: &str| {

@@ -170,7 +170,7 @@ fn compresses_with_the_level_of_the_route() {
          [hosts.\"default\"]\n\"/\" = {{ proxy = \"{0}\", compress = true }}\n",
         upstream.url("/")
     ));
-    // The end of the connection is that of the body.
+    // The end of the connection is the end of the body.
     let length = |target: &str, host: &str| {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

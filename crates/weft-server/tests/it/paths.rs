@@ -107,7 +107,7 @@ fn random_paths_read_no_protected_file() {
     server.stop();
 }
 
-/// Returns whether the normalized path is below `/admin/`: segments are separated, then decoded,
+/// Returns true if the normalized path is below `/admin/`: segments are separated, then decoded,
 /// then `.` and `..` are resolved.
 fn is_protected(path: &str) -> bool {
     let path = path.split('?').next().expect("a path");

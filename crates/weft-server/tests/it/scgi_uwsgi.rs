@@ -35,7 +35,7 @@ fn read_uwsgi(stream: &mut TcpStream) -> Option<Received> {
     Some((variables, body))
 }
 
-/// Reads a request of SCGI: a netstring of variables, the first of which is the length of the body.
+/// Reads a request of SCGI: a netstring of variables. The first variable is the length of the body.
 fn read_scgi(stream: &mut TcpStream) -> Option<Received> {
     let mut length = String::new();
     loop {

@@ -253,7 +253,7 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
     assert!(!is_sent(&text, "HTTP_CLIENT_CERT") && !is_sent(&text, "HTTP_X_SSL"), "{text}");
     server.stop();
 
-    // The certificate of a trusted proxy is not that of its client.
+    // The certificate of a trusted proxy is not the certificate of its client.
     let server = serve("trusted_proxies = [\"127.0.0.1\"]", &authentication);
     let text = get(&server, "cgi", &with_client);
     assert!(!is_sent(&text, "SSL_CLIENT"), "{text}");

@@ -28,7 +28,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 /// Builds the examples and returns their directory. With `--workspace` the features of their
-/// dependencies are those of `cargo test --workspace`, which has built them.
+/// dependencies are the same as in `cargo test --workspace`, which has built them.
 fn build_examples() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_weft")).parent().expect("a parent directory");
     let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile") {
@@ -596,7 +596,7 @@ fn closed_connections(trace: &str) -> usize {
     accepted.filter(|line| line.contains(" close(") && !is_for_timer(line)).count()
 }
 
-/// Returns true if a line of a trace with the names of descriptors (`-y`) has that of a timer.
+/// Returns true if a line of a trace with the names of descriptors (`-y`) has the name of a timer.
 fn is_for_timer(line: &str) -> bool {
     line.contains("[timerfd]")
 }
@@ -722,7 +722,7 @@ fn strace_shows_four_calls_for_a_connection_with_one_request() {
     // Without optimization, the standard library checks each descriptor that it closes.
     let permitted =
         ["accept4", "recvfrom", "sendto", "close", "epoll_wait", "epoll_pwait", "fcntl"];
-    // Others are those of another thread, such as a wake-up, and not one for each connection.
+    // Other calls belong to another thread, such as a wake-up, and are not one for each connection.
     let others = calls.0.iter().filter(|(name, _)| !permitted.contains(&&***name));
     let others: usize = others.map(|(_, count)| count.0).sum();
     assert!(others <= CONNECTIONS / 20, "{context}");

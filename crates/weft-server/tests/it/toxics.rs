@@ -35,7 +35,7 @@ enum Toxic {
     LimitData(usize),
     /// The connection is reset after this number of bytes.
     ResetAfter(usize),
-    /// No connection is accepted, and those that are open end.
+    /// No connection is accepted, and open connections end.
     Down,
 }
 
@@ -227,7 +227,7 @@ impl Site {
             true => body.ends_with("\r\n0\r\n\r\n") && body.matches('x').count() == BODY_BYTES,
             false => body.len() == BODY_BYTES,
         };
-        // The end of an incomplete response must not look like that of a whole one.
+        // The end of an incomplete response must not look like the end of a whole response.
         assert!(is_whole || is_reset || !is_chunked || !body.ends_with("\r\n0\r\n\r\n"), "{head}");
         if is_whole { Outcome::Whole } else { Outcome::Cut }
     }

@@ -179,7 +179,8 @@ const LIKE_NGINX: &str = r#"
 "/last/" = { files = "site", try_files = ["{path}", "/index.php?q={path}"] }
 "#;
 
-/// Each row: a request, the outcome of Weft, and if that of nginx differs, that one and the reason.
+/// Each row: a request and the outcome of Weft; if nginx has another outcome, also that outcome and
+/// the reason.
 #[test]
 fn nginx_has_the_same_outcomes() {
     if !has_tool("nginx") {

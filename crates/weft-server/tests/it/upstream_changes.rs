@@ -210,7 +210,7 @@ fn weights_change_the_shares() {
     assert_eq!(server.states(), "up*4 draining*1 up*2 draining*1");
     server.reload("via = \"x\"", "via = \"y\"");
     assert_eq!(server.states(), "up*4 draining*1 up*2 draining*1");
-    // The weight of the new configuration applies if it differs from that of the former one.
+    // The weight of the new configuration applies if it differs from the former weight.
     server.reload(&format!("http://{a}/ "), &format!("http://{a}/ weight=3 "));
     assert_eq!(server.states(), "up*3 draining*1 up*3 draining*1");
     // An upstream that was gone begins anew.
@@ -355,7 +355,7 @@ fn servers_of_services_keep_the_changes_of_operators() {
     assert_eq!(server.set(&of_a), "draining*1");
     let of_b = format!("{{\"upstream\": \"http://n.example:{b}/\", \"weight\": 5}}");
     assert_eq!(server.set(&of_b), "up*5");
-    // A weight of the DNS replaces only one that no operator has set.
+    // A weight of the DNS replaces only a weight that no operator has set.
     weights(2, 3);
     until_states("draining*2 up*5");
     dns.set_services(SERVICE, 0, &[(1, 3, b, "n.example")]);

@@ -1,4 +1,4 @@
-//! TLS to upstreams: certificates of the proxy, and names in those of upstreams.
+//! TLS to upstreams: certificates of the proxy, and names in certificates of upstreams.
 
 use std::fs;
 use std::io::Write;

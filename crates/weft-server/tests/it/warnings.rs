@@ -260,7 +260,7 @@ fn check_has_the_permissions_of_the_user() {
     let output = run_in(folder.path(), &["check", "w.toml"]);
     assert_eq!(output.status, Ok(1));
     assert!(output.stderr.contains("cannot read a.key: Permission denied"), "{}", output.stderr);
-    // A directory can be opened by those who cannot use it.
+    // Users can open a directory that they cannot use.
     set_mode(&folder.path().join("a.key"), 0o644).unwrap();
     let site = folder.path().join("site");
     fs::create_dir(&site).unwrap();

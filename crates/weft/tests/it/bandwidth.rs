@@ -12,7 +12,7 @@ use crate::common::{Client, boxed_server, stop, until};
 /// Bytes per second.
 const RATE: u64 = 40_000;
 
-/// Length of the content: about a second at [`RATE`], of which a quarter is sent at once.
+/// Length of the content: about a second at [`RATE`]. A quarter of it is sent at once.
 const LENGTH: usize = 40_000;
 
 fn content() -> Vec<u8> {

@@ -69,7 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cookie", &["message"]),
 ];
 
-/// The files and folders of `server/`, each above all those that it uses.
+/// The files and folders of `server/`, each above all files and folders that it uses.
 const SERVER: &[&str] = &[
     "blocking",
     "date",

@@ -331,7 +331,7 @@ async fn worker_name(_: Request) -> Response {
     Response::text(std::thread::current().name().unwrap_or_default().to_owned())
 }
 
-/// Connections of which each ends before the next one begins.
+/// Connections in sequence: each ends before the next one begins.
 #[test]
 fn workers_take_turns_at_short_connections() {
     const CONNECTIONS: usize = 40;

@@ -24,7 +24,7 @@ struct Records {
 }
 
 impl Records {
-    /// Takes the records, of which there are as many as `count`.
+    /// Takes the records once there are `count`.
     #[track_caller]
     fn take(&self, count: usize) -> Vec<String> {
         until("all requests are recorded", || self.lines.lock().unwrap().len() >= count);

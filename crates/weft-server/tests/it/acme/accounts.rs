@@ -26,7 +26,8 @@ fn binds_accounts_to_external_ones() {
     server.stop();
 }
 
-/// The command of an account's new key, and then those of a certificate, which the new key signs.
+/// The command of an account's new key, and then the commands of a certificate, which the new key
+/// signs.
 #[test]
 fn commands_roll_over_and_revoke() {
     let authority = Authority::start(AuthoritySettings::default());

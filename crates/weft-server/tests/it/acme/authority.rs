@@ -41,7 +41,7 @@ impl Default for AuthoritySettings {
     }
 }
 
-/// A running authority, or one that is still to be started.
+/// An authority that runs, or that is still to be started.
 pub struct Authority {
     folder: TempDir,
     settings: AuthoritySettings,

@@ -41,7 +41,7 @@ fn start(folder: &TempDir, names: usize) -> Server {
     Server { weft, _authority: authority }
 }
 
-/// Requests a page, with any certificate or with those that a file has.
+/// Requests a page, with any certificate or with the certificates of a file.
 fn get(server: &Server, host: &str, trusted: Option<&Path>) -> String {
     let address = server.weft.tls_address();
     let mut curl = curl();
@@ -94,7 +94,7 @@ fn orders_are_parallel_and_bounded() {
     server.stop();
 }
 
-/// Each certificate has a chain of two, as those of public authorities.
+/// Each certificate has a chain of two, as the certificates of public authorities.
 #[test]
 fn memory_of_a_name_is_bounded() {
     let memory = [1, NAMES + 1].map(|names| {

@@ -113,7 +113,7 @@ fn orders_certificates_by_each_validation() {
             until("the certificate is trusted", || site.get(host) == Ok("served\n".to_owned()));
         }
         assert_eq!(site.authority.logged("There are now 1 accounts"), 1, "{kind}");
-        // Requests other than that of the authority are redirected.
+        // Requests other than the request of the authority are redirected.
         let url = format!("http://{}/.well-known/acme-challenge/none", site.authority.http);
         let head = curl().args(["--silent", "--head", "-H", "Host: example.org", &url]).output();
         let head = String::from_utf8(head.unwrap().stdout).unwrap();
@@ -222,7 +222,7 @@ fn handshakes_fail_without_placeholder_until_the_first_order_has_ended() {
     server.stop();
 }
 
-/// The certificates and the account are those of the first process.
+/// The certificates and the account of the first process are used again.
 #[test]
 fn restarts_and_upgrades_order_nothing_again() {
     let authority = Authority::start(AuthoritySettings::default());

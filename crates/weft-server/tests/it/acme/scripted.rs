@@ -57,7 +57,7 @@ pub enum Fault {
 /// A running authority.
 pub struct ScriptedAuthority {
     pub address: SocketAddr,
-    /// Root of the certificate of its API and of those that it issues, in PEM.
+    /// Root of the certificate of its API and of the certificates that it issues, in PEM.
     pub root: String,
     state: Arc<State>,
 }

@@ -47,8 +47,8 @@ pub struct Budget {
     pub shared_kib: f64,
     /// CPU time per connection, as a number of ordinary requests that take as long.
     pub requests: f64,
-    /// CPU time per byte, relative to that of ordinary clients, which open as many connections and
-    /// send as many bytes in ordinary requests.
+    /// CPU time per byte, relative to the CPU time of ordinary clients, which open as many
+    /// connections and send as many bytes in ordinary requests.
     pub cpu: f64,
     /// Peak number of descriptors per connection.
     pub descriptors: f64,

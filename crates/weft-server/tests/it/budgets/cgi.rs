@@ -1,4 +1,4 @@
-//! Attacks on scripts. Memory and CPU time are those of the server, without its scripts.
+//! Attacks on scripts. The memory and the CPU time of the server are measured, without its scripts.
 
 use super::attack::Attack;
 use super::check;

@@ -4,7 +4,7 @@
 //! Each row is a script of bytes that several connections follow at the same time. It is measured
 //! from outside, on a server process of its own:
 //!
-//! - memory per connection: peak anonymous memory above that of the idle server;
+//! - memory per connection: peak anonymous memory above the memory of the idle server;
 //! - descriptors per connection, in the same way;
 //! - bytes written to files per connection: temporary files, and the access log;
 //! - CPU time per connection, as a number of ordinary requests that take as long;

@@ -175,8 +175,7 @@ fn serve_upstream(mut stream: TcpStream) -> io::Result<()> {
 /// A running server.
 pub struct Target {
     weft: Weft,
-    /// CPU time of each thread in nanoseconds, also of those that have ended, by the number of the
-    /// thread.
+    /// CPU time of each thread in nanoseconds, also of ended threads, by the number of the thread.
     threads: Mutex<HashMap<OsString, u64>>,
 }
 

@@ -11,7 +11,7 @@ use crate::budgets::wire::{
 /// A client of HTTP/2 with an open connection window and closed windows of streams.
 struct ShutClient {
     socket: TcpStream,
-    /// The bodies, and true for those that are complete.
+    /// The bodies, each with true if it is complete.
     bodies: BTreeMap<u32, (Vec<u8>, bool)>,
 }
 

@@ -112,7 +112,7 @@ fn addresses_follow_their_records() {
     let mut held = server.client();
     held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
     held.head();
-    // Another address: the one that stays keeps its connections.
+    // Another address: the address that stays keeps its connections.
     dns.set_addresses("app.example", 0, &[[127, 0, 0, 2], [127, 0, 0, 3]]);
     let seen = dns.queries();
     until("the name is resolved again", || get(&server) == "2" && dns.queries() > seen + 2);
@@ -232,7 +232,7 @@ fn servers_of_a_service_are_upstreams() {
         distribution(&server, 8) == expected(&[("2", 4), ("3", 4)])
     });
     assert_eq!((two.connections.load(SeqCst), three.connections.load(SeqCst)), (1, 1));
-    // One is gone: its connection closes, that of the other stays.
+    // One address is gone: its connection closes, and the connection to the other address stays.
     dns.set_services(SERVICE, 0, &[(10, 1, port, "n3.example"), (20, 9, port, "n4.example")]);
     until("it is gone", || distribution(&server, 4) == expected(&[("3", 4)]));
     until("its connection is closed", || two.open.load(SeqCst) == 0);

@@ -101,7 +101,7 @@ impl DnsServer {
         self.zone().failure = status;
     }
 
-    /// Keeps queries about this name waiting; `None`: answers those that wait.
+    /// Keeps queries about this name waiting; `None`: answers the waiting queries.
     pub fn hold(&self, name: Option<&str>) {
         self.zone().held = name.map(str::to_owned);
     }

@@ -459,7 +459,8 @@ fn repeats_requests_that_were_not_processed() {
     }
 }
 
-/// The first request waits for its response when that of the second one ends the connection.
+/// The first request waits for its response when the response to the second request ends the
+/// connection.
 #[test]
 fn an_error_in_another_response_does_not_fail_a_request() {
     let requests = Arc::new(AtomicUsize::new(0));

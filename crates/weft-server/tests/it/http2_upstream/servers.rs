@@ -21,7 +21,7 @@ fn site() -> tempfile::TempDir {
 
 /// Checks the files, through a client that reads the large one slowly, and a request with a body.
 fn check(upstream: SocketAddr, (upload_status, upload_text): (u16, &str)) {
-    // The end of a response in HTTP/1.0 is that of its connection.
+    // The end of the connection is the end of a response in HTTP/1.0.
     for buffers in [true, false] {
         let proxy = start_proxy(upstream, &format!("buffer_responses = {buffers}"));
         for _ in 0..3 {

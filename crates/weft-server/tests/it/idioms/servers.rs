@@ -119,7 +119,7 @@ impl Upstreams {
         Upstreams([raw_upstream(respond), raw_upstream(respond), unused_address()])
     }
 
-    /// Replaces paths and addresses of an idiom by those of this test.
+    /// Replaces paths and addresses of an idiom by the paths and addresses of this test.
     fn fill(self, text: &str, folder: &Path, logs: LogsOf) -> String {
         let logs = logs.folder(folder);
         let folder = folder.display();
@@ -134,7 +134,7 @@ impl Upstreams {
         text
     }
 
-    /// Replaces the addresses of this test by those of the idiom.
+    /// Replaces the addresses of this test by the addresses of the idiom.
     pub fn restore(self, text: &str) -> String {
         let addresses = self.0.iter().enumerate();
         addresses.fold(text.to_owned(), |text, (port, address)| {

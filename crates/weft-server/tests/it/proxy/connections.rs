@@ -162,7 +162,8 @@ fn queue_timeout_is_a_503() {
         stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
-        // The request may have been forwarded before that of the holder: then it has no response.
+        // The request may have been forwarded before the request of the holder: then it has no
+        // response.
         let _ = stream.read_to_string(&mut text);
         text.starts_with("HTTP/1.1 503 ") && text.contains("retry-after: 1\r\n")
     });

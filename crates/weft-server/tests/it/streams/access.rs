@@ -47,7 +47,7 @@ fn networks_decide_which_clients_are_served() {
                 (9, b"x", true),
             ],
         ),
-        // The address that a proxy sends decides, not that of the proxy.
+        // The address that a proxy sends decides, not the address of the proxy.
         (
             format!("{proxied}\nallow = \"192.0.2.1\""),
             &[(1, from_1, true), (1, from_2, false), (1, local, false)],

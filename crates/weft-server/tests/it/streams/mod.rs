@@ -236,7 +236,7 @@ fn slow_silent_and_oversized_clients_are_closed() {
         large.resize(large.len() + 16_000, 0);
     }
     for (keys, sent) in [
-        // No ClientHello, a part of one, and one that is too large.
+        // No ClientHello, a part of a ClientHello, and a ClientHello that is too large.
         ("handshake_timeout = \"1s\"", &b""[..]),
         ("handshake_timeout = \"1s\"", &client_hello("a.example")[..20]),
         ("", &large),

@@ -23,8 +23,8 @@ fn append(sender: &LineSender, source: u8, length: usize) {
     sender.append(|lines| lines.resize(lines.len() + length, source));
 }
 
-/// All lines are written exactly once, also those of dropped sources, and those of a source in
-/// order.
+/// All lines are written exactly once, also the lines of dropped sources, and the lines of a source
+/// in order.
 pub fn writes_each_line_once() {
     let (sink, output) = start();
     let sources = [b'a', b'b'].map(|source| {

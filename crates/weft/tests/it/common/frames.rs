@@ -1,4 +1,4 @@
-//! HTTP/2 clients: one that sends exactly the given frames, and the client of the crate h2.
+//! HTTP/2 clients: a client that sends exactly the given frames, and the client of the crate h2.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;

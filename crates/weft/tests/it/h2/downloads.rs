@@ -291,7 +291,7 @@ fn serves_files_and_ranges() {
         assert_eq!(response.header("content-length"), Some(&*length.to_string()), "{range:?}");
         assert_eq!(response.header("content-range"), range_field, "{range:?}");
     }
-    // Several ranges, one of which exceeds every window.
+    // Several ranges. One of them exceeds every window.
     let head = [&pseudo_header("GET", "/")[..], &[("range", "bytes=0-299999, -3")]].concat();
     let stream = client.request(&head, true);
     let response = client.response(stream);
