@@ -91,7 +91,7 @@ impl Share {
             uses.of(client.network()) < self.per_client
                 && client.site().is_none_or(|site| uses.of(site) < self.per_site)
         };
-        // With few uses in total, those of a client need not be looked up.
+        // With few uses in total, the uses of a client need not be looked up.
         uses.total < self.per_client || uses.total < self.max && client.is_none_or(is_within_share)
     }
 }
@@ -180,8 +180,8 @@ impl Client {
         }
     }
 
-    /// Returns the client that a request counts for. `None` for a client without a limit of its own:
-    /// one on a Unix socket, and a proxy in `proxies` that has not named its client.
+    /// Returns the client that a request counts for. `None` for a client without a limit of its
+    /// own: one on a Unix socket, and a proxy in `proxies` that has not named its client.
     pub fn of_request(request: &Request, proxies: &[Network]) -> Option<Client> {
         let address = request.peer().address()?;
         let is_proxy = proxies.iter().any(|network| network.contains(address.ip()));
@@ -352,8 +352,8 @@ impl State {
 }
 
 impl ClientPermit {
-    /// Runs a function in a blocking thread of the current tokio runtime. The thread holds the permit
-    /// until the function returns, also if the returned handle is dropped.
+    /// Runs a function in a blocking thread of the current tokio runtime. The thread holds the
+    /// permit until the function returns, also if the returned handle is dropped.
     pub fn spawn_blocking<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -451,8 +451,8 @@ mod tests {
         }
     }
 
-    /// Each row: the limits, and the uses of clients: `a` is admitted, `a?` waits, `a!` is rejected,
-    /// and `-a:b` is the end of a use, after which `b` is admitted.
+    /// Each row: the limits, and the uses of clients: `a` is admitted, `a?` waits, `a!` is
+    /// rejected, and `-a:b` is the end of a use, after which `b` is admitted.
     #[test]
     fn admits_clients_within_their_shares() {
         let runtime = runtime();

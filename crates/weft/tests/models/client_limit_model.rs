@@ -11,7 +11,8 @@ use crate::stand_ins::time::set_timeouts_expire;
 
 const MAX: usize = 2;
 
-/// Uses by three clients, each of which may have one at a time. Returns the number of admitted ones.
+/// Uses by three clients, each of which may have one at a time. Returns the number of admitted
+/// ones.
 fn run_uses() -> usize {
     let settings = ClientLimitSettings {
         max_per_client: 1,

@@ -2,8 +2,8 @@
 //!
 //! The source files of these cells are compiled here a second time, with the locks, threads and
 //! timeouts of shuttle. The program itself needs no conditional compilation for that, and nothing
-//! but these files is compiled again. Their unit tests are left out, because this binary does not use
-//! the standard test harness.
+//! but these files is compiled again. Their unit tests are left out, because this binary does not
+//! use the standard test harness.
 
 #![allow(dead_code, unused_imports, reason = "a model uses a part of each file")]
 

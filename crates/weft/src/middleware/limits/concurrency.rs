@@ -31,14 +31,15 @@ use crate::middleware::limits::retry_after::retry_after;
 /// ```
 ///
 /// The limit is shared by all clones, and so by all workers, because the protected resource, such
-/// as a database, is shared too: a short lock at each end of a request. Queued requests are admitted
-/// in order of arrival. A request counts until the application returns the response, not while the
-/// response body is sent; if its client disconnects, it stops counting at once.
+/// as a database, is shared too: a short lock at each end of a request. Queued requests are
+/// admitted in order of arrival. A request counts until the application returns the response, not
+/// while the response body is sent; if its client disconnects, it stops counting at once.
 ///
 /// On the open Internet, set [`max_per_client`](ConcurrencyLimit::max_per_client), so that one
 /// client with slow requests cannot exclude all others. It is not set by default, because an
-/// application behind a proxy sees one client, unless [`RealAddress`](crate::middleware::RealAddress) is in
-/// front. For a limit on something else than requests, see [`ClientLimit`].
+/// application behind a proxy sees one client, unless
+/// [`RealAddress`](crate::middleware::RealAddress) is in front. For a limit on something else than
+/// requests, see [`ClientLimit`].
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
     limit: ClientLimit,
