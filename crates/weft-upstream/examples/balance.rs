@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use weft::{Request, Response, Server, ServerHandle};
-use weft_upstream::{Balance, Check, CheckTarget, ProxySettings, ReverseProxy};
+use weft_upstream::{BalancePolicy, HealthCheck, HealthCheckTarget, ProxySettings, ReverseProxy};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -17,9 +17,12 @@ fn start_upstream(name: &'static str) -> Result<ServerHandle> {
 fn main() -> Result<()> {
     let upstreams = [start_upstream("one")?, start_upstream("two")?, start_upstream("three")?];
     let urls = upstreams.iter().map(|upstream| format!("http://{}", upstream.addresses()[0]));
-    let check = Check { interval: Duration::from_secs(5), ..Check::new(CheckTarget::Connection) };
+    let check = HealthCheck {
+        interval: Duration::from_secs(5),
+        ..HealthCheck::new(HealthCheckTarget::Connection)
+    };
     let settings = ProxySettings {
-        balance: Balance::LeastConnections,
+        balance: BalancePolicy::LeastConnections,
         check: Some(check),
         max_retries: 1,
         ..ProxySettings::new(urls)?

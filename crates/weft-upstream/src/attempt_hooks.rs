@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use weft::{Request, StatusCode};
 
+use crate::retry_reason::RetryReason;
+
 /// Hooks for the attempts to send one request. Each attempt begins with
 /// [`begin_attempt`](AttemptHooks::begin_attempt), and the other functions are about the last one.
 ///
@@ -27,7 +29,7 @@ pub trait AttemptHooks: Send + Sync {
     fn end_attempt(&self);
 
     /// Another attempt follows, for this reason.
-    fn on_retry(&self, reason: &'static str);
+    fn on_retry(&self, reason: RetryReason);
 }
 
 /// Extension of a request with hooks.

@@ -13,8 +13,8 @@
 //!   limits and timeouts of [`ProxySettings`]. Each worker of a server has a clone with connections of its own;
 //!   the clones share the health of the upstreams.
 //! - [`UpstreamUrl`] and [`UpstreamMember`] say where an upstream is; an [`Upstream`] opens connections to it,
-//!   and [`Services`] finds the servers of a service in the DNS.
-//! - [`Balancer`] selects one of several upstreams, [`Health`] counts their failures, [`run_checks`] checks them.
+//!   and [`DnsServices`] finds the servers of a service in the DNS.
+//! - [`Balancer`] selects one of several upstreams, [`UpstreamHealth`] counts their failures, [`run_checks`] checks them.
 //! - [`RemoteServer`] sends single requests of the program itself, such as for keys.
 //! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`] resolves names,
 //!   [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
@@ -35,15 +35,17 @@ mod http1;
 mod http2;
 mod pool;
 mod proxy;
+mod retry_reason;
 pub mod script;
 mod settings;
 pub mod spool;
 pub mod tls;
 mod url;
 
-pub use balance::balancer::{Balancer, Candidate};
+pub use balance::balancer::{BalanceCandidate, Balancer};
 pub use base::counter as metrics;
 pub use base::inactivity_timer::InactivityTimer;
+pub use base::invalid_settings::InvalidSettings;
 pub use base::throttled_warning::ThrottledWarning;
 pub use base::{rendezvous, task};
 pub use check::health_check::run as run_checks;
@@ -52,20 +54,22 @@ pub use connect::upstream::Upstream;
 pub use connect::upstream_connection::UpstreamConnection;
 pub use dns::answer_cache::TtlBounds;
 pub use dns::dns_settings::DnsSettings;
-pub use dns::services::{Answers, Services, keep_or_open};
+pub use dns::services::{DnsServices, ServiceAnswers, keep_or_open_members};
 pub use head::field_filter::may_permit_in_request_trailers;
 pub use head::request_fields::RequestFields;
 pub use health::operator_control::{ControlChange, UpstreamMode};
-pub use health::upstream_health::{Availability, FailurePolicy, Health};
-pub use pool::upstream_metrics::{State, UpstreamReport};
+pub use health::upstream_health::{FailurePolicy, UpstreamAvailability, UpstreamHealth};
+pub use pool::upstream_report::{UpstreamReport, UpstreamState};
 pub use proxy::{HashKey, ReverseProxy};
-pub use settings::invalid_settings::InvalidSettings;
+pub use retry_reason::RetryReason;
+pub use settings::fastcgi_settings::FastCgiSettings;
+pub use settings::health_check_settings::{HealthCheck, HealthCheckTarget};
 pub use settings::mirror_settings::MirrorSettings;
 pub use settings::proxy_settings::{
-    Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, Protocol,
-    ProxySettings, Replacement,
+    BalancePolicy, ClientCert, ForwardedHost, ForwardedNames, ProxySettings, TextReplacement,
+    UpstreamProtocol,
 };
 pub use settings::sticky_settings::StickySettings;
 pub use url::http_version::HttpVersion;
-pub use url::member::{MAX_WEIGHT, Share, UpstreamMember};
+pub use url::member::{MAX_WEIGHT, MemberShare, UpstreamMember};
 pub use url::upstream_url::UpstreamUrl;

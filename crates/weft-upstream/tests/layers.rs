@@ -4,8 +4,9 @@
 /// no cycle.
 const LAYERS: &[&str] = &[
     "base",
-    "attempt_hooks",
     "gateway_error",
+    "retry_reason",
+    "attempt_hooks",
     "copy",
     "url",
     "dns",

@@ -59,6 +59,15 @@ pub(crate) const fn max_ttl<T: HasDns>() -> Key<T> {
     }
 }
 
+/// Returns the key for a field of [`DnsSettings`].
+pub(crate) fn key_of_setting(field: &str) -> &str {
+    match field {
+        "ttl.min" => "dns_min_ttl",
+        "ttl.max" => "dns_max_ttl",
+        field => field,
+    }
+}
+
 /// Maximum number of servers, as of the system.
 const MAX_SERVERS: usize = 3;
 

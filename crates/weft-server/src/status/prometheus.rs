@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
-use weft_upstream::{State, UpstreamReport};
+use weft_upstream::{UpstreamReport, UpstreamState};
 
 use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
 use crate::sections::tracing::SpanCounts;
@@ -179,12 +179,12 @@ impl Page {
     fn upstream_states(&mut self, upstreams: &[Upstream]) {
         self.gauge("weft_upstream_up", "Whether the upstream is healthy.");
         for upstream in upstreams {
-            let is_up = upstream.report.state == State::Up;
+            let is_up = upstream.report.state == UpstreamState::Up;
             self.sample("weft_upstream_up", &upstream.labels(), u8::from(is_up));
         }
         self.gauge("weft_upstream_state", "1 for the current state of the upstream.");
         for upstream in upstreams {
-            for state in State::ALL {
+            for state in UpstreamState::ALL {
                 let labels = [upstream.labels().as_slice(), &[("state", state.name())]].concat();
                 let is_current = upstream.report.state == state;
                 self.sample("weft_upstream_state", &labels, u8::from(is_current));
@@ -296,7 +296,7 @@ impl Page {
         type Value = (&'static str, &'static str, fn(&TargetReport) -> u64);
         let gauges: [Value; 2] = [
             ("weft_stream_up", "1 if the upstream of the stream is healthy.", |target| {
-                (target.state == State::Up).into()
+                (target.state == UpstreamState::Up).into()
             }),
             ("weft_stream_connections_open", "Open connections to the upstream.", |target| {
                 target.open as u64

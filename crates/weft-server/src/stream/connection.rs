@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use weft_proto::proxy_protocol;
-use weft_upstream::copy::{CopyEnd, CountBytes, Side, copy_bidirectional, copy_sockets};
+use weft_upstream::copy::{CopyEnd, CopySide, CountBytes, copy_bidirectional, copy_sockets};
 
 use super::Stream;
 use super::hello::{Hello, HelloReader};
@@ -160,7 +160,7 @@ impl Route<'_> {
             if sent.await.is_err() {
                 return Ok(End::UpstreamError);
             }
-            counts.add(Side::A, received.len() as u64);
+            counts.add(CopySide::A, received.len() as u64);
         }
         drop((header, received));
         let socket = (&mut client as &mut dyn Any).downcast_mut::<TcpStream>();
@@ -181,8 +181,8 @@ impl Route<'_> {
                     connected.upstream()
                 );
                 match side {
-                    Side::A => End::ClientError,
-                    Side::B => End::UpstreamError,
+                    CopySide::A => End::ClientError,
+                    CopySide::B => End::UpstreamError,
                 }
             }
         })

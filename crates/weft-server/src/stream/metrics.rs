@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use weft_upstream::State;
+use weft_upstream::UpstreamState;
 use weft_upstream::metrics::{Histogram, HistogramTotals};
 
 use super::record::End;
@@ -38,7 +38,7 @@ pub(crate) struct TargetReport {
     pub(crate) upstream: String,
     /// Pattern of `server_names` that selects the upstream; empty for `to`.
     pub(crate) server_name: String,
-    pub(crate) state: State,
+    pub(crate) state: UpstreamState,
     pub(crate) weight: u32,
     pub(crate) connections: u64,
     pub(crate) open: usize,

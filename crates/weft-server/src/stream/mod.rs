@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use weft_upstream::ThrottledWarning;
-use weft_upstream::copy::Pipes;
-use weft_upstream::{Check, CheckTarget, UpstreamUrl, tls};
+use weft_upstream::copy::SplicePipes;
+use weft_upstream::{HealthCheck, HealthCheckTarget, UpstreamUrl, tls};
 
 use crate::options::{NetworkFilter, NetworkRules};
 use crate::sections::streams::{ServerNamePattern, StreamSettings};
@@ -40,7 +40,7 @@ pub(crate) struct Stream {
     networks: Option<NetworkFilter>,
     connections: ClientLimit,
     /// Pipes through which the kernel moves bytes between two sockets.
-    pipes: Pipes,
+    pipes: SplicePipes,
     ends: EndCounts,
     checks_started: AtomicBool,
     limit_warning: ThrottledWarning,
@@ -52,7 +52,8 @@ impl Stream {
     /// If an upstream is invalid, or a file of networks cannot be read.
     pub(crate) fn new(settings: StreamSettings) -> Result<Stream, String> {
         let has_tls = settings.upstreams().any(UpstreamUrl::is_tls);
-        let tls = has_tls.then(|| tls::config_without_alpn(settings.ca.as_deref())).transpose()?;
+        let tls =
+            has_tls.then(|| tls::client_config_without_alpn(settings.ca.as_deref())).transpose()?;
         let targets = |members: &Vec<_>| Targets::new(members, &settings, &tls);
         let others = (!settings.to.is_empty()).then(|| targets(&settings.to)).transpose()?;
         let by_name = settings.server_names.iter();
@@ -90,11 +91,11 @@ impl Stream {
         if interval == Duration::MAX || self.checks_started.swap(true, Relaxed) {
             return;
         }
-        let check = Arc::new(Check {
-            target: CheckTarget::Connection,
+        let check = Arc::new(HealthCheck {
+            target: HealthCheckTarget::Connection,
             interval,
             timeout: self.settings.connect_timeout,
-            ..Check::default()
+            ..HealthCheck::default()
         });
         let by_name = self.by_name.iter().map(|(_, targets)| targets);
         self.others.iter().chain(by_name).for_each(|targets| targets.start_checks(&check));

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::json;
 use weft::date;
-use weft_upstream::copy::{CountBytes, Side};
+use weft_upstream::copy::{CopySide, CountBytes};
 
 use super::Stream;
 use super::metrics::{TargetMetrics, Traffic};
@@ -186,11 +186,11 @@ pub(crate) struct ByteCounts<'a> {
 
 /// Side A is the client.
 impl CountBytes for ByteCounts<'_> {
-    fn add(&self, from: Side, bytes: u64) {
+    fn add(&self, from: CopySide, bytes: u64) {
         for traffic in [self.connection, &self.upstream.traffic] {
             match from {
-                Side::A => traffic.received.fetch_add(bytes, Relaxed),
-                Side::B => traffic.sent.fetch_add(bytes, Relaxed),
+                CopySide::A => traffic.received.fetch_add(bytes, Relaxed),
+                CopySide::B => traffic.sent.fetch_add(bytes, Relaxed),
             };
         }
     }

@@ -11,9 +11,9 @@ use tokio::net::UdpSocket;
 use weft_upstream::ThrottledWarning;
 use weft_upstream::rendezvous::hash;
 use weft_upstream::{
-    Answers, Availability, Balance, Balancer, Candidate, Check, ControlChange, DnsSettings,
-    FailurePolicy, Health, Services, Upstream, UpstreamConnection, UpstreamMember, UpstreamReport,
-    keep_or_open, run_checks,
+    BalanceCandidate, BalancePolicy, Balancer, ControlChange, DnsServices, DnsSettings,
+    FailurePolicy, HealthCheck, ServiceAnswers, Upstream, UpstreamAvailability, UpstreamConnection,
+    UpstreamHealth, UpstreamMember, UpstreamReport, keep_or_open_members, run_checks,
 };
 
 use super::metrics::{TargetMetrics, TargetReport};
@@ -25,12 +25,12 @@ pub(crate) struct Targets {
     members: Vec<UpstreamMember>,
     dns: DnsSettings,
     failures: FailurePolicy,
-    balance: Balance,
+    balance: BalancePolicy,
     tls: Option<Arc<ClientConfig>>,
-    services: Services,
+    services: DnsServices,
     group: Mutex<Arc<TargetGroup>>,
     /// Set once there are checks.
-    check: OnceLock<Arc<Check>>,
+    check: OnceLock<Arc<HealthCheck>>,
     full_warning: ThrottledWarning,
 }
 
@@ -40,7 +40,7 @@ struct TargetGroup {
     /// Members in the order of `targets`.
     members: Vec<UpstreamMember>,
     /// Answers from which the group was made.
-    answers: Answers,
+    answers: ServiceAnswers,
     /// Threads share the selection: one of them chooses and counts its connection before another
     /// one chooses.
     balancer: Mutex<Balancer>,
@@ -76,7 +76,7 @@ impl Targets {
         settings: &StreamSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Targets, String> {
-        let (services, others) = Services::split(members, &settings.dns);
+        let (services, others) = DnsServices::split(members, &settings.dns);
         let failures = FailurePolicy {
             max_failures: settings.max_failures,
             max_failure_rate: None,
@@ -103,7 +103,7 @@ impl Targets {
     }
 
     /// Starts the checks of all upstreams, also of those that are found later.
-    pub(crate) fn start_checks(&self, check: &Arc<Check>) {
+    pub(crate) fn start_checks(&self, check: &Arc<HealthCheck>) {
         // Set under the lock, so that those which are found at the same time are not started twice.
         let group = self.lock();
         let check = self.check.get_or_init(|| check.clone());
@@ -130,7 +130,7 @@ impl Targets {
     }
 
     /// Makes the group of these answers, with the upstreams that the former group has, too.
-    fn group_of(&self, former: &TargetGroup, answers: Answers) -> TargetGroup {
+    fn group_of(&self, former: &TargetGroup, answers: ServiceAnswers) -> TargetGroup {
         let found = self.services.members(&self.members, &answers);
         let open = |member: &UpstreamMember| {
             Target::open(member, self.failures, &self.dns, &self.tls)
@@ -140,7 +140,7 @@ impl Targets {
             target.upstream.change(ControlChange { mode: None, weight: Some(member.weight) });
         };
         let former = (&*former.members, &*former.targets);
-        let (members, targets) = keep_or_open(found, former, open, change_weight);
+        let (members, targets) = keep_or_open_members(found, former, open, change_weight);
         let names: Vec<_> = members.iter().map(ToString::to_string).collect();
         log::info!("the upstreams of a stream are now {}", names.join(" "));
         TargetGroup::new(targets, members, answers, self.balance)
@@ -228,9 +228,9 @@ impl Targets {
         };
         let candidate = |index: usize| {
             let target = &group.targets[index];
-            Candidate {
+            BalanceCandidate {
                 is_up: may_connect(index) && !is_full(target),
-                was_tried: target.upstream.health.availability(now) == Availability::Down,
+                was_tried: target.upstream.health.availability(now) == UpstreamAvailability::Down,
                 is_full: false,
                 weight: target.upstream.weight(now),
                 load: target.connections.load(Relaxed),
@@ -255,8 +255,8 @@ impl TargetGroup {
     fn new(
         targets: Vec<Arc<Target>>,
         members: Vec<UpstreamMember>,
-        answers: Answers,
-        balance: Balance,
+        answers: ServiceAnswers,
+        balance: BalancePolicy,
     ) -> TargetGroup {
         let shares = members.iter().map(UpstreamMember::share).collect();
         let balancer = Mutex::new(Balancer::new(balance, shares, 0));
@@ -271,7 +271,7 @@ impl Target {
         dns: &DnsSettings,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Arc<Target>, String> {
-        let health = Health::new(failures, Instant::now());
+        let health = UpstreamHealth::new(failures, Instant::now());
         let upstream = Upstream::new(member.url.clone(), health, tls)?;
         let upstream = Arc::new(upstream.with_weight(member.weight).with_dns(dns));
         let max_connections = member.max_connections;
@@ -279,7 +279,7 @@ impl Target {
         Ok(Arc::new(Target { upstream, max_connections, connections, metrics }))
     }
 
-    fn start_check(&self, check: &Arc<Check>) {
+    fn start_check(&self, check: &Arc<HealthCheck>) {
         tokio::spawn(run_checks(Arc::downgrade(&self.upstream), check.clone(), false));
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use weft_upstream::copy::{CountBytes, Side};
+use weft_upstream::copy::{CopySide, CountBytes};
 
 use crate::open::active_plan::{ActivePlan, PlanReceiver};
 use crate::stream::Stream;
@@ -197,7 +197,7 @@ impl Session {
                 datagram = self.datagrams.recv(), if is_open => match datagram {
                     Some(datagram) => {
                         upstream.send(&datagram).await?;
-                        counts.add(Side::A, datagram.len() as u64);
+                        counts.add(CopySide::A, datagram.len() as u64);
                         expected_responses += settings.udp_responses;
                     }
                     None => {
@@ -213,7 +213,7 @@ impl Session {
                     }
                     // Fails if the client has left; others may use its address.
                     if self.socket.send_to(&datagram, self.client).await.is_ok() {
-                        counts.add(Side::B, datagram.len() as u64);
+                        counts.add(CopySide::B, datagram.len() as u64);
                     }
                     expected_responses = expected_responses.saturating_sub(1);
                     let is_last = settings.udp_responses > 0 && expected_responses == 0;

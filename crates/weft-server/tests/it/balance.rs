@@ -163,7 +163,7 @@ fn servers_with_the_same_key_share_their_sessions() {
         ("sticky_cookie = \"s\", sticky_secret = \"none\"".to_owned(), "No such file"),
         ("sticky_cookie = \"a b\"".to_owned(), "is no name of a cookie"),
         ("sticky_cookie = \"\"".to_owned(), "expected the name of a cookie"),
-        ("sticky_max_age = \"1h\"".to_owned(), "need sticky_cookie"),
+        ("sticky_max_age = \"1h\"".to_owned(), "need `sticky_cookie`"),
     ] {
         fs::write(
             &config,

@@ -110,7 +110,7 @@ fn upstreams_must_have_a_pinned_key() {
         let proxy = Weft::start(&mut weft([Path::new("--config"), &path]));
         assert_eq!(Client::tcp(proxy.address()).get("/").status, status, "{keys}");
         if status == 502 && name == "app.internal" {
-            let refused = format!("its key is not in tls_pin: {app}");
+            let refused = format!("its key is not a pinned one: {app}");
             until("the key is logged", || proxy.stderr().contains(&refused));
         }
         proxy.stop();
@@ -162,13 +162,13 @@ fn invalid_certificates_are_reported() {
     let folder = certificates();
     fs::write(folder.path().join("empty.pem"), "").unwrap();
     for (keys, expected) in [
-        (", tls_cert = \"proxy.pem\"", "tls_cert and tls_key need each other"),
-        (", tls_key = \"proxy.key\"", "tls_cert and tls_key need each other"),
+        (", tls_cert = \"proxy.pem\"", "`tls_cert` and `tls_key` need each other"),
+        (", tls_key = \"proxy.key\"", "`tls_cert` and `tls_key` need each other"),
         (", tls_cert = \"none.pem\", tls_key = \"proxy.key\"", "none.pem: "),
         (", tls_cert = \"empty.pem\", tls_key = \"proxy.key\"", "empty.pem: "),
         (", tls_cert = \"proxy.pem\", tls_key = \"none.key\"", "none.key: "),
         (", tls_cert = \"proxy.pem\", tls_key = \"other.key\"", "proxy.pem: "),
-        (", tls_name = \"a b\"", "tls_name \"a b\": "),
+        (", tls_name = \"a b\"", "the TLS name \"a b\": "),
         (", tls_pin = [\"sha1/AAAA\"]", "expected sha256/ and the SHA-256 of a public key"),
         (", tls_pin = [\"sha256/AAAA\"]", "expected sha256/ and the SHA-256 of a public key"),
     ] {

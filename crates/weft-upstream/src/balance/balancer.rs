@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::base::rendezvous::{mix, score};
-use crate::settings::proxy_settings::Balance;
-use crate::url::member::Share;
+use crate::settings::proxy_settings::BalancePolicy;
+use crate::url::member::MemberShare;
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate {
+pub struct BalanceCandidate {
     /// The upstream may get requests: it is healthy, and no operator has taken it out.
     pub is_up: bool,
     /// The request was sent to this upstream before, and failed.
@@ -23,8 +23,8 @@ pub struct Candidate {
 
 /// Selection by one worker. Its state is atomic only so that it is `Sync`: one worker uses it.
 pub struct Balancer {
-    balance: Balance,
-    shares: Box<[Share]>,
+    balance: BalancePolicy,
+    shares: Box<[MemberShare]>,
     has_backups: bool,
     /// Index at which the next search starts.
     next: AtomicUsize,
@@ -43,7 +43,7 @@ const MIN_BOUND: usize = 8;
 
 impl Balancer {
     /// Creates the selection of a worker. `seed` makes the random choices of workers differ.
-    pub fn new(balance: Balance, shares: Vec<Share>, seed: u64) -> Balancer {
+    pub fn new(balance: BalancePolicy, shares: Vec<MemberShare>, seed: u64) -> Balancer {
         Balancer {
             balance,
             has_backups: shares.iter().any(|share| share.is_backup),
@@ -56,7 +56,7 @@ impl Balancer {
 
     /// Returns true if the selection depends on a key of the request.
     pub fn needs_key(&self) -> bool {
-        self.balance == Balance::Hash && self.shares.len() > 1
+        self.balance == BalancePolicy::Hash && self.shares.len() > 1
     }
 
     /// Returns the index of the best available upstream: preferably one that was not tried yet, then
@@ -65,15 +65,17 @@ impl Balancer {
     pub fn choose(
         &self,
         key: Option<u64>,
-        candidate: impl Fn(usize) -> Candidate,
+        candidate: impl Fn(usize) -> BalanceCandidate,
     ) -> Option<usize> {
         let by_turns = match (self.balance, key) {
             _ if self.has_backups => Err(DifferentWeights),
-            (Balance::RoundRobin, _) | (Balance::Hash, None) => {
+            (BalancePolicy::RoundRobin, _) | (BalancePolicy::Hash, None) => {
                 self.take_uniform_turn(&candidate, |_| 0)
             }
-            (Balance::LeastConnections, _) => self.take_uniform_turn(&candidate, |it| it.load),
-            (Balance::RandomTwo | Balance::Hash, _) => Err(DifferentWeights),
+            (BalancePolicy::LeastConnections, _) => {
+                self.take_uniform_turn(&candidate, |it| it.load)
+            }
+            (BalancePolicy::RandomTwo | BalancePolicy::Hash, _) => Err(DifferentWeights),
         };
         by_turns
             .unwrap_or_else(|DifferentWeights| self.choose_by_share(self.balance, key, candidate))
@@ -85,8 +87,8 @@ impl Balancer {
     /// If their weights differ.
     fn take_uniform_turn(
         &self,
-        candidate: impl Fn(usize) -> Candidate,
-        load: impl Fn(&Candidate) -> usize,
+        candidate: impl Fn(usize) -> BalanceCandidate,
+        load: impl Fn(&BalanceCandidate) -> usize,
     ) -> Result<Option<usize>, DifferentWeights> {
         let (count, start) = (self.shares.len(), self.next.load(Relaxed));
         let mut best: Option<(usize, (bool, bool, usize))> = None;
@@ -111,11 +113,11 @@ impl Balancer {
 
     fn choose_by_share(
         &self,
-        balance: Balance,
+        balance: BalancePolicy,
         key: Option<u64>,
-        candidate: impl Fn(usize) -> Candidate,
+        candidate: impl Fn(usize) -> BalanceCandidate,
     ) -> Option<usize> {
-        let rank = |index: usize, it: &Candidate| -> Rank {
+        let rank = |index: usize, it: &BalanceCandidate| -> Rank {
             (it.was_tried, it.is_full, self.shares[index].is_backup)
         };
         let ranks = (0..self.shares.len()).filter_map(|index| {
@@ -130,13 +132,15 @@ impl Balancer {
         };
         let all = || (0..self.shares.len()).filter_map(eligible);
         match (balance, key) {
-            (Balance::RoundRobin, _) | (Balance::Hash, None) => self.take_weighted_turn(all()),
-            (Balance::LeastConnections, _) => {
+            (BalancePolicy::RoundRobin, _) | (BalancePolicy::Hash, None) => {
+                self.take_weighted_turn(all())
+            }
+            (BalancePolicy::LeastConnections, _) => {
                 let lightest = all().reduce(Eligible::lighter)?;
                 self.take_weighted_turn(all().filter(|it| it.is_as_light_as(&lightest)))
             }
-            (Balance::RandomTwo, _) => self.lighter_of_two(all),
-            (Balance::Hash, Some(key)) => self.owner(key, all),
+            (BalancePolicy::RandomTwo, _) => self.lighter_of_two(all),
+            (BalancePolicy::Hash, Some(key)) => self.owner(key, all),
         }
     }
 

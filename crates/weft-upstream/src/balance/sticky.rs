@@ -25,25 +25,26 @@ const MIN_SECRET_BYTES: usize = 16;
 const MAX_SECRET_BYTES: u64 = 4_096;
 
 /// The cookie of a proxy, and the key of the tags of its upstreams.
-pub(crate) struct Sticky {
+pub(crate) struct StickyCookie {
     cookie: String,
     /// Attributes of the cookie besides `Secure`.
     attributes: String,
     key: hmac::Key,
 }
 
-impl Sticky {
+impl StickyCookie {
     /// Returns `None` without a cookie.
     ///
     /// # Errors
     /// If the file with the key cannot be read, or is too short or too long.
-    pub(crate) fn new(settings: &StickySettings) -> Result<Option<Sticky>, String> {
+    pub(crate) fn new(settings: &StickySettings) -> Result<Option<StickyCookie>, String> {
         if settings.cookie.is_empty() {
             return Ok(None);
         }
         let key = match &settings.secret {
-            Some(path) => read_key(path)
-                .map_err(|reason| format!("sticky_secret {}: {reason}", path.display()))?,
+            Some(path) => read_key(path).map_err(|reason| {
+                format!("the secret {} of the cookie: {reason}", path.display())
+            })?,
             None => process_key()?,
         };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -52,7 +53,7 @@ impl Sticky {
             attributes.push_str(&format!("; Max-Age={}", settings.max_age.as_secs()));
         }
         let cookie = settings.cookie.clone();
-        Ok(Some(Sticky { cookie, attributes, key }))
+        Ok(Some(StickyCookie { cookie, attributes, key }))
     }
 
     /// Returns the tag of an upstream.
@@ -74,7 +75,7 @@ impl Sticky {
 
     /// Adds the cookie with the tag of an upstream.
     pub(crate) fn set(&self, tag: &str, request: &Request, response: Response) -> Response {
-        let Sticky { cookie, attributes, .. } = self;
+        let StickyCookie { cookie, attributes, .. } = self;
         let secure = if request.is_secure() { "; Secure" } else { "" };
         let text = format!("{cookie}={tag}{attributes}{secure}");
         match HeaderValue::try_from(text) {

@@ -4,6 +4,7 @@ pub mod counter;
 pub(crate) mod decimal;
 pub(crate) mod exhaustion;
 pub(crate) mod inactivity_timer;
+pub(crate) mod invalid_settings;
 pub mod rendezvous;
 pub(crate) mod sync;
 pub mod task;

@@ -13,8 +13,8 @@ use super::http2_check;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::{INPUT_BYTES, UpstreamConnection};
 use crate::head::field_filter::push_field;
-use crate::settings::proxy_settings::Check;
-use crate::settings::proxy_settings::CheckTarget;
+use crate::settings::health_check_settings::HealthCheck;
+use crate::settings::health_check_settings::HealthCheckTarget;
 use crate::url::http_version::HttpVersion;
 
 /// Maximum size of the head of a response, in bytes.
@@ -24,7 +24,7 @@ const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Checks one upstream periodically, until its last strong reference is dropped.
-pub async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) {
+pub async fn run(upstream: Weak<Upstream>, check: Arc<HealthCheck>, is_lenient: bool) {
     let mut tick = interval(check.interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Number of consecutive checks with the same result.
@@ -51,22 +51,27 @@ pub async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) 
 }
 
 /// Sends one check; returns whether the response is the expected one.
-async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
+async fn probe(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> bool {
     let passes = match &check.target {
-        CheckTarget::Connection => upstream.connect(check.timeout).await.ok().map(|_| true),
-        CheckTarget::Grpc(service) => {
+        HealthCheckTarget::Connection => upstream.connect(check.timeout).await.ok().map(|_| true),
+        HealthCheckTarget::Grpc(service) => {
             http2_check::is_serving(upstream, service, check.timeout).await
         }
-        CheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
+        HealthCheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
             http2_check::passes(upstream, path, check).await
         }
-        CheckTarget::Path(path) => passes(upstream, path, check, is_lenient).await,
+        HealthCheckTarget::Path(path) => passes(upstream, path, check, is_lenient).await,
     };
     passes.unwrap_or(false)
 }
 
 /// Sends a request over HTTP/1.1; `None` if there is no complete response.
-async fn passes(upstream: &Upstream, path: &str, check: &Check, is_lenient: bool) -> Option<bool> {
+async fn passes(
+    upstream: &Upstream,
+    path: &str,
+    check: &HealthCheck,
+    is_lenient: bool,
+) -> Option<bool> {
     let url = &upstream.url;
     let mut head = format!("GET {}{path} HTTP/1.1\r\n", url.path).into_bytes();
     push_field(&mut head, "host", url.authority.as_bytes());
@@ -115,7 +120,7 @@ pub(crate) struct Search<'a> {
 
 impl Search<'_> {
     /// Creates a search; `None` if any response is expected.
-    pub(crate) fn new(check: &Check) -> Option<Search<'_>> {
+    pub(crate) fn new(check: &HealthCheck) -> Option<Search<'_>> {
         let text = check.body.as_bytes();
         (!text.is_empty()).then(|| Search { text, received: Vec::new() })
     }
@@ -137,8 +142,8 @@ mod tests {
 
     #[test]
     fn searches_in_all_pieces_up_to_the_limit() {
-        let check = Check { body: "needle".to_owned(), ..Check::default() };
-        assert!(Search::new(&Check::default()).is_none());
+        let check = HealthCheck { body: "needle".to_owned(), ..HealthCheck::default() };
+        assert!(Search::new(&HealthCheck::default()).is_none());
         for (pieces, expected) in [
             (&["needle"][..], Some(true)),
             (&["a", "nee", "", "d", "le"], Some(true)),

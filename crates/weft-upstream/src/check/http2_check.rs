@@ -10,7 +10,7 @@ use weft::StatusCode;
 
 use crate::check::health_check::Search;
 use crate::connect::upstream::Upstream;
-use crate::settings::proxy_settings::Check;
+use crate::settings::health_check_settings::HealthCheck;
 
 /// Method of the health checking protocol of gRPC.
 const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
@@ -19,7 +19,7 @@ const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
 const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
 
 /// Sends a request for `path`; `None` if there is no complete response.
-pub(crate) async fn passes(upstream: &Upstream, path: &str, check: &Check) -> Option<bool> {
+pub(crate) async fn passes(upstream: &Upstream, path: &str, check: &HealthCheck) -> Option<bool> {
     let uri = uri(upstream, &format!("{}{path}", upstream.url.path));
     let request = Request::get(uri).header("user-agent", "weft").body(()).ok()?;
     exchange(upstream, request, Bytes::new(), check.timeout, async |response| {

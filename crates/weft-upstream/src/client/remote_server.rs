@@ -16,7 +16,7 @@ use weft_proto::http1::whole_response::ResponseReader;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::INPUT_BYTES;
 use crate::head::field_filter::{push_any_field, push_field};
-use crate::health::upstream_health::{FailurePolicy, Health};
+use crate::health::upstream_health::{FailurePolicy, UpstreamHealth};
 use crate::tls;
 use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::UpstreamUrl;
@@ -64,8 +64,11 @@ impl RemoteServer {
     /// # Errors
     /// If the authorities cannot be read, or the host is not a valid name for a certificate.
     pub fn new(url: UpstreamUrl, ca: Option<&Path>) -> Result<RemoteServer, String> {
-        let tls =
-            if url.is_tls() { Some(tls::config(ca, None, &[], HttpVersion::Http1)?) } else { None };
+        let tls = if url.is_tls() {
+            Some(tls::client_config(ca, None, &[], HttpVersion::Http1)?)
+        } else {
+            None
+        };
         own_upstream(url, tls).map(RemoteServer)
     }
 
@@ -116,7 +119,7 @@ fn own_upstream(url: UpstreamUrl, tls: Option<Arc<ClientConfig>>) -> Result<Upst
         down_time,
         slow_start: Duration::ZERO,
     };
-    Upstream::new(url, Health::new(policy, Instant::now()), &tls)
+    Upstream::new(url, UpstreamHealth::new(policy, Instant::now()), &tls)
 }
 
 async fn send(

@@ -24,7 +24,7 @@ use crate::dns::answer_cache::AddressCache;
 use crate::dns::dns_settings::DnsSettings;
 use crate::dns::{Resolved, Resolver};
 use crate::health::operator_control::{Control, ControlChange, UpstreamMode};
-use crate::health::upstream_health::{Health, HealthChange};
+use crate::health::upstream_health::{HealthChange, UpstreamHealth};
 use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::{UpstreamAddress, UpstreamUrl};
 
@@ -32,7 +32,7 @@ use crate::url::upstream_url::{UpstreamAddress, UpstreamUrl};
 pub struct Upstream {
     pub(crate) url: UpstreamUrl,
     /// Health of the upstream.
-    pub health: Health,
+    pub health: UpstreamHealth,
     pub(crate) http_version: HttpVersion,
     control: Control,
     failures: AtomicU64,
@@ -56,7 +56,7 @@ impl Upstream {
     /// If the host is not a valid name for a certificate.
     pub fn new(
         url: UpstreamUrl,
-        health: Health,
+        health: UpstreamHealth,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Upstream, String> {
         let tls = match tls.as_ref().filter(|_| url.is_tls()) {
@@ -92,7 +92,7 @@ impl Upstream {
     pub(crate) fn with_server_name(mut self, name: Option<&str>) -> Result<Upstream, String> {
         if let (Some((_, server_name)), Some(name)) = (&mut self.tls, name) {
             let parsed = ServerName::try_from(name.to_owned());
-            *server_name = parsed.map_err(|error| format!("tls_name {name:?}: {error}"))?;
+            *server_name = parsed.map_err(|error| format!("the TLS name {name:?}: {error}"))?;
         }
         Ok(self)
     }
@@ -310,7 +310,7 @@ impl Upstream {
         let has_negotiated_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         if self.http_version == HttpVersion::Http2 && !has_negotiated_http2 {
             let reason =
-                "it does not offer HTTP/2 by ALPN (`http_version = \"auto\"` permits both)";
+                "it does not offer HTTP/2 by ALPN; `http_version` may permit both versions";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let mut connection = UpstreamConnection::new(Box::new(stream), Some(address));

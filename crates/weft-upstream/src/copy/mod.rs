@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
-pub use crate::copy::splice::{MAX_PIPES, Pipes};
+pub use crate::copy::splice::{MAX_PIPES, SplicePipes};
 use crate::copy::splice::{Splice, SpliceError, Spliced};
 
 /// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
@@ -27,12 +27,12 @@ pub enum CopyEnd {
     /// No data moved for the idle timeout.
     Idle,
     /// A read from a side, or a write to it, has failed.
-    Failed(Side, io::Error),
+    Failed(CopySide, io::Error),
 }
 
 /// A connection of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum CopySide {
     /// The first connection.
     A,
     /// The second connection.
@@ -42,12 +42,12 @@ pub enum Side {
 /// Counters of copied bytes.
 pub trait CountBytes {
     /// Adds bytes that were read from a side and written to the other one.
-    fn add(&self, from: Side, bytes: u64);
+    fn add(&self, from: CopySide, bytes: u64);
 }
 
 /// Nothing is counted.
 impl CountBytes for () {
-    fn add(&self, _: Side, _: u64) {}
+    fn add(&self, _: CopySide, _: u64) {}
 }
 
 /// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`.
@@ -62,8 +62,8 @@ pub async fn copy_bidirectional(
     let direction = |from| Direction { from, activity: &activity, counts };
     let copied = async {
         tokio::try_join!(
-            direction(Side::A).copy(&mut from_a, &mut to_b),
-            direction(Side::B).copy(&mut from_b, &mut to_a),
+            direction(CopySide::A).copy(&mut from_a, &mut to_b),
+            direction(CopySide::B).copy(&mut from_b, &mut to_a),
         )
     };
     end_of(copied, &activity, idle_timeout).await
@@ -74,7 +74,7 @@ pub async fn copy_bidirectional(
 pub async fn copy_sockets(
     a: &mut TcpStream,
     b: &mut TcpStream,
-    pipes: &Pipes,
+    pipes: &SplicePipes,
     idle_timeout: Duration,
     counts: &impl CountBytes,
 ) -> CopyEnd {
@@ -83,8 +83,8 @@ pub async fn copy_sockets(
     let direction = |from| Direction { from, activity: &activity, counts };
     let copied = async {
         tokio::try_join!(
-            direction(Side::A).copy_or_splice(&mut from_a, &mut to_b, pipes),
-            direction(Side::B).copy_or_splice(&mut from_b, &mut to_a, pipes),
+            direction(CopySide::A).copy_or_splice(&mut from_a, &mut to_b, pipes),
+            direction(CopySide::B).copy_or_splice(&mut from_b, &mut to_a, pipes),
         )
     };
     end_of(copied, &activity, idle_timeout).await
@@ -93,7 +93,7 @@ pub async fn copy_sockets(
 /// Waits for both directions, or for the idle timeout. After an error both connections are closed, so
 /// that both peers notice.
 async fn end_of(
-    copied: impl Future<Output = Result<((), ()), (Side, io::Error)>>,
+    copied: impl Future<Output = Result<((), ()), (CopySide, io::Error)>>,
     activity: &Activity,
     idle_timeout: Duration,
 ) -> CopyEnd {
@@ -108,7 +108,7 @@ async fn end_of(
 
 /// One direction of the two.
 struct Direction<'a, C> {
-    from: Side,
+    from: CopySide,
     activity: &'a Activity,
     counts: &'a C,
 }
@@ -127,7 +127,7 @@ impl<C: CountBytes> Direction<'_, C> {
         self,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<(), (Side, io::Error)> {
+    ) -> Result<(), (CopySide, io::Error)> {
         self.copy_until(usize::MAX, MIN_BUFFER_BYTES, from, to).await?;
         self.end(to).await
     }
@@ -137,8 +137,8 @@ impl<C: CountBytes> Direction<'_, C> {
         self,
         from: &mut ReadHalf<'_>,
         to: &mut WriteHalf<'_>,
-        pipes: &Pipes,
-    ) -> Result<(), (Side, io::Error)> {
+        pipes: &SplicePipes,
+    ) -> Result<(), (CopySide, io::Error)> {
         let mut first_buffer = MIN_BUFFER_BYTES;
         while let Copied::Much = self.copy_until(MAX_BUFFER_BYTES, first_buffer, from, to).await? {
             let splice = Splice { from: from.as_ref(), to: to.as_ref(), pipes };
@@ -163,7 +163,7 @@ impl<C: CountBytes> Direction<'_, C> {
         first_buffer: usize,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<Copied, (Side, io::Error)> {
+    ) -> Result<Copied, (CopySide, io::Error)> {
         let mut buffer = vec![0; first_buffer];
         loop {
             let length = from.read(&mut buffer).await.map_err(|error| (self.from, error))?;
@@ -185,7 +185,7 @@ impl<C: CountBytes> Direction<'_, C> {
     }
 
     /// Forwards the end of the direction.
-    async fn end(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), (Side, io::Error)> {
+    async fn end(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), (CopySide, io::Error)> {
         to.shutdown().await.map_err(|error| (self.receiver(), error))
     }
 
@@ -194,10 +194,10 @@ impl<C: CountBytes> Direction<'_, C> {
         self.activity.record();
     }
 
-    fn receiver(&self) -> Side {
+    fn receiver(&self) -> CopySide {
         match self.from {
-            Side::A => Side::B,
-            Side::B => Side::A,
+            CopySide::A => CopySide::B,
+            CopySide::B => CopySide::A,
         }
     }
 }

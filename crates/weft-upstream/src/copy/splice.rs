@@ -28,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const MIN_BYTES: usize = 16 << 10;
 
 /// Pipes that connections share. A direction holds one only while it moves bytes.
-pub struct Pipes {
+pub struct SplicePipes {
     /// Size of each pipe, in bytes.
     size: usize,
     counts: Mutex<PipeCounts>,
@@ -50,7 +50,7 @@ struct Pipe {
 
 /// A pipe in use. It can be used again if it is empty when it is dropped.
 struct PipeLease<'p> {
-    pipes: &'p Pipes,
+    pipes: &'p SplicePipes,
     /// Always there until it is dropped.
     pipe: Option<Pipe>,
     /// Number of bytes in the pipe.
@@ -61,7 +61,7 @@ struct PipeLease<'p> {
 pub struct Splice<'s> {
     pub from: &'s TcpStream,
     pub to: &'s TcpStream,
-    pub pipes: &'s Pipes,
+    pub pipes: &'s SplicePipes,
 }
 
 /// Error of one of the sockets. An error of a socket is reported only once: the next call on it would
@@ -116,7 +116,7 @@ fn is_refusal(error: &io::Error) -> bool {
     errno.is_some_and(|errno| errno == Errno::INVAL || errno == Errno::NOMEM)
 }
 
-impl Pipes {
+impl SplicePipes {
     /// Returns an empty pipe. `None` if all are in use, or if no descriptors or no pages of the user are left.
     fn take(&self) -> Option<PipeLease<'_>> {
         let mut counts = self.counts();
@@ -139,9 +139,9 @@ impl Pipes {
     }
 }
 
-impl Default for Pipes {
-    fn default() -> Pipes {
-        Pipes { size: PIPE_BYTES, counts: Mutex::default() }
+impl Default for SplicePipes {
+    fn default() -> SplicePipes {
+        SplicePipes { size: PIPE_BYTES, counts: Mutex::default() }
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn idle_pipes_are_limited_and_failures_are_not_repeated_at_once() {
-        let pipes = Pipes::default();
+        let pipes = SplicePipes::default();
         let leases: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
         assert_eq!((leases.len(), pipes.counts().open), (MAX_PIPES, MAX_PIPES));
         drop(leases);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((counts.idle.len(), counts.open), (MAX_IDLE_PIPES, MAX_IDLE_PIPES));
         drop(counts);
         // Larger than any user may make one.
-        let too_large = Pipes { size: 1 << 40, ..Pipes::default() };
+        let too_large = SplicePipes { size: 1 << 40, ..SplicePipes::default() };
         assert!(too_large.take().is_none());
         let retry_at = too_large.counts().retry_at;
         assert!(retry_at.is_some() && too_large.take().is_none());

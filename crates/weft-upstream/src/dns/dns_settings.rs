@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::answer_cache::TtlBounds;
+use crate::base::invalid_settings::InvalidSettings;
 
 /// Resolution of the names of upstreams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,17 +11,19 @@ pub struct DnsSettings {
     /// Servers of the DNS. Default none: names are resolved as the system does.
     pub servers: Vec<SocketAddr>,
 
-    /// Bounds of the time for which addresses are used, which is that of their records. Default 1 s and
-    /// 1 h.
+    /// Bounds of the time for which addresses are used. Within them it is the TTL of the records. Default
+    /// 1 s and 1 h.
     pub ttl: TtlBounds,
 }
 
 impl DnsSettings {
+    /// Checks the settings.
+    ///
     /// # Errors
     /// If the bounds are in the wrong order.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), InvalidSettings> {
         match self.ttl.min > self.ttl.max {
-            true => Err("dns_min_ttl must not be longer than dns_max_ttl".to_owned()),
+            true => Err("`ttl.min` must not be longer than `ttl.max`".into()),
             false => Ok(()),
         }
     }

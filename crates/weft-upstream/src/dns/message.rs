@@ -40,20 +40,20 @@ pub(crate) enum Answer {
 /// Records with the smallest of their times to live, in seconds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Records {
-    pub(crate) data: Vec<Data>,
+    pub(crate) data: Vec<RecordData>,
     pub(crate) ttl: u32,
 }
 
 /// The value of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Data {
+pub(crate) enum RecordData {
     Address(IpAddr),
-    Service(Service),
+    Srv(SrvRecord),
 }
 
 /// A server of a service (RFC 2782).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct SrvRecord {
     /// Priority of the server: those with the lowest number are used first.
     pub priority: u16,
     /// Share of the requests among servers of the same priority.
@@ -115,7 +115,7 @@ impl Question<'_> {
 
     /// Reads a message. Returns `None` if it is not the response to this query.
     pub(crate) fn read_answer(&self, id: u16, message: &[u8]) -> Option<Answer> {
-        let mut reader = Reader::new(message);
+        let mut reader = MessageReader::new(message);
         let [found_id, flags, questions, answers, _, _] = reader.numbers()?;
         if found_id != id || flags & QR == 0 || flags & OPCODE != 0 {
             return None;
@@ -146,7 +146,7 @@ impl Question<'_> {
     }
 
     /// Follows the aliases of the name to its records.
-    fn find(&self, mut name: Vec<u8>, reader: &mut Reader<'_>, count: u16) -> Answer {
+    fn find(&self, mut name: Vec<u8>, reader: &mut MessageReader<'_>, count: u16) -> Answer {
         let invalid = || Answer::Failed("the answer of the server is invalid".to_owned());
         let found = (0..count).map(|_| reader.record(self.kind)).collect::<Option<Vec<_>>>();
         let Some(found) = found else { return invalid() };
@@ -185,7 +185,7 @@ struct Record {
 }
 
 enum Value {
-    Data(Data),
+    Data(RecordData),
     Alias(Vec<u8>),
 }
 
@@ -215,15 +215,15 @@ pub fn put_name(out: &mut Vec<u8>, name: &str) -> Result<(), String> {
 }
 
 /// Reads a message, in which names refer to earlier ones.
-pub struct Reader<'a> {
+pub struct MessageReader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     /// Creates a reader at the start of a message.
-    pub fn new(message: &'a [u8]) -> Reader<'a> {
-        Reader { message, at: 0 }
+    pub fn new(message: &'a [u8]) -> MessageReader<'a> {
+        MessageReader { message, at: 0 }
     }
 
     /// Takes the next `count` bytes; `None` if there are fewer.
@@ -311,21 +311,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the data of a record: `Some(None)` if it is of no use.
-    fn data(&mut self, kind: RecordType, length: usize) -> Option<Option<Data>> {
+    fn data(&mut self, kind: RecordType, length: usize) -> Option<Option<RecordData>> {
         Some(match kind {
             RecordType::A => {
                 let bytes: [u8; 4] = self.take(length)?.try_into().ok()?;
-                Some(Data::Address(Ipv4Addr::from(bytes).into()))
+                Some(RecordData::Address(Ipv4Addr::from(bytes).into()))
             }
             RecordType::Aaaa => {
                 let bytes: [u8; 16] = self.take(length)?.try_into().ok()?;
-                Some(Data::Address(Ipv6Addr::from(bytes).into()))
+                Some(RecordData::Address(Ipv6Addr::from(bytes).into()))
             }
             RecordType::Srv => {
                 let [priority, weight, port] = self.numbers()?;
                 // The target `.` states that there is no such service.
                 let target = host_name(&self.name()?).filter(|_| port > 0);
-                target.map(|target| Data::Service(Service { priority, weight, port, target }))
+                target.map(|target| RecordData::Srv(SrvRecord { priority, weight, port, target }))
             }
         })
     }

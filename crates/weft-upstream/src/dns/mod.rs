@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::task::spawn_blocking;
 
-use crate::dns::message::{Data, RecordType, Records};
-pub use crate::dns::message::{MAX_RECORDS, Service};
+pub use crate::dns::message::{MAX_RECORDS, SrvRecord};
+use crate::dns::message::{RecordData, RecordType, Records};
 use crate::dns::query::Servers;
 pub use crate::dns::system_files::SystemFiles;
 
@@ -80,7 +80,7 @@ impl Resolver {
     ///
     /// # Errors
     /// If no server answers, or if there is no such service.
-    pub async fn services(&self, name: &str) -> io::Result<Resolved<Service>> {
+    pub async fn services(&self, name: &str) -> io::Result<Resolved<SrvRecord>> {
         let servers = match self.own_servers() {
             Some(servers) => servers,
             None => self.load_files(name).await?.1.ok_or_else(|| {
@@ -89,8 +89,8 @@ impl Resolver {
         };
         let records = servers.search(name, &[RecordType::Srv]).await?;
         Ok(resolved(records, |data| match data {
-            Data::Service(service) => Some(service),
-            Data::Address(_) => None,
+            RecordData::Srv(service) => Some(service),
+            RecordData::Address(_) => None,
         }))
     }
 
@@ -128,13 +128,13 @@ impl Servers {
     async fn addresses(&self, host: &str) -> io::Result<Resolved<IpAddr>> {
         let records = self.search(host, &[RecordType::Aaaa, RecordType::A]).await?;
         Ok(resolved(records, |data| match data {
-            Data::Address(address) => Some(address),
-            Data::Service(_) => None,
+            RecordData::Address(address) => Some(address),
+            RecordData::Srv(_) => None,
         }))
     }
 }
 
-fn resolved<T>(records: Records, item: impl FnMut(Data) -> Option<T>) -> Resolved<T> {
+fn resolved<T>(records: Records, item: impl FnMut(RecordData) -> Option<T>) -> Resolved<T> {
     let ttl = Some(Duration::from_secs(records.ttl.into()));
     Resolved { items: records.data.into_iter().filter_map(item).collect(), ttl }
 }

@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use super::Resolver;
 use super::answer_cache::AnswerCache;
-use super::message::Service;
+use super::message::SrvRecord;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::dns_settings::DnsSettings;
 use crate::url::member::UpstreamMember;
 
 /// The services among the upstreams of a proxy or a stream.
-pub struct Services {
+pub struct DnsServices {
     sources: Vec<ServiceSource>,
     resolver: Resolver,
     failure_warning: ThrottledWarning,
@@ -24,21 +24,24 @@ pub struct Services {
 /// A member that stands for the servers of a service.
 struct ServiceSource {
     member: UpstreamMember,
-    cache: AnswerCache<Service>,
+    cache: AnswerCache<SrvRecord>,
 }
 
 /// Servers of the services at one time, in the order of the services; `None`: there was no answer.
-pub type Answers = Vec<Option<Arc<[Service]>>>;
+pub type ServiceAnswers = Vec<Option<Arc<[SrvRecord]>>>;
 
-impl Services {
+impl DnsServices {
     /// Returns the services among `members`, and the other members.
-    pub fn split(members: &[UpstreamMember], dns: &DnsSettings) -> (Services, Vec<UpstreamMember>) {
+    pub fn split(
+        members: &[UpstreamMember],
+        dns: &DnsSettings,
+    ) -> (DnsServices, Vec<UpstreamMember>) {
         let (services, others): (Vec<_>, Vec<_>) =
             members.iter().cloned().partition(|member| member.url.is_service());
         let source = |member| ServiceSource { member, cache: AnswerCache::new(dns.ttl) };
         let sources = services.into_iter().map(source).collect();
         let resolver = Resolver::new(&dns.servers);
-        (Services { sources, resolver, failure_warning: ThrottledWarning::default() }, others)
+        (DnsServices { sources, resolver, failure_warning: ThrottledWarning::default() }, others)
     }
 
     /// Returns true if there are no services.
@@ -47,7 +50,7 @@ impl Services {
     }
 
     /// Returns the answers before the first lookup.
-    pub fn no_answers(&self) -> Answers {
+    pub fn no_answers(&self) -> ServiceAnswers {
         self.sources.iter().map(|_| None).collect()
     }
 
@@ -83,13 +86,17 @@ impl Services {
 
     /// Returns the servers as they were found last, of all services at the same time. Callers that replace
     /// a group hold its lock: otherwise, older answers could replace newer ones.
-    pub fn answers(&self) -> Answers {
+    pub fn answers(&self) -> ServiceAnswers {
         self.sources.iter().map(|source| source.cache.cached()).collect()
     }
 
     /// Returns `configured` with the servers in place of the services, behind the others; each upstream
     /// once.
-    pub fn members(&self, configured: &[UpstreamMember], answers: &Answers) -> Vec<UpstreamMember> {
+    pub fn members(
+        &self,
+        configured: &[UpstreamMember],
+        answers: &ServiceAnswers,
+    ) -> Vec<UpstreamMember> {
         let others = configured.iter().filter(|member| !member.url.is_service());
         let found = self.sources.iter().zip(answers);
         let found = found.flat_map(|(source, answer)| match answer {
@@ -108,15 +115,15 @@ impl Services {
 
 /// Sorts servers, so that an answer whose records have another order is the same one. One host may have
 /// several ports.
-fn sort(services: &mut [Service]) {
-    let key = |it: &Service| (it.priority, it.target.clone(), it.port, it.weight);
+fn sort(services: &mut [SrvRecord]) {
+    let key = |it: &SrvRecord| (it.priority, it.target.clone(), it.port, it.weight);
     services.sort_by_cached_key(key);
 }
 
 /// Makes the list of these members, which have an item each. Items of members that the former list has are
 /// kept, and `change_weight` gets those whose weight has changed; others are opened, or left out with a
 /// warning if that fails.
-pub fn keep_or_open<T>(
+pub fn keep_or_open_members<T>(
     found: Vec<UpstreamMember>,
     former: (&[UpstreamMember], &[Arc<T>]),
     open: impl Fn(&UpstreamMember) -> Result<Arc<T>, String>,
@@ -148,9 +155,9 @@ pub fn keep_or_open<T>(
 
 /// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
 /// The options of `source` apply to each of them.
-fn members_of(source: &UpstreamMember, services: &[Service]) -> Vec<UpstreamMember> {
+fn members_of(source: &UpstreamMember, services: &[SrvRecord]) -> Vec<UpstreamMember> {
     let first = services.iter().map(|service| service.priority).min();
-    let member = |service: &Service| {
+    let member = |service: &SrvRecord| {
         let url = source.url.of_server(&service.target, service.port)?;
         // Of servers with the weight 0, some requests reach each.
         let weight = u32::from(service.weight).max(1);
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_order_of_records_does_not_matter() {
-        let service = |(priority, target, port, weight): (u16, &str, u16, u16)| Service {
+        let service = |(priority, target, port, weight): (u16, &str, u16, u16)| SrvRecord {
             priority,
             weight,
             port,
@@ -189,7 +196,7 @@ mod tests {
             "srv+http://_http._tcp.example/app max_connections=9",
             crate::url::upstream_url::UpstreamUrl::parse_member,
         );
-        let service = |priority, weight, port, target: &str| Service {
+        let service = |priority, weight, port, target: &str| SrvRecord {
             priority,
             weight,
             port,

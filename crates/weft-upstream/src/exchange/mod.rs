@@ -18,8 +18,8 @@ use self::upload::Upload;
 use crate::attempt_hooks::AttemptHooks;
 use crate::gateway_error::GatewayError;
 use crate::head::forwarded_request::Destination;
-use crate::pool::connection_pool::Lease;
-use crate::spool::{BufferSpace, Reservation, Source};
+use crate::pool::lease::ConnectionLease;
+use crate::spool::{BodySource, BufferSpace, MemoryReservation};
 
 /// Maximum size of a body that is taken with its head without a reservation, in bytes. The memory of a
 /// larger one is limited, as the memory of all bodies that are received ahead of the client.
@@ -27,7 +27,7 @@ pub(crate) const MAX_UNRESERVED_BYTES: usize = 8 << 10;
 
 /// A leased connection or stream that sends one request in the protocol of its upstream: HTTP/1.1, FastCGI,
 /// SCGI or uwsgi over a connection of its own, or HTTP/2 in a stream.
-pub(crate) trait UpstreamProtocol: Sized {
+pub(crate) trait UpstreamExchange: Sized {
     /// Composed head of a request.
     type Head;
     /// State of a response whose body has not been read.
@@ -61,7 +61,7 @@ pub(crate) trait UpstreamProtocol: Sized {
     ) -> impl Future<Output = Result<(ResponseHead, Self::Received), GatewayError>>;
 
     /// Returns the connection after a 101 (Switching Protocols).
-    fn into_tunnel(self) -> Result<Lease, GatewayError>;
+    fn into_tunnel(self) -> Result<ConnectionLease, GatewayError>;
 
     /// Returns the body of the response, which ends the lease. `rest` is the part of the request that was
     /// not sent yet.
@@ -75,12 +75,12 @@ pub(crate) trait UpstreamProtocol: Sized {
 }
 
 /// The body of a response that its upstream still sends.
-pub(crate) trait UpstreamBody: Source {
+pub(crate) trait UpstreamBody: BodySource {
     /// Takes the whole body if it has already been received, and `reserve` has memory for a large one.
     /// `reserve` gets the size of the body and the size of the memory that holds it, in bytes.
     fn take_received_body(
         &mut self,
-        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+        reserve: impl FnOnce(usize, usize) -> Option<MemoryReservation>,
     ) -> Option<Bytes>;
 }
 

@@ -11,7 +11,7 @@ use super::field_filter::{
 use super::hops;
 use super::hops::Via;
 use super::request_fields::RequestFields;
-use crate::settings::proxy_settings::{Host, ProxySettings};
+use crate::settings::proxy_settings::{ForwardedHost, ProxySettings};
 use crate::url::upstream_url::UpstreamUrl;
 
 /// Options of a request that concern its connection.
@@ -120,9 +120,9 @@ impl<'a> ForwardedRequest<'a> {
     /// Returns the host and port that the upstream gets.
     pub(crate) fn host(&self) -> &'a [u8] {
         let host = match &self.to.settings.host {
-            Host::Client => self.authority.filter(|authority| !authority.is_empty()),
-            Host::Upstream => None,
-            Host::Fixed(host) => Some(host.as_bytes()),
+            ForwardedHost::Client => self.authority.filter(|authority| !authority.is_empty()),
+            ForwardedHost::Upstream => None,
+            ForwardedHost::Fixed(host) => Some(host.as_bytes()),
         };
         host.unwrap_or(self.to.upstream.authority.as_bytes())
     }
@@ -251,7 +251,7 @@ mod tests {
         text: &str,
         length: Option<u64>,
         url: &str,
-        host: Host,
+        host: ForwardedHost,
     ) -> Result<String, String> {
         let request = testing::request(text.to_owned());
         let settings = ProxySettings { host, ..ProxySettings::default() };
@@ -357,13 +357,13 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                compose_lines(text, length, url, Host::Client).as_deref(),
+                compose_lines(text, length, url, ForwardedHost::Client).as_deref(),
                 Ok(expected),
                 "{text}"
             );
         }
         let text = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
-        let sent = compose_lines(text, Some(0), url, Host::Upstream);
+        let sent = compose_lines(text, Some(0), url, ForwardedHost::Upstream);
         assert_eq!(sent.as_deref(), Ok("GET /x\nhost: up:3000\nvia: 1.1 weft"));
     }
 

@@ -5,7 +5,7 @@ use weft::{HeaderName, Response};
 use weft_proto::http1::client::ResponseHead;
 
 use crate::settings::proxy_settings::ProxySettings;
-use crate::settings::proxy_settings::Replacement;
+use crate::settings::proxy_settings::TextReplacement;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// The route of a request, and the upstream that has responded to it.
@@ -79,7 +79,7 @@ impl RewrittenFields {
 
 impl Origin<'_> {
     /// Returns the URL for the client in place of one of the upstream; `None` if it stays as it is.
-    fn location(&self, url: &str, pairs: &[Replacement]) -> Option<String> {
+    fn location(&self, url: &str, pairs: &[TextReplacement]) -> Option<String> {
         let replaced = pairs.iter().find_map(|pair| replace_begin(url, pair));
         let location = replaced.or_else(|| {
             let path = self.upstream.path_within(url)?;
@@ -91,12 +91,12 @@ impl Origin<'_> {
     }
 }
 
-fn replace_begin(value: &str, (from, to): &Replacement) -> Option<String> {
+fn replace_begin(value: &str, (from, to): &TextReplacement) -> Option<String> {
     value.strip_prefix(&**from).map(|rest| [to, rest].concat())
 }
 
 /// Rewrites the attributes `Path` and `Domain` (RFC 6265 §4.1).
-fn rewrite_cookie(cookie: &str, paths: &[Replacement], domains: &[Replacement]) -> String {
+fn rewrite_cookie(cookie: &str, paths: &[TextReplacement], domains: &[TextReplacement]) -> String {
     let mut parts = cookie.split(';');
     let mut rewritten = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -133,7 +133,7 @@ fn rewrite_cookie(cookie: &str, paths: &[Replacement], domains: &[Replacement]) 
 mod tests {
     use super::*;
 
-    fn pairs(list: &[(&str, &str)]) -> Vec<Replacement> {
+    fn pairs(list: &[(&str, &str)]) -> Vec<TextReplacement> {
         list.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect()
     }
 

@@ -24,7 +24,7 @@ pub struct FailurePolicy {
 
 /// Health of an upstream, from the outcomes of its requests and of its health checks.
 #[derive(Debug)]
-pub struct Health {
+pub struct UpstreamHealth {
     policy: FailurePolicy,
     created_at: Instant,
     /// End of the down time, in milliseconds since `created_at`; 0: none.
@@ -69,7 +69,7 @@ enum FailureState {
 
 /// Requests that an upstream may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Availability {
+pub enum UpstreamAvailability {
     /// The upstream gets requests.
     Available,
     /// Its down time is over, and a request tries it now. Others wait for the outcome, unless there
@@ -88,10 +88,10 @@ pub(crate) enum HealthChange {
     WentDown,
 }
 
-impl Health {
+impl UpstreamHealth {
     /// Creates the health of an upstream without failures.
-    pub fn new(policy: FailurePolicy, now: Instant) -> Health {
-        Health {
+    pub fn new(policy: FailurePolicy, now: Instant) -> UpstreamHealth {
+        UpstreamHealth {
             policy,
             created_at: now,
             down_until: AtomicU64::new(0),
@@ -105,16 +105,18 @@ impl Health {
     }
 
     /// Returns which requests the upstream gets for now, because of those that have failed.
-    pub fn availability(&self, now: Instant) -> Availability {
+    pub fn availability(&self, now: Instant) -> UpstreamAvailability {
         let until = self.down_until.load(Relaxed);
         if until == 0 {
-            return Availability::Available;
+            return UpstreamAvailability::Available;
         }
         let age = self.age(now).as_millis();
         match age < u128::from(until) {
-            true => Availability::Down,
-            false if age < u128::from(self.probe_until.load(Relaxed)) => Availability::Probing,
-            false => Availability::Available,
+            true => UpstreamAvailability::Down,
+            false if age < u128::from(self.probe_until.load(Relaxed)) => {
+                UpstreamAvailability::Probing
+            }
+            false => UpstreamAvailability::Available,
         }
     }
 
@@ -175,7 +177,9 @@ impl Health {
         self.has_failures.store(true, Relaxed);
         let failures = match *state {
             // Requests that were in progress when the down time began do not extend it.
-            FailureState::HalfOpen if self.availability(now) == Availability::Down => return None,
+            FailureState::HalfOpen if self.availability(now) == UpstreamAvailability::Down => {
+                return None;
+            }
             FailureState::HalfOpen => self.policy.max_failures,
             // Failures of two workers may be recorded in another order than that of their
             // timestamps.
@@ -286,14 +290,14 @@ mod tests {
                 down_time: Duration::from_secs(20),
                 slow_start: Duration::ZERO,
             };
-            let health = Health::new(policy, created_at);
+            let health = UpstreamHealth::new(policy, created_at);
             for event in events {
                 match event {
                     Failed(seconds) => _ = health.record_failure(at(*seconds)),
                     Succeeded => _ = health.record_success(Instant::now),
                 }
             }
-            let is_down = health.availability(at(checked_at)) == Availability::Down;
+            let is_down = health.availability(at(checked_at)) == UpstreamAvailability::Down;
             assert_eq!(is_down, expected, "{events:?} at {checked_at}");
         }
     }
@@ -322,7 +326,7 @@ mod tests {
                 down_time: Duration::from_secs(20),
                 slow_start: Duration::ZERO,
             };
-            let health = Health::new(policy, created_at);
+            let health = UpstreamHealth::new(policy, created_at);
             let mut last = created_at;
             for (period, seconds, times) in requests {
                 last = created_at + Duration::from_secs(*seconds);
@@ -331,17 +335,17 @@ mod tests {
                     health.record_failure(last);
                 }
             }
-            let is_down = health.availability(last) == Availability::Down;
+            let is_down = health.availability(last) == UpstreamAvailability::Down;
             assert_eq!(is_down, expected, "{requests:?}");
         }
     }
 
     #[test]
     fn one_request_tries_an_upstream_after_its_down_time() {
-        use Availability::*;
+        use UpstreamAvailability::*;
         let created_at = Instant::now();
         let at = |seconds| created_at + Duration::from_secs(seconds);
-        let health = Health::new(
+        let health = UpstreamHealth::new(
             FailurePolicy {
                 max_failures: 1,
                 max_failure_rate: None,
@@ -387,7 +391,7 @@ mod tests {
             down_time: Duration::from_secs(20),
             slow_start: Duration::from_secs(100),
         };
-        let health = Health::new(policy, created_at);
+        let health = UpstreamHealth::new(policy, created_at);
         assert_eq!(health.percent(at(0)), 100, "no recovery yet");
         health.record_failure(at(10));
         // The first requests after the down time, which ends at 30.

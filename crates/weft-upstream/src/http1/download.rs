@@ -16,9 +16,9 @@ use crate::connect::upstream_connection::INPUT_BYTES;
 use crate::exchange::upload::{Upload, WaitingFor};
 use crate::exchange::{BodyOptions, MAX_UNRESERVED_BYTES, UpstreamBody};
 use crate::head::forwarded_response as response;
-use crate::pool::connection_pool::Lease;
-use crate::spool::Reservation;
-use crate::spool::pump::Source;
+use crate::pool::lease::ConnectionLease;
+use crate::spool::MemoryReservation;
+use crate::spool::pump::BodySource;
 
 /// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
 /// buffer.
@@ -30,7 +30,7 @@ const MAX_READ_BYTES: usize = 64 << 10;
 pub(crate) struct Download {
     body: BodyReader,
     /// `None` after the end of the body.
-    lease: Option<Lease>,
+    lease: Option<ConnectionLease>,
     /// The connection is persistent (RFC 9112 §9.3): it can serve another request.
     keep_alive: bool,
     /// Remaining body of the request.
@@ -48,7 +48,7 @@ impl Download {
     pub(crate) fn new(
         head: &ResponseHead,
         body: BodyReader,
-        mut lease: Lease,
+        mut lease: ConnectionLease,
         upload: Option<Box<Upload>>,
         options: BodyOptions,
     ) -> Download {
@@ -190,7 +190,7 @@ impl UpstreamBody for Download {
     /// that takes it slowly holds no more than its size, and not the buffer of the read.
     fn take_received_body(
         &mut self,
-        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+        reserve: impl FnOnce(usize, usize) -> Option<MemoryReservation>,
     ) -> Option<Bytes> {
         let (rest, received) = (self.body.remaining(), self.buffered_bytes());
         let reservation = match rest {
@@ -210,7 +210,7 @@ impl UpstreamBody for Download {
     }
 }
 
-impl Source for Download {
+impl BodySource for Download {
     fn limit_read(&mut self, bytes: usize) {
         self.max_read_bytes = bytes;
     }

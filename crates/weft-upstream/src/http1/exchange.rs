@@ -13,7 +13,7 @@ use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::WaitingFor;
 use crate::gateway_error::GatewayError;
 use crate::head::forwarded_response as response;
-use crate::pool::connection_pool::Lease;
+use crate::pool::lease::ConnectionLease;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::spool::buffer_space::BufferSpace;
 
@@ -29,7 +29,7 @@ const SHORT_READ_BYTES: usize = 2 << 10;
 ///
 /// Without `async`, the future contains each argument once.
 pub(super) fn run<'a>(
-    lease: &'a mut Lease,
+    lease: &'a mut ConnectionLease,
     outbound: &'a mut OutboundRequest,
     settings: &'a ProxySettings,
     space: &'a BufferSpace,
@@ -41,7 +41,7 @@ pub(super) fn run<'a>(
 }
 
 struct Exchange<'a> {
-    lease: &'a mut Lease,
+    lease: &'a mut ConnectionLease,
     outbound: &'a mut OutboundRequest,
     settings: &'a ProxySettings,
     space: &'a BufferSpace,

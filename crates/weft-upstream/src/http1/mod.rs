@@ -13,13 +13,13 @@ use self::download::Download;
 use self::response_reader::BodyReader;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::Upload;
-use crate::exchange::{BodyOptions, ExchangeContext, UpstreamProtocol};
+use crate::exchange::{BodyOptions, ExchangeContext, UpstreamExchange};
 use crate::gateway_error::GatewayError;
 use crate::head::forwarded_request::ForwardedRequest;
-use crate::pool::connection_pool::Lease;
+use crate::pool::lease::ConnectionLease;
 use crate::script::protocol::{self, Application};
 
-impl UpstreamProtocol for Lease {
+impl UpstreamExchange for ConnectionLease {
     /// The head is in the output buffer of the connection.
     type Head = ();
     type Received = BodyReader;
@@ -60,7 +60,7 @@ impl UpstreamProtocol for Lease {
         exchange::run(self, outbound, context.to.settings, context.space)
     }
 
-    fn into_tunnel(self) -> Result<Lease, GatewayError> {
+    fn into_tunnel(self) -> Result<ConnectionLease, GatewayError> {
         Ok(self)
     }
 

@@ -9,7 +9,7 @@ use weft_proto::http1::client::{self as http1, BodyPiece, ResponseHead};
 use crate::connect::upstream::Upstream;
 use crate::gateway_error::GatewayError;
 use crate::script::protocol as scripts;
-use crate::settings::proxy_settings::{Protocol, ProxySettings};
+use crate::settings::proxy_settings::{ProxySettings, UpstreamProtocol};
 
 /// Incremental parser for the head of a response, and the interim responses before it.
 #[allow(
@@ -30,11 +30,11 @@ pub(crate) enum BodyReader {
 impl HeadReader {
     pub(crate) fn new(settings: &ProxySettings, upstream: &Arc<Upstream>) -> HeadReader {
         match settings.protocol {
-            Protocol::Http1 => HeadReader::Http1(
+            UpstreamProtocol::Http1 => HeadReader::Http1(
                 http1::HeadReader::new(settings.max_response_head_bytes)
                     .lenient(settings.lenient_responses),
             ),
-            Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
+            UpstreamProtocol::FastCgi | UpstreamProtocol::Scgi | UpstreamProtocol::Uwsgi => {
                 let reader = scripts::ResponseReader::new(settings, upstream.clone());
                 HeadReader::Script(Box::new(reader))
             }

@@ -18,7 +18,7 @@ use crate::base::inactivity_timer::InactivityTimer;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::gateway_error::GatewayError;
 use crate::head::{forwarded_response as response, grpc};
-use crate::pool::shared_connection::StreamLease;
+use crate::pool::lease::StreamLease;
 use crate::settings::proxy_settings::ProxySettings;
 
 /// A response whose body has not been read.
@@ -53,9 +53,9 @@ pub(crate) async fn run(
     if let Some(upload) = &mut outbound.upload {
         upload.record_for_retry();
     }
-    let ready = poll_fn(|cx| lease.send_request.poll_ready(cx)).await;
+    let ready = poll_fn(|cx| lease.stream.send_request.poll_ready(cx)).await;
     ready.map_err(|error| classify(error, lease))?;
-    let sent = lease.send_request.send_request(head, !has_body);
+    let sent = lease.stream.send_request.send_request(head, !has_body);
     let (response, stream) = sent.map_err(|error| classify(error, lease))?;
     let deadline = grpc::timeout(&outbound.request).map(Deadline::new);
     let mut exchange = Exchange {
@@ -115,7 +115,7 @@ impl Exchange<'_> {
         }
         let elapsed = self.timer.poll_elapsed(self.settings.response_timeout, cx);
         elapsed.map(|()| {
-            self.lease.leave_silent_connection();
+            self.lease.stream.leave_silent_connection();
             Err(GatewayError::Timeout("timed out waiting for the response"))
         })
     }
@@ -199,11 +199,13 @@ fn classify(error: ::h2::Error, lease: &StreamLease) -> GatewayError {
         Some(Reason::REFUSED_STREAM) if is_remote => return not_processed(&error),
         // This end has closed the connection because of an error of the upstream, which may have been
         // in the response to another request.
-        Some(_) if error.is_go_away() && lease.has_served_others() => std::io::Error::other(error),
+        Some(_) if error.is_go_away() && lease.stream.has_served_others() => {
+            std::io::Error::other(error)
+        }
         Some(_) => return GatewayError::BadResponse(format!("no response: {error}")),
         None => error.into_io().unwrap_or_else(|| std::io::ErrorKind::BrokenPipe.into()),
     };
-    match lease.is_reused {
+    match lease.stream.is_reused {
         true => GatewayError::StaleConnection(lost),
         false => GatewayError::ConnectionLost(lost),
     }

@@ -40,18 +40,18 @@ use self::exchange::Received;
 use self::response_body::ResponseBody;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::Upload;
-use crate::exchange::{BodyOptions, ExchangeContext, UpstreamProtocol};
+use crate::exchange::{BodyOptions, ExchangeContext, UpstreamExchange};
 use crate::gateway_error::GatewayError;
-use crate::pool::connection_pool::Lease;
-use crate::pool::shared_connection::StreamLease;
+use crate::pool::lease::ConnectionLease;
+use crate::pool::lease::StreamLease;
 
-impl UpstreamProtocol for StreamLease {
+impl UpstreamExchange for StreamLease {
     type Head = http::Request<()>;
     type Received = Received;
     type Body = ResponseBody;
 
     fn address(&self) -> Option<SocketAddr> {
-        self.connection_address()
+        self.stream.address()
     }
 
     fn compose(
@@ -72,7 +72,7 @@ impl UpstreamProtocol for StreamLease {
     }
 
     /// RFC 9113 §8.6: there is no such response in HTTP/2.
-    fn into_tunnel(self) -> Result<Lease, GatewayError> {
+    fn into_tunnel(self) -> Result<ConnectionLease, GatewayError> {
         Err(GatewayError::invalid_response("status 101 in HTTP/2"))
     }
 

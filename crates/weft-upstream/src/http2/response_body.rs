@@ -16,9 +16,9 @@ use crate::base::inactivity_timer::InactivityTimer;
 use crate::exchange::upload::Upload;
 use crate::exchange::{BodyOptions, MAX_UNRESERVED_BYTES, UpstreamBody};
 use crate::head::{forwarded_response as response, grpc};
-use crate::pool::shared_connection::StreamLease;
-use crate::spool::Reservation;
-use crate::spool::pump::Source;
+use crate::pool::lease::StreamLease;
+use crate::spool::MemoryReservation;
+use crate::spool::pump::BodySource;
 
 /// Size of a piece from which it is passed on as it is, in bytes.
 const MIN_PIECE_BYTES: usize = 4 << 10;
@@ -258,7 +258,7 @@ impl UpstreamBody for ResponseBody {
     /// A body with trailers is not taken.
     fn take_received_body(
         &mut self,
-        reserve: impl FnOnce(usize, usize) -> Option<Reservation>,
+        reserve: impl FnOnce(usize, usize) -> Option<MemoryReservation>,
     ) -> Option<Bytes> {
         let mut cx = Context::from_waker(Waker::noop());
         let mut pieces = Vec::new();
@@ -293,7 +293,7 @@ impl UpstreamBody for ResponseBody {
 }
 
 /// The window of the stream limits each read.
-impl Source for ResponseBody {
+impl BodySource for ResponseBody {
     fn buffered_bytes(&self) -> usize {
         self.received.as_ref().map_or(0, Bytes::len)
     }

@@ -1,7 +1,10 @@
 //! Pools of connections.
 
 pub(crate) mod connection_pool;
+mod idle_connections;
 mod joined_input;
+pub(crate) mod lease;
 pub(crate) mod shared_connection;
-pub(crate) mod shared_connections;
+mod shared_connections;
 pub(crate) mod upstream_metrics;
+pub(crate) mod upstream_report;

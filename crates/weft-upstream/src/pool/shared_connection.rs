@@ -17,10 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::joined_input::JoinedInput;
-use super::shared_connections::Connections;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
-use crate::pool::connection_pool::PoolSlot;
 use crate::settings::proxy_settings::ProxySettings;
 
 /// Window of a stream, in bytes.
@@ -33,14 +31,27 @@ const SMALL_FRAMES_BUDGET: usize = 32 << 20;
 /// Maximum amount of data that waits in a stream for a write to the socket, in bytes.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 
+/// The owner of connections, which leases their streams to requests.
+pub(crate) trait ConnectionOwner: Send + Sync {
+    /// Called when a stream may be free.
+    fn on_free_stream(&self);
+
+    /// Leases no further streams of a connection.
+    fn remove(&self, connection: &SharedConnection);
+
+    /// Records that the upstream does not respond.
+    fn record_failure(&self, reason: &str);
+}
+
 /// A connection whose streams are leased to requests. It closes once it is dropped and all streams
 /// have ended.
-pub(crate) struct Connection {
+pub(crate) struct SharedConnection {
     send_request: SendRequest<Bytes>,
-    pub(crate) address: Option<SocketAddr>,
-    /// Number of changes of the addresses of the upstream at which this one was compared with them.
+    address: Option<SocketAddr>,
+    /// Number of changes of the upstream's addresses when the address of the connection was compared
+    /// with them.
     compared_at: AtomicU64,
-    max_streams: usize,
+    settings: Arc<ProxySettings>,
     /// Number of leased streams.
     streams: AtomicUsize,
     activity: Arc<Activity>,
@@ -60,27 +71,26 @@ struct Activity {
 }
 
 /// A stream of a connection, leased to one request.
-pub(crate) struct StreamLease {
+pub(crate) struct SharedStream {
     pub(crate) send_request: SendRequest<Bytes>,
-    connection: Arc<Connection>,
-    connections: Arc<Connections>,
+    connection: Arc<SharedConnection>,
+    owner: Arc<dyn ConnectionOwner>,
     /// The connection has served a request before: the upstream may have closed it since, which
     /// does not count as a failure.
     pub(crate) is_reused: bool,
     /// Milliseconds since the connection was opened.
     leased_at: u64,
-    slot: Option<PoolSlot>,
 }
 
-impl Connection {
+impl SharedConnection {
     /// Sends the preface, starts the task of the connection, and waits for the SETTINGS of the
     /// upstream, which are the first that it sends (RFC 9113 §3.4): the number of streams that it
     /// permits is known then, and a server that does not use HTTP/2 has got no request.
     pub(crate) async fn start(
-        connections: &Arc<Connections>,
         connection: UpstreamConnection,
-    ) -> io::Result<Arc<Connection>> {
-        let settings = connections.settings.clone();
+        owner: Weak<dyn ConnectionOwner>,
+        settings: &Arc<ProxySettings>,
+    ) -> io::Result<Arc<SharedConnection>> {
         let (stream, address) = connection.into_stream();
         let activity = Arc::new(Activity {
             opened_at: Instant::now(),
@@ -90,22 +100,21 @@ impl Connection {
         });
         let input = JoinedInput::default();
         let stream = Monitored { stream, input, activity: activity.clone() };
-        let handshake = builder(&settings).handshake(stream);
+        let handshake = builder(settings).handshake(stream);
         let done = timeout(settings.connect_timeout, handshake).await;
         let done = done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
         let (send_request, frames) = done.map_err(io::Error::other)?;
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(SharedConnection {
             send_request,
             address,
             compared_at: AtomicU64::new(0),
-            max_streams: settings.max_streams,
+            settings: settings.clone(),
             streams: AtomicUsize::new(0),
             activity: activity.clone(),
             is_shared: AtomicBool::new(false),
             needs_ping: AtomicBool::new(false),
         });
-        let (weak, connections) = (Arc::downgrade(&connection), Arc::downgrade(connections));
-        tokio::spawn(drive(frames, weak, connections));
+        tokio::spawn(drive(frames, Arc::downgrade(&connection), owner, settings.clone()));
         let has_read = timeout(settings.connect_timeout, activity.has_read.notified()).await;
         has_read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no SETTINGS in time"))?;
         match connection.closing_reason() {
@@ -146,18 +155,18 @@ impl Connection {
         self.streams.load(Relaxed)
     }
 
-    /// Leases a stream, unless the limit of the upstream or that of the configuration is reached.
+    /// Leases a stream, unless the limit of the upstream or the limit of the settings is reached.
     pub(crate) fn try_lease(
         self: &Arc<Self>,
-        connections: &Arc<Connections>,
-    ) -> Option<StreamLease> {
-        let permitted = self.max_streams.min(self.send_request.current_max_send_streams());
+        owner: Arc<dyn ConnectionOwner>,
+    ) -> Option<SharedStream> {
+        let permitted = self.settings.max_streams.min(self.send_request.current_max_send_streams());
         if self.streams() >= permitted {
             return None;
         }
         let now = self.activity.now();
         let idle_since = self.activity.last_read.load(Relaxed);
-        let max_idle_time = connections.settings.keep_alive_timeout / 2;
+        let max_idle_time = self.settings.keep_alive_timeout / 2;
         if self.streams() == 0 && now.saturating_sub(idle_since) > millis(max_idle_time) {
             self.needs_ping.store(true, Relaxed);
         }
@@ -166,25 +175,13 @@ impl Connection {
         if is_reused {
             self.is_shared.store(true, Relaxed);
         }
-        Some(StreamLease {
-            send_request: self.send_request.clone(),
-            connection: self.clone(),
-            connections: connections.clone(),
-            is_reused,
-            leased_at: now,
-            slot: None,
-        })
+        let (send_request, connection) = (self.send_request.clone(), self.clone());
+        Some(SharedStream { send_request, connection, owner, is_reused, leased_at: now })
     }
 }
 
-impl StreamLease {
-    /// Holds the place of the request in the pool for as long as the stream.
-    pub(crate) fn with_slot(mut self, slot: PoolSlot) -> StreamLease {
-        self.slot = Some(slot);
-        self
-    }
-
-    pub(crate) fn connection_address(&self) -> Option<SocketAddr> {
+impl SharedStream {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.connection.address
     }
 
@@ -193,26 +190,21 @@ impl StreamLease {
         self.connection.is_shared.load(Relaxed)
     }
 
-    /// Called when a response is late. If nothing was received on the connection since the stream was leased,
-    /// further requests use another one: the upstream may be unreachable, which no reset has reported.
+    /// Called when a response is late. If nothing was received on the connection since the stream was
+    /// leased, further requests use another connection: the upstream may be unreachable without a reset.
     pub(crate) fn leave_silent_connection(&self) {
         if self.connection.activity.last_read.load(Relaxed) <= self.leased_at {
-            self.connections.remove(&self.connection);
+            self.owner.remove(&self.connection);
         }
-    }
-
-    pub(crate) fn upstream(&self) -> &Upstream {
-        &self.connections.upstream
     }
 }
 
-impl Drop for StreamLease {
+impl Drop for SharedStream {
     fn drop(&mut self) {
         self.connection.streams.fetch_sub(1, Relaxed);
         let now = self.connection.activity.now();
         self.connection.activity.last_lease.store(now.max(1), Relaxed);
-        self.slot = None;
-        self.connections.on_free_stream();
+        self.owner.on_free_stream();
     }
 }
 
@@ -249,42 +241,41 @@ const MAX_WINDOW: u32 = (1 << 31) - 1;
 /// time.
 async fn drive(
     mut frames: ::h2::client::Connection<Monitored, Bytes>,
-    connection: Weak<Connection>,
-    connections: Weak<Connections>,
+    connection: Weak<SharedConnection>,
+    owner: Weak<dyn ConnectionOwner>,
+    settings: Arc<ProxySettings>,
 ) {
-    let Some(settings) = connections.upgrade().map(|it| it.settings.clone()) else { return };
     let Some(ping_pong) = frames.ping_pong() else { return };
     let mut liveness = Liveness { ping_pong, sent_at: None, settings };
     let mut tick = interval(liveness.period());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let upgrade = || connection.upgrade().zip(owner.upgrade());
     loop {
         tokio::select! {
             biased;
             // Requests get the reason from their streams.
             _ = &mut frames => break,
             _ = tick.tick() => {
-                let (Some(connection), Some(connections)) =
-                    (connection.upgrade(), connections.upgrade())
-                else {
-                    // Nobody can open a stream; those that are open continue.
+                let Some((connection, owner)) = upgrade() else {
+                    // Nobody can open a stream. Open streams continue.
                     let _ = frames.await;
                     return;
                 };
                 match liveness.check(&connection) {
                     // The upstream may permit more streams than before.
-                    State::Alive => connections.on_free_stream(),
+                    LivenessState::Alive => owner.on_free_stream(),
                     // It closes once the last handle is dropped: `connection` is one.
-                    State::Idle => connections.remove(&connection),
-                    State::Unresponsive => {
-                        connections.upstream.record_failure("it does not answer a PING");
+                    LivenessState::Idle => owner.remove(&connection),
+                    LivenessState::Unresponsive => {
+                        owner.record_failure("it does not answer a PING");
                         break;
                     }
                 }
             }
         }
     }
-    if let (Some(connection), Some(connections)) = (connection.upgrade(), connections.upgrade()) {
-        connections.remove(&connection);
+    if let Some((connection, owner)) = upgrade() {
+        owner.remove(&connection);
     }
 }
 
@@ -296,7 +287,7 @@ struct Liveness {
     settings: Arc<ProxySettings>,
 }
 
-enum State {
+enum LivenessState {
     Alive,
     /// No stream for longer than `keep_alive_timeout`.
     Idle,
@@ -311,7 +302,7 @@ impl Liveness {
         (*shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
-    fn check(&mut self, connection: &Connection) -> State {
+    fn check(&mut self, connection: &SharedConnection) -> LivenessState {
         let activity = &connection.activity;
         let (now, last_read) = (activity.now(), activity.last_read.load(Relaxed));
         let since = |time: u64| now.saturating_sub(time);
@@ -319,7 +310,7 @@ impl Liveness {
         if !is_in_use
             && since(activity.last_lease.load(Relaxed)) > millis(self.settings.keep_alive_timeout)
         {
-            return State::Idle;
+            return LivenessState::Idle;
         }
         if let Some(sent_at) = self.sent_at {
             let mut cx = Context::from_waker(Waker::noop());
@@ -327,9 +318,9 @@ impl Liveness {
                 self.sent_at = None;
             } else if last_read <= sent_at && since(sent_at) > millis(self.settings.connect_timeout)
             {
-                return State::Unresponsive;
+                return LivenessState::Unresponsive;
             }
-            return State::Alive;
+            return LivenessState::Alive;
         }
         // A silent stream is not checked more often than that: servers close connections with many.
         let is_silent = is_in_use && since(last_read) > millis(self.settings.tunnel_timeout / 8);
@@ -337,7 +328,7 @@ impl Liveness {
         if (is_silent || is_requested) && self.ping_pong.send_ping(Ping::opaque()).is_ok() {
             self.sent_at = Some(now);
         }
-        State::Alive
+        LivenessState::Alive
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::shared_connection::{Connection, StreamLease};
+use super::shared_connection::{ConnectionOwner, SharedConnection, SharedStream};
 use crate::base::counter::Histogram;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
@@ -17,11 +17,12 @@ use crate::gateway_error::GatewayError;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::url::http_version::HttpVersion;
 
-pub(crate) struct Connections {
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) settings: Arc<ProxySettings>,
+/// HTTP/2 connections of one worker to one upstream.
+pub(crate) struct SharedConnections {
+    upstream: Arc<Upstream>,
+    settings: Arc<ProxySettings>,
     connect_times: Arc<Histogram>,
-    state: Mutex<State>,
+    state: Mutex<OpenConnections>,
     /// Notifies requests that wait: a stream is free, or a connection was opened, or failed to.
     changed: Notify,
     /// The upstream has negotiated HTTP/1.1 last.
@@ -29,8 +30,8 @@ pub(crate) struct Connections {
 }
 
 #[derive(Default)]
-struct State {
-    open: Vec<Arc<Connection>>,
+struct OpenConnections {
+    open: Vec<Arc<SharedConnection>>,
     /// A request opens a connection.
     is_opening: bool,
     /// Requests that wait for a stream.
@@ -42,25 +43,25 @@ struct State {
 
 /// A stream, or a connection of HTTP/1.1 if the upstream has negotiated that version.
 pub(crate) enum Acquired {
-    Stream(StreamLease),
+    Stream(SharedStream),
     Http1(UpstreamConnection),
 }
 
 /// The next step of a request without a stream.
 enum Next {
-    Take(StreamLease),
+    Take(SharedStream),
     Open,
     Wait,
 }
 
-impl Connections {
+impl SharedConnections {
     pub(crate) fn new(
         upstream: Arc<Upstream>,
         settings: Arc<ProxySettings>,
         connect_times: Arc<Histogram>,
-    ) -> Arc<Connections> {
+    ) -> Arc<SharedConnections> {
         let (state, changed, is_http1) = Default::default();
-        Arc::new(Connections { upstream, settings, connect_times, state, changed, is_http1 })
+        Arc::new(SharedConnections { upstream, settings, connect_times, state, changed, is_http1 })
     }
 
     /// Returns true if the next request tries HTTP/2.
@@ -72,7 +73,7 @@ impl Connections {
         }
     }
 
-    /// Number of connections with streams, and of those without.
+    /// Number of connections with streams, and number of connections without.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state();
         let in_use = state.open.iter().filter(|connection| connection.streams() > 0).count();
@@ -132,34 +133,21 @@ impl Connections {
         queue_time: &mut Duration,
     ) -> Result<Acquired, GatewayError> {
         let started = self.start(connection).await.map_err(GatewayError::from_connect_error)?;
-        match started.try_lease(self) {
+        match started.try_lease(self.clone()) {
             Some(stream) => Ok(Acquired::Stream(stream)),
             None => self.acquire(queue_time).await,
-        }
-    }
-
-    /// Removes a connection that has closed.
-    pub(crate) fn remove(&self, closed: &Connection) {
-        self.state().open.retain(|connection| !std::ptr::eq(&**connection, closed));
-        self.changed.notify_waiters();
-    }
-
-    /// Wakes one of the requests that wait.
-    pub(crate) fn on_free_stream(&self) {
-        if self.waiting() > 0 {
-            self.changed.notify_one();
         }
     }
 
     fn next_step(self: &Arc<Self>, may_open: bool) -> Next {
         self.upstream.refresh_addresses(Instant::now().into_std());
         let mut state = self.state();
-        let is_usable = |connection: &Arc<Connection>| {
+        let is_usable = |connection: &Arc<SharedConnection>| {
             !connection.is_closing() && connection.leads_to(&self.upstream)
         };
         state.open.retain(is_usable);
         // The first connection with a free stream: others become idle and are closed.
-        let stream = state.open.iter().find_map(|connection| connection.try_lease(self));
+        let stream = state.open.iter().find_map(|connection| connection.try_lease(self.clone()));
         match stream {
             Some(stream) => Next::Take(stream),
             None if may_open
@@ -188,7 +176,7 @@ impl Connections {
                 return Ok(Some(Acquired::Http1(connection)));
             }
             let started = self.start(connection).await?;
-            Ok(started.try_lease(self).map(Acquired::Stream))
+            Ok(started.try_lease(self.clone()).map(Acquired::Stream))
         };
         opened.await.map_err(|error: io::Error| {
             opening.failure = Some((error.kind(), error.to_string()));
@@ -199,8 +187,10 @@ impl Connections {
     async fn start(
         self: &Arc<Self>,
         connection: UpstreamConnection,
-    ) -> io::Result<Arc<Connection>> {
-        let started = Connection::start(self, connection).await?;
+    ) -> io::Result<Arc<SharedConnection>> {
+        let owner: Arc<dyn ConnectionOwner> = self.clone();
+        let started = SharedConnection::start(connection, Arc::downgrade(&owner), &self.settings);
+        let started = started.await?;
         self.state().open.push(started.clone());
         Ok(started)
     }
@@ -222,15 +212,32 @@ impl Connections {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OpenConnections> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection that is being opened. Requests that wait for it are notified on drop, which is also
-/// that of a request whose client has left.
+impl ConnectionOwner for SharedConnections {
+    fn on_free_stream(&self) {
+        if self.waiting() > 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    fn remove(&self, closed: &SharedConnection) {
+        self.state().open.retain(|connection| !std::ptr::eq(&**connection, closed));
+        self.changed.notify_waiters();
+    }
+
+    fn record_failure(&self, reason: &str) {
+        self.upstream.record_failure(reason);
+    }
+}
+
+/// A connection that is being opened. Requests that wait for it are notified on drop, also if the
+/// client of the request that opens it has left.
 struct Opening<'a> {
-    connections: &'a Connections,
+    connections: &'a SharedConnections,
     failure: Option<(io::ErrorKind, String)>,
 }
 
@@ -248,10 +255,10 @@ impl Drop for Opening<'_> {
 }
 
 /// A place among the requests that wait.
-struct Waiting<'a>(&'a Connections);
+struct Waiting<'a>(&'a SharedConnections);
 
 impl Waiting<'_> {
-    fn begin(connections: &Connections) -> Result<Waiting<'_>, GatewayError> {
+    fn begin(connections: &SharedConnections) -> Result<Waiting<'_>, GatewayError> {
         let mut state = connections.state();
         if state.waiting >= connections.settings.max_queued {
             return Err(GatewayError::Overloaded("too many requests wait for a stream"));

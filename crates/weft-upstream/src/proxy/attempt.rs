@@ -1,84 +1,74 @@
-//! One attempt to send a request to an upstream, and the response for the client.
+//! One attempt to send a request to an upstream.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::Either;
-use http_body::Frame;
-use weft::{Body, Error, Method, Request, Response, StatusCode};
-use weft_proto::http1::client::ResponseHead;
+use weft::{Response, StatusCode};
 
-use super::{ReverseProxy, tunnel};
+use super::proxy_context::WorkerContext;
+use super::upstream_response::UpstreamResponse;
 use crate::attempt_hooks;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upstream_wait::UpstreamWait;
-use crate::exchange::{BodyOptions, ExchangeContext, UpstreamBody, UpstreamProtocol};
+use crate::exchange::{ExchangeContext, UpstreamExchange};
 use crate::gateway_error::GatewayError;
 use crate::head::forwarded_request::Destination;
-use crate::head::rewritten_fields::{Origin, RewrittenFields};
-use crate::head::{forwarded_response as response, grpc};
-use crate::pool::connection_pool::{Leased, Pool};
-use crate::pool::upstream_metrics::RetryReason;
-use crate::spool::{Reservation, Spool};
-use weft::client_limit::Client;
+use crate::pool::connection_pool::ConnectionPool;
+use crate::pool::lease::Leased;
+use crate::retry_reason::RetryReason;
 
 /// An attempt to send a request to one upstream.
-struct Attempt<'a> {
-    proxy: &'a ReverseProxy,
-    pool: &'a Arc<Pool>,
+pub(crate) struct Attempt<'a> {
+    context: &'a WorkerContext,
+    pool: &'a Arc<ConnectionPool>,
     outbound: &'a mut OutboundRequest,
     /// Reason of the attempt if it is not the first one.
     retry: Option<RetryReason>,
 }
 
-impl ReverseProxy {
-    /// Sends a request to one upstream and converts its response. A retry uses no idle connection.
-    ///
-    /// Without `async`, the future contains each argument once.
-    pub(crate) fn attempt<'a>(
-        &'a self,
-        pool: &'a Arc<Pool>,
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(
+        context: &'a WorkerContext,
+        pool: &'a Arc<ConnectionPool>,
         outbound: &'a mut OutboundRequest,
         retry: Option<RetryReason>,
-    ) -> impl Future<Output = Result<Response, GatewayError>> {
+    ) -> Attempt<'a> {
         if let Some(hooks) = attempt_hooks::of(&outbound.request) {
             hooks.begin_attempt(&pool.upstream_name);
         }
-        outbound.wait = UpstreamWait::new(self.shared.settings.failure_latency);
-        let mut attempt = Attempt { proxy: self, pool, outbound, retry };
+        outbound.wait = UpstreamWait::new(context.shared.settings.failure_latency);
+        Attempt { context, pool, outbound, retry }
+    }
+
+    /// Sends the request and converts its response. A retry uses no idle connection.
+    pub(crate) fn run(mut self) -> impl Future<Output = Result<Response, GatewayError>> {
         async move {
             // In a block, so that neither the wait nor the lease takes space beside the rest.
             {
-                let request = &attempt.outbound.request;
-                let (client, mut queue_time) =
-                    (attempt.proxy.limited_client(request), Duration::ZERO);
-                let is_retry = attempt.retry.is_some();
-                let leased = attempt.pool.lease(client, is_retry, &mut queue_time).await;
+                let client = self.context.shared.limited_client(&self.outbound.request);
+                let mut queue_time = Duration::ZERO;
+                let is_retry = self.retry.is_some();
+                let leased = self.pool.lease(client, is_retry, &mut queue_time).await;
                 if !queue_time.is_zero() {
-                    note_queue_time(attempt.pool, &attempt.outbound.request, queue_time);
+                    self.record_queue_time(queue_time);
                 }
                 match leased? {
-                    Leased::Connection(lease) => Either::Left(attempt.send(lease)),
+                    Leased::Connection(lease) => Either::Left(self.send(lease)),
                     // Boxed: the future is large.
-                    Leased::Stream(lease) => Either::Right(Box::pin(attempt.send(*lease))),
+                    Leased::Stream(lease) => Either::Right(Box::pin(self.send(*lease))),
                 }
             }
             .await
         }
     }
-}
 
-impl<'a> Attempt<'a> {
     /// Sends the request over a connection or a stream, and converts the response.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an `async fn` contains its arguments twice"
     )]
-    fn send<P: UpstreamProtocol>(
+    fn send<P: UpstreamExchange>(
         &mut self,
         mut lease: P,
     ) -> impl Future<Output = Result<Response, GatewayError>> {
@@ -86,7 +76,7 @@ impl<'a> Attempt<'a> {
             if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {
                 hooks.on_connection(lease.address());
             }
-            let head = match lease.compose(self.outbound, &self.context()) {
+            let head = match lease.compose(self.outbound, &self.exchange_context()) {
                 Ok(head) => head,
                 Err(error) => {
                     lease.cancel();
@@ -96,19 +86,28 @@ impl<'a> Attempt<'a> {
             let metrics = self.pool.metrics.get();
             let sent_request = metrics.map(|metrics| metrics.start_request(self.retry));
             let (head, received) = {
-                let context = self.context();
+                let context = self.exchange_context();
                 lease.exchange(head, self.outbound, context)
             }
             .await?;
             if let Some(sent_request) = sent_request {
                 sent_request.record_response();
             }
-            self.respond(lease, head, received)
+            let (status, latency) = (head.status, self.outbound.wait.elapsed());
+            if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {
+                hooks.on_status(status);
+            }
+            let (context, upstream) = (self.context, &self.pool.upstream.url);
+            let outbound = &mut *self.outbound;
+            let received = UpstreamResponse { context, upstream, outbound, lease, head, received };
+            let response = received.into_response()?;
+            self.record_response(status, latency);
+            Ok(response)
         }
     }
 
-    fn context(&self) -> ExchangeContext<'a> {
-        let shared = &*self.proxy.shared;
+    fn exchange_context(&self) -> ExchangeContext<'a> {
+        let shared = &*self.context.shared;
         let upstream = &self.pool.upstream.url;
         ExchangeContext {
             to: Destination { upstream, settings: &shared.settings, via: shared.via.as_ref() },
@@ -117,126 +116,25 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Converts the response of an upstream.
-    fn respond<P: UpstreamProtocol>(
-        &mut self,
-        lease: P,
-        head: ResponseHead,
-        received: P::Received,
-    ) -> Result<Response, GatewayError> {
-        let (settings, status) = (&self.proxy.shared.settings, head.status);
-        let latency = self.outbound.wait.elapsed();
+    /// Records a response for the health of its upstream.
+    fn record_response(&self, status: StatusCode, latency: Duration) {
+        let (settings, upstream) = (&self.context.shared.settings, &self.pool.upstream);
+        if settings.failure_statuses.contains(&status) {
+            upstream.record_failure(&format!("the status is {status}"));
+        } else if !settings.failure_latency.is_zero() && latency > settings.failure_latency {
+            upstream.record_failure(&format!("the response took {} ms", latency.as_millis()));
+        } else {
+            upstream.record_success();
+        }
+    }
+
+    /// Records the time for which the request has waited for a connection.
+    fn record_queue_time(&self, time: Duration) {
+        if let Some(metrics) = self.pool.metrics.get() {
+            metrics.record_queue_time(time);
+        }
         if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {
-            hooks.on_status(status);
+            hooks.on_queue_time(time);
         }
-        let response = match status {
-            StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, head)?,
-            _ => {
-                let (upstream, mount) = (&self.pool.upstream.url, self.outbound.request.mount());
-                let rewritten = RewrittenFields::new(&head, settings, &Origin { upstream, mount });
-                rewritten.apply(self.forward(lease, head, received))
-            }
-        };
-        self.proxy.record_response(self.pool, status, latency);
-        Ok(response)
-    }
-
-    /// Converts the upstream's response to the response for the client.
-    fn forward<P: UpstreamProtocol>(
-        &mut self,
-        lease: P,
-        head: ResponseHead,
-        received: P::Received,
-    ) -> Response {
-        let ReverseProxy { shared, response_limits: limits, .. } = self.proxy;
-        let settings = &shared.settings;
-        let mut rest = self.outbound.upload.take();
-        if let Some(rest) = &mut rest
-            && (head.status.is_client_error() || head.status.is_server_error())
-        {
-            // RFC 9112 §9.5: after an error response the rest of the request body is not sent.
-            rest.stop();
-        }
-        let has_unknown_length = *self.outbound.request.method() == Method::HEAD
-            && head.headers.get_bytes("content-length").is_none();
-        let may_pause = grpc::is_response(&head) || response::is_event_stream(&head);
-        let options = BodyOptions {
-            idle_timeout: if may_pause { settings.tunnel_timeout } else { settings.body_timeout },
-            hooks: attempt_hooks::of(&self.outbound.request).cloned(),
-        };
-        let mut body = lease.into_body(&head, received, rest, options);
-        let client = || self.proxy.limited_client(&self.outbound.request);
-        let reserve = |body, held| Reservation::new(body, held, limits, client());
-        let body = match body.take_received_body(reserve) {
-            Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
-            Some(bytes) => bytes.into(),
-            None if settings.buffer_responses
-                && !may_pause
-                && !response::refuses_buffering(&head) =>
-            {
-                Spool::new(Bytes::new(), body, limits, client()).receive_available().into_body()
-            }
-            None => Body::from_http_body(body),
-        };
-        response::apply_head(head, Response::body(body), shared.via.as_ref())
-    }
-
-    /// Connects client and upstream after a 101 (Switching Protocols).
-    fn start_tunnel<P: UpstreamProtocol>(
-        &self,
-        lease: P,
-        head: ResponseHead,
-    ) -> Result<Response, GatewayError> {
-        let lease = lease.into_tunnel()?;
-        let shared = &self.proxy.shared;
-        let is_requested = |protocol: &str| {
-            let requested = self.outbound.options.upgrade.as_deref().unwrap_or_default();
-            let mut names = requested.split(|&b| b == b',').map(<[u8]>::trim_ascii);
-            names.any(|name| name.eq_ignore_ascii_case(protocol.as_bytes()))
-        };
-        let Some(protocol) = head.headers.get("upgrade").filter(|protocol| is_requested(protocol))
-        else {
-            let reason = "it switches to a protocol that the client did not request";
-            return Err(GatewayError::invalid_response(reason));
-        };
-        let idle_timeout = shared.settings.tunnel_timeout;
-        let response = Response::upgrade(protocol, async move |client| {
-            tunnel::run(client, lease, idle_timeout).await;
-        });
-        Ok(response::apply_head(head, response, shared.via.as_ref()))
-    }
-}
-
-impl ReverseProxy {
-    /// Returns the client that a connection and buffered bodies are counted for; `None` for one
-    /// without a limit of its own.
-    pub(crate) fn limited_client(&self, request: &Request) -> Option<Client> {
-        Client::of_request(request, self.shared.settings.trusted())
-    }
-}
-
-/// Records the time for which a request has waited for a connection.
-fn note_queue_time(pool: &Pool, request: &Request, time: Duration) {
-    if let Some(metrics) = pool.metrics.get() {
-        metrics.record_queue_time(time);
-    }
-    if let Some(hooks) = attempt_hooks::of(request) {
-        hooks.on_queue_time(time);
-    }
-}
-
-/// An empty body of unknown length: the body of a response to HEAD for which GET would have had a
-/// body of unknown length.
-struct EmptyOfUnknownLength;
-
-impl http_body::Body for EmptyOfUnknownLength {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        Poll::Ready(None)
     }
 }

@@ -56,15 +56,8 @@ impl Mirror {
     /// Decides about the next request. `None`: it is not copied.
     pub(crate) fn permit(&self) -> Option<MirrorPermit> {
         // An operator has taken it out: nothing is missing.
-        if self
-            .proxy
-            .shared
-            .groups
-            .current()
-            .upstreams
-            .iter()
-            .any(|it| it.mode() != UpstreamMode::Up)
-        {
+        let group = self.proxy.shared.groups.current();
+        if group.upstreams.iter().any(|it| it.mode() != UpstreamMode::Up) {
             return None;
         }
         let number = self.requests.fetch_add(1, Relaxed);
@@ -80,7 +73,10 @@ impl Mirror {
 
     /// Counts a request that was to be copied.
     pub(crate) fn count_dropped(&self) {
-        self.proxy.count_dropped_copy();
+        // A mirror has one fixed upstream.
+        for pool in self.proxy.upstreams.pools() {
+            pool.metrics.get().into_iter().for_each(|metrics| metrics.count_dropped_copy());
+        }
     }
 
     /// Sends a copy of a request with this body.

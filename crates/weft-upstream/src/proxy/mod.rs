@@ -2,125 +2,96 @@
 //!
 //! # The path of a request
 //!
-//! 1. The body of the request is received (`request_body`, `apps/spool`), so that a slow client occupies
-//!    no connection.
-//! 2. `retry` chooses one of the available upstreams (`balance`, `health`) for each attempt.
-//! 3. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
-//!    Connections belong to the worker; `connection` defines one.
-//! 4. `attempt` sends the request over it: `request` composes a new head from the parsed request, or
-//!    `scripts` the variables for a script; `upload` sends the body, and `exchange` waits for the
-//!    head of the response, which `response_reader` parses in the protocol of the upstream. Over
-//!    HTTP/2, `http2` does all of this in a stream of a connection that requests share.
-//! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
-//!    error page (`apps/gateway`).
-//! 6. `response` returns the head with the changes of `rewriting`, `download` reads the body; at the
-//!    end of the body the connection returns to the pool. After a 101, `tunnel` copies between the
-//!    two connections.
+//! 1. [`RequestBodies`] receives the body of the request, so that a slow client occupies no connection.
+//! 2. [`Forwarding`] makes one attempt after the other. [`UpstreamChoice`] chooses an available upstream
+//!    for each of them.
+//! 3. A pool leases a connection to the [`Attempt`](attempt::Attempt) for its exclusive use: an idle one, or
+//!    a new one. Connections belong to the worker.
+//! 4. The attempt sends the request over the connection. The head is composed anew from the parsed
+//!    request, or the variables for a script. `exchange` has the trait for the protocols of upstreams.
+//! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an error
+//!    page.
+//! 6. [`UpstreamResponse`](upstream_response::UpstreamResponse) converts the response. At the end of its
+//!    body the connection returns to the pool. After a 101, data is copied between the two connections.
 //!
 //! All of this runs in the task of the request, except for the rest of a response that has not been
-//! received together with its head: it is received in a task of its own (`apps/spool`), as fast as
-//! the upstream sends it. Without buffering, `upload` and `download` stream the bodies, and no task
-//! stands between the client and the upstream.
+//! received together with its head. A task of its own receives it ([`spool`](crate::spool)) as fast as
+//! the upstream sends it. Without buffering, bodies are streamed, and no task stands between the client and
+//! the upstream.
 
 mod attempt;
-mod choice;
+mod counted_pools;
+mod forwarding;
 mod mirror;
-mod operation;
+mod proxy_context;
 mod request_body;
-mod retry;
-pub(crate) mod tunnel;
-pub(crate) mod upstream_group;
+mod upstream_choice;
+mod upstream_groups;
+mod upstream_response;
+mod worker_upstreams;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::{FutureExt, LocalBoxFuture, ready};
+use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
 use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
 
-use crate::balance::sticky::Sticky;
-use crate::base::throttled_warning::ThrottledWarning;
+use self::counted_pools::CountedPools;
+use self::forwarding::Forwarding;
+use self::mirror::Mirror;
+use self::proxy_context::{ProxyContext, WorkerContext};
+use self::request_body::RequestBodies;
+use self::upstream_choice::UpstreamChoice;
+use self::upstream_groups::UpstreamGroups;
+use self::worker_upstreams::{WorkerGroup, WorkerUpstreams};
+use crate::base::invalid_settings::InvalidSettings;
+use crate::base::rendezvous::hash;
+use crate::connect::upstream::Upstream;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::head::forwarded_request::RequestOptions;
-use crate::head::hops::{self, Via};
-use crate::pool::connection_pool::Pool;
-use crate::pool::upstream_metrics::UpstreamMetrics;
-use crate::proxy::mirror::Mirror;
-use crate::proxy::upstream_group::Groups;
-use crate::proxy::upstream_group::Members;
-use crate::script::protocol::ScriptCall;
-use crate::settings::invalid_settings::InvalidSettings;
+use crate::head::hops;
+use crate::health::operator_control::ControlChange;
+use crate::pool::upstream_report::UpstreamReport;
+use crate::script::ScriptCall;
 use crate::settings::proxy_settings::ProxySettings;
-use crate::settings::variable::Variable;
-use crate::spool::SpoolLimits;
-use crate::spool::buffer_space::BufferSpace;
+use crate::spool::BufferSpace;
 use crate::tls;
-use crate::url::http_version::HttpVersion;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
 /// clone per worker); the health of the upstreams is shared.
 pub struct ReverseProxy {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) members: WorkerMembers,
+    shared: Arc<SharedState>,
+    context: WorkerContext,
+    upstreams: WorkerUpstreams,
     /// Metrics are collected.
-    pub(crate) has_metrics: AtomicBool,
+    has_metrics: bool,
     /// Returns the key by which a request is hashed; empty: it has none.
-    pub(crate) hash_key: HashKey,
+    hash_key: HashKey,
     /// Copies of requests for another server.
-    pub(crate) mirror: Option<Mirror>,
-    /// Limits of buffered bodies. Each worker has its own, so that their reference counts are not
-    /// shared.
-    pub(crate) request_limits: Arc<SpoolLimits>,
-    pub(crate) response_limits: Arc<SpoolLimits>,
-}
-
-/// The upstreams of a worker.
-pub(crate) enum WorkerMembers {
-    Fixed(Members),
-    /// Some are servers of services. One worker uses the lock.
-    Changing(Mutex<Arc<Members>>),
+    mirror: Option<Mirror>,
 }
 
 /// Function that returns the key of a request; empty: it has none.
 pub type HashKey = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 
-pub(crate) struct Shared {
-    pub(crate) settings: Arc<ProxySettings>,
-    pub(crate) groups: Groups,
+/// State that the clones of a proxy share.
+struct SharedState {
+    context: Arc<ProxyContext>,
+    groups: UpstreamGroups,
     /// Set by the first request, which starts the health checks: there is no event loop earlier.
-    pub(crate) checks_started: AtomicBool,
-    /// Logged if no upstream is available for a request.
-    pub(crate) no_upstream_warning: ThrottledWarning,
-    pub(crate) via: Option<Via>,
-    pub(crate) sticky: Option<Sticky>,
-    pub(crate) buffer_space: Arc<BufferSpace>,
-    /// Configured variables for scripts.
-    pub(crate) environment: Vec<(String, OsString)>,
+    checks_started: AtomicBool,
     /// The proxy for copies of requests, from which each worker has its own.
-    pub(crate) mirror: Option<ReverseProxy>,
-    /// Pools of the clones that collect metrics.
-    pub(crate) counted_pools: Mutex<Vec<Weak<Pool>>>,
-}
-
-impl Shared {
-    fn has_http2_upstream(&self) -> bool {
-        let mut urls = self.settings.urls();
-        urls.any(|url| self.settings.http_version_of(url) != HttpVersion::Http1)
-    }
+    mirror: Option<ReverseProxy>,
+    counted_pools: CountedPools,
 }
 
 impl ReverseProxy {
-    /// Returns true if all upstreams have a path in their URL.
-    pub fn has_path(&self) -> bool {
-        self.shared.settings.urls().all(UpstreamUrl::has_path)
-    }
-
     /// Creates a proxy for [upstreams](ProxySettings::new), with default settings.
     ///
     /// # Errors
@@ -145,56 +116,35 @@ impl ReverseProxy {
             true => {
                 let own = settings.client_identity();
                 let (ca, pins) = (settings.ca.as_deref(), &settings.tls_pin);
-                Some(tls::config(ca, own.as_ref(), pins, settings.http_version)?)
+                Some(tls::client_config(ca, own.as_ref(), pins, settings.http_version)?)
             }
             false => None,
         };
         let settings = Arc::new(settings);
-        let groups = Groups::new(settings.clone(), tls)?;
-        let sticky = Sticky::new(&settings.sticky)?;
-        let mirror = settings.mirror.proxy_settings(&settings);
+        let mirror = settings.of_mirror();
         let mirror =
             mirror.map(|settings| ReverseProxy::with_settings(settings, buffer_space.clone()));
-        let shared = Arc::new(Shared {
-            sticky,
+        let shared = Arc::new(SharedState {
+            groups: UpstreamGroups::new(settings.clone(), tls)?,
             mirror: mirror.transpose()?,
-            via: Via::new(&settings.via),
-            environment: Variable::resolve(&settings.fastcgi.environment),
-            settings,
-            groups,
+            context: Arc::new(ProxyContext::new(settings, buffer_space)?),
             checks_started: AtomicBool::new(false),
-            no_upstream_warning: ThrottledWarning::default(),
-            buffer_space,
-            counted_pools: Mutex::default(),
+            counted_pools: CountedPools::default(),
         });
         Ok(ReverseProxy::with_own_pools(shared, Arc::new(|_| String::new())))
     }
 
-    fn with_own_pools(shared: Arc<Shared>, hash_key: HashKey) -> ReverseProxy {
-        // The count of references differs between workers.
-        let seed = Arc::strong_count(&shared) as u64;
-        let members = Members::new(shared.groups.current(), &shared, &[], seed);
-        let members = match shared.groups.has_services() {
-            true => WorkerMembers::Changing(Mutex::new(Arc::new(members))),
-            false => WorkerMembers::Fixed(members),
-        };
-        let limits = |memory_bytes| {
-            let max_file_bytes = shared.settings.max_temp_file_bytes;
-            let space = shared.buffer_space.clone();
-            Arc::new(SpoolLimits { memory_bytes, max_file_bytes, space })
-        };
-        let request_limits = limits(shared.settings.request_buffer_bytes);
-        let response_limits = limits(shared.settings.response_buffer_bytes);
+    fn with_own_pools(shared: Arc<SharedState>, hash_key: HashKey) -> ReverseProxy {
+        let seed = shared.seed();
+        let copies = &shared.context.settings.mirror;
         let mirror = shared.mirror.as_ref();
-        let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), &shared.settings.mirror, seed));
-        let has_metrics = AtomicBool::new(false);
+        let mirror = mirror.map(|proxy| Mirror::new(proxy.clone(), copies, seed));
         ReverseProxy {
-            members,
-            has_metrics,
+            upstreams: WorkerUpstreams::new(&shared.groups, &shared.context, seed),
+            context: WorkerContext::new(shared.context.clone()),
+            has_metrics: false,
             hash_key,
             mirror,
-            request_limits,
-            response_limits,
             shared,
         }
     }
@@ -213,51 +163,19 @@ impl ReverseProxy {
     /// Collects metrics of the requests of this clone.
     pub fn with_metrics(mut self) -> ReverseProxy {
         self.mirror = self.mirror.take().map(Mirror::with_metrics);
-        self.has_metrics.store(true, Relaxed);
-        match &self.members {
-            WorkerMembers::Fixed(members) => self.count_pools(&members.pools),
-            WorkerMembers::Changing(members) => {
-                self.count_pools(&members.lock().unwrap_or_else(PoisonError::into_inner).pools);
-            }
-        }
+        self.has_metrics = true;
+        self.shared.counted_pools.add(&self.upstreams.pools());
         self
-    }
-
-    /// Collects metrics of the requests in these pools.
-    fn count_pools(&self, pools: &[Arc<Pool>]) {
-        let mut counted_pools =
-            self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
-        counted_pools.retain(|pool| pool.strong_count() > 0);
-        for pool in pools {
-            let mut is_new = false;
-            pool.metrics.get_or_init(|| {
-                is_new = true;
-                UpstreamMetrics::default()
-            });
-            if is_new {
-                counted_pools.push(Arc::downgrade(pool));
-            }
-        }
-    }
-
-    /// Returns the upstreams of this worker as the DNS has them now.
-    async fn resolve_members(&self, members: &Mutex<Arc<Members>>) -> Arc<Members> {
-        let group = self.shared.groups.resolve().await;
-        let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
-        if !members.is_of(&group) {
-            let seed = Arc::strong_count(&self.shared) as u64;
-            let current = Members::new(group, &self.shared, &members.pools, seed);
-            if self.has_metrics.load(Relaxed) {
-                self.count_pools(&current.pools);
-            }
-            *members = Arc::new(current);
-        }
-        members.clone()
     }
 
     /// Identifies the proxy: the same for all its clones, different for any other proxy.
     pub fn identity(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
+    }
+
+    /// Returns true if all upstreams have a path in their URL.
+    pub fn has_path(&self) -> bool {
+        self.context.shared.settings.urls().all(UpstreamUrl::has_path)
     }
 
     /// Handles a request, with a proxy that is borrowed or shared.
@@ -266,10 +184,11 @@ impl ReverseProxy {
         mut request: Request,
     ) -> LocalBoxFuture<'a, Response> {
         proxy.start_checks();
-        if proxy.shared.settings.grpc_web && GrpcWeb::is_call(&request) {
+        let settings = &proxy.context.shared.settings;
+        if settings.grpc_web && GrpcWeb::is_call(&request) {
             // Before the body is converted: its limit is that of the received bytes.
-            request.body().set_limit(proxy.shared.settings.max_body_bytes);
-            return async move { GrpcWeb::new().call(request, &Forward(&proxy)).await }
+            request.body().set_limit(settings.max_body_bytes);
+            return async move { GrpcWeb::new().call(request, &WithoutGrpcWeb(&proxy)).await }
                 .boxed_local();
         }
         ReverseProxy::forward(proxy, request, None)
@@ -284,16 +203,17 @@ impl ReverseProxy {
         request: Request,
         script: Option<Box<ScriptCall>>,
     ) -> LocalBoxFuture<'a, Response> {
-        if let Some(response) = hops::respond_locally(&request, proxy.shared.via.as_ref()) {
+        let via = proxy.context.shared.via.as_ref();
+        if let Some(response) = hops::respond_locally(&request, via) {
             return ready(response).boxed_local();
         }
         let mut outbound = OutboundRequest::new(request, script);
         if outbound.body_length == Some(0) {
-            proxy.copy_to_mirror(&outbound);
+            proxy.request_bodies().copy_to_mirror(&outbound);
             return async move { proxy.send(&mut outbound).await }.boxed_local();
         }
         async move {
-            match proxy.prepare_body(&mut outbound).await {
+            match proxy.request_bodies().prepare(&mut outbound).await {
                 Ok(()) => Box::pin(proxy.send(&mut outbound)).await,
                 Err(response) => response,
             }
@@ -310,13 +230,110 @@ impl ReverseProxy {
         self.send(&mut outbound).await
     }
 
+    fn request_bodies(&self) -> RequestBodies<'_> {
+        RequestBodies { context: &self.context, mirror: self.mirror.as_ref() }
+    }
+
+    /// Sends a request, with retries, until there is a response.
+    ///
+    /// Without `async`, the future of a request to fixed upstreams contains no other.
+    fn send<'a>(
+        &'a self,
+        outbound: &'a mut OutboundRequest,
+    ) -> impl Future<Output = Response> + 'a {
+        match &self.upstreams {
+            WorkerUpstreams::Fixed(group) => Either::Left(self.send_to(group, outbound)),
+            WorkerUpstreams::Changing(group) => Either::Right(Box::pin(async {
+                let group = self.resolve_group(group).await;
+                self.send_to(&group, outbound).await
+            })),
+        }
+    }
+
+    fn send_to<'a>(
+        &'a self,
+        group: &'a WorkerGroup,
+        outbound: &'a mut OutboundRequest,
+    ) -> impl Future<Output = Response> + 'a {
+        let (context, request) = (&self.context, &outbound.request);
+        let sticky = context.shared.sticky.as_ref();
+        let of_session = sticky.and_then(|sticky| sticky.find(request, &group.tags));
+        let key = if group.balancer.needs_key() { (self.hash_key)(request) } else { String::new() };
+        let key = (!key.is_empty()).then(|| hash(key.as_bytes()));
+        let choice = UpstreamChoice { context, group, of_session, key, tried: Vec::new() };
+        Forwarding { choice, outbound }.run()
+    }
+
+    /// Returns the upstreams of this worker as the DNS has them now.
+    async fn resolve_group(&self, group: &Mutex<Arc<WorkerGroup>>) -> Arc<WorkerGroup> {
+        let current = self.shared.groups.resolve().await;
+        let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+        if !group.is_of(&current) {
+            let seed = self.shared.seed();
+            *group = Arc::new(WorkerGroup::new(current, &self.context.shared, &group.pools, seed));
+            if self.has_metrics {
+                self.shared.counted_pools.add(&group.pools);
+            }
+        }
+        group.clone()
+    }
+
     /// Starts the health checks of the upstreams, once per proxy.
     fn start_checks(&self) {
-        let Some(check) = &self.shared.settings.check else { return };
-        if self.shared.checks_started.swap(true, Relaxed) {
-            return;
+        if let Some(check) = &self.context.shared.settings.check
+            && !self.shared.checks_started.swap(true, Relaxed)
+        {
+            self.shared.groups.start_checks(check);
         }
-        self.shared.groups.start_checks(check);
+    }
+
+    /// Reports the state of the upstreams and the metrics of all clones.
+    pub fn report(&self) -> Vec<UpstreamReport> {
+        let pools = self.shared.counted_pools.all();
+        let report = |upstream: &Arc<Upstream>| {
+            let mut report = UpstreamReport::new(upstream);
+            let own_pools = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
+            own_pools.for_each(|pool| pool.add_to(&mut report));
+            report
+        };
+        let group = self.shared.groups.current();
+        let reports = group.upstreams.iter().map(report);
+        let of_mirror = self.shared.mirror.iter().flat_map(ReverseProxy::report);
+        let of_mirror = of_mirror.map(|it| UpstreamReport { is_mirror: true, ..it });
+        reports.chain(of_mirror).collect()
+    }
+
+    /// Changes the state of an upstream; returns false if there is none with this URL.
+    pub fn change_upstream(&self, url: &str, change: ControlChange) -> bool {
+        let mirror = self.shared.mirror.as_ref();
+        self.shared.groups.change(url, change)
+            || mirror.is_some_and(|mirror| mirror.change_upstream(url, change))
+    }
+
+    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
+    /// upstreams.
+    pub fn take_over(&self, former: &ReverseProxy) {
+        self.shared.groups.take_over(&former.shared.groups);
+        let all_former = former.all_upstreams();
+        for upstream in self.all_upstreams() {
+            let is_same = |former: &&Arc<Upstream>| former.url == upstream.url;
+            if let Some(former) = all_former.iter().find(is_same) {
+                upstream.take_over(former);
+            }
+        }
+    }
+
+    /// Returns the upstreams, and the server that gets copies of their requests.
+    fn all_upstreams(&self) -> Vec<Arc<Upstream>> {
+        let of_mirror = self.shared.mirror.iter().flat_map(ReverseProxy::all_upstreams);
+        self.shared.groups.current().upstreams.iter().cloned().chain(of_mirror).collect()
+    }
+}
+
+impl SharedState {
+    /// Returns a number that differs between workers: the count of references.
+    fn seed(self: &Arc<SharedState>) -> u64 {
+        Arc::strong_count(self) as u64
     }
 }
 
@@ -327,9 +344,9 @@ impl Application for ReverseProxy {
 }
 
 /// A proxy without the conversion of gRPC-Web.
-struct Forward<'a>(&'a ReverseProxy);
+struct WithoutGrpcWeb<'a>(&'a ReverseProxy);
 
-impl Application for Forward<'_> {
+impl Application for WithoutGrpcWeb<'_> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         ReverseProxy::forward(self.0, request, None)
     }

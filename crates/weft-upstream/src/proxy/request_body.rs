@@ -1,5 +1,5 @@
-//! The body of a request before the request is sent: it is received ahead of that and copied for the
-//! mirror, or streamed.
+//! The body of a request before the request is sent: it is received first and copied for the mirror, or
+//! it is streamed.
 
 use std::time::Duration;
 
@@ -7,17 +7,23 @@ use bytes::Bytes;
 use http_body::Body as _;
 use weft::{Method, Response};
 
-use super::ReverseProxy;
 use super::mirror::{Mirror, MirrorPermit};
+use super::proxy_context::WorkerContext;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::{Framing, Upload};
 use crate::gateway_error::GatewayError;
 use crate::head::grpc;
-use crate::settings::proxy_settings::Protocol;
+use crate::settings::proxy_settings::UpstreamProtocol;
 use crate::spool;
 use crate::spool::ReceivedBody;
 
-impl ReverseProxy {
+/// The handling of the bodies of requests by one worker.
+pub(crate) struct RequestBodies<'a> {
+    pub(crate) context: &'a WorkerContext,
+    pub(crate) mirror: Option<&'a Mirror>,
+}
+
+impl RequestBodies<'_> {
     /// Sends a copy of a request without a body to the mirror, if there is one.
     pub(crate) fn copy_to_mirror(&self, outbound: &OutboundRequest) {
         if let Some((mirror, permit)) = self.mirror_of(outbound) {
@@ -27,24 +33,21 @@ impl ReverseProxy {
 
     /// Returns the mirror for a request, if it may get a copy now.
     fn mirror_of(&self, outbound: &OutboundRequest) -> Option<(&Mirror, MirrorPermit)> {
-        let mirror = self.mirror.as_ref()?;
+        let mirror = self.mirror?;
         let may_copy = outbound.script.is_none() && outbound.options.upgrade.is_none();
         may_copy.then(|| mirror.permit()).flatten().map(|permit| (mirror, permit))
     }
 
     /// Receives the body of a request, unless it is streamed.
-    pub(crate) async fn prepare_body(
-        &self,
-        outbound: &mut OutboundRequest,
-    ) -> Result<(), Response> {
-        let settings = &self.shared.settings;
+    pub(crate) async fn prepare(&self, outbound: &mut OutboundRequest) -> Result<(), Response> {
+        let settings = &self.context.shared.settings;
         let request = &mut outbound.request;
         request.body().set_limit(settings.max_body_bytes);
         // A script gets the length before the body (RFC 3875 §4.1.2).
         let needs_length = outbound.script.is_some() && outbound.body_length.is_none();
         // A call may have its response before the end of its request, and its client may be silent
         // between two messages.
-        let is_call = grpc::is_call(request) && self.shared.has_http2_upstream();
+        let is_call = grpc::is_call(request) && self.context.shared.has_http2_upstream();
         if is_call {
             request.body().set_min_rate(0, Duration::MAX);
         }
@@ -61,7 +64,7 @@ impl ReverseProxy {
         }
         if outbound.body_length != Some(0) {
             let framing = match outbound.body_length {
-                _ if settings.protocol == Protocol::FastCgi => Framing::FastCgi,
+                _ if settings.protocol == UpstreamProtocol::FastCgi => Framing::FastCgi,
                 Some(_) => Framing::Sized,
                 None => Framing::Chunked,
             };
@@ -84,10 +87,10 @@ impl ReverseProxy {
     ) -> Result<Option<Bytes>, Response> {
         // The client has sent the body by then, after a 100 (Continue) if it waits for one.
         outbound.options.expect_continue = false;
-        let client = self.limited_client(&outbound.request);
+        let client = self.context.shared.limited_client(&outbound.request);
         let body = std::mem::take(outbound.request.body());
         // Boxed: the future is large, and most requests have no body.
-        match Box::pin(spool::receive(body, &self.request_limits, client, copies)).await {
+        match Box::pin(spool::receive(body, &self.context.request_limits, client, copies)).await {
             Ok(ReceivedBody { length: None, .. }) if needs_length => {
                 let error = GatewayError::Overloaded("no space for a request body");
                 Err(error.into_reported_response(&"a script", &outbound.request))

@@ -4,8 +4,9 @@ use weft::testing::{self, TestServer};
 
 use super::*;
 use crate::connect::upstream::Upstream;
-use crate::settings::proxy_settings::{Check, CheckTarget};
+use crate::settings::health_check_settings::{HealthCheck, HealthCheckTarget};
 use crate::spool;
+use crate::url::http_version::HttpVersion;
 
 fn proxy_to(url: &str, change: impl FnOnce(&mut ProxySettings)) -> ReverseProxy {
     let upstreams = ProxySettings::parse_upstreams(url).unwrap();
@@ -43,8 +44,8 @@ fn futures_of_requests_are_small() {
 
 fn set_check(settings: &mut ProxySettings, target: &str, url: &str) {
     settings.upstreams = ProxySettings::parse_upstreams(url).unwrap();
-    let target = CheckTarget::parse(target.to_owned());
-    settings.check = Some(Check { target, ..Check::default() });
+    let target = HealthCheckTarget::parse(target.to_owned());
+    settings.check = Some(HealthCheck { target, ..HealthCheck::default() });
 }
 
 #[test]
@@ -54,14 +55,17 @@ fn validates_settings() {
         (|settings| settings.max_http2_connections = 0, "max_http2_connections"),
         (|settings| settings.http_version = HttpVersion::Http2, ""),
         (|settings| set_check(settings, "grpc", "h2c://127.0.0.1:1"), ""),
-        (|settings| set_check(settings, "grpc", "http://127.0.0.1:1"), "needs upstreams with h2c"),
+        (
+            |settings| set_check(settings, "grpc", "http://127.0.0.1:1"),
+            "needs upstreams with HTTP/2: `h2c://`",
+        ),
         (|settings| settings.grpc_web = true, ""),
         (
             |settings| {
                 settings.grpc_web = true;
                 settings.upstreams = ProxySettings::parse_upstreams("http://127.0.0.1:1").unwrap();
             },
-            "grpc_web needs upstreams with h2c",
+            "`grpc_web` needs upstreams with HTTP/2",
         ),
         (|settings| set_check(settings, "grpcx", "h2c://127.0.0.1:1"), "must begin with a slash"),
     ] {
@@ -69,7 +73,7 @@ fn validates_settings() {
         let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
         change(&mut settings);
         let proxy = ReverseProxy::with_settings(settings, Arc::default());
-        let reason = proxy.err().map(String::from).unwrap_or_default();
+        let reason = proxy.err().map(|invalid| invalid.to_string()).unwrap_or_default();
         assert!(reason.contains(expected) && reason.is_empty() == expected.is_empty(), "{reason}");
     }
 }

@@ -7,7 +7,7 @@ mod script_file;
 mod script_head;
 pub mod stderr;
 
-pub use crate::settings::variable::Variable;
+pub use crate::settings::variable::ScriptVariable;
 pub use meta_variables::{
     Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
 };

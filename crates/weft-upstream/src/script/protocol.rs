@@ -23,7 +23,7 @@ use super::stderr::LineSplitter;
 use crate::base::task::MayDrop;
 use crate::connect::upstream::Upstream;
 use crate::gateway_error::GatewayError;
-use crate::settings::proxy_settings::{Protocol, ProxySettings};
+use crate::settings::proxy_settings::{ProxySettings, UpstreamProtocol};
 
 /// A script that handles a request.
 pub struct ScriptCall {
@@ -61,7 +61,7 @@ pub(crate) fn compose(
     };
     let rules =
         VariableRules { credentials: Credentials::Passed, trusted_proxies: settings.trusted() };
-    if settings.protocol == Protocol::FastCgi {
+    if settings.protocol == UpstreamProtocol::FastCgi {
         fastcgi::begin_request(out, settings.max_idle_connections > 0);
         let start = fastcgi::begin_params(out);
         let text = if environment.is_empty() { std::mem::take(out) } else { Vec::new() };
@@ -86,7 +86,7 @@ pub(crate) fn compose(
     let variables = meta_variables(request, script, length, &rules);
     let all = overridden(&variables, environment);
     match settings.protocol {
-        Protocol::Uwsgi => Ok(uwsgi::head(out, all)?),
+        UpstreamProtocol::Uwsgi => Ok(uwsgi::head(out, all)?),
         _ => Ok(scgi::head(out, body_length.unwrap_or(0), all)?),
     }
 }
@@ -194,12 +194,12 @@ impl ResponseReader {
     pub(crate) fn new(settings: &ProxySettings, upstream: Arc<Upstream>) -> ResponseReader {
         ResponseReader {
             output: match settings.protocol {
-                Protocol::Scgi | Protocol::Uwsgi => Output::Bytes,
+                UpstreamProtocol::Scgi | UpstreamProtocol::Uwsgi => Output::Bytes,
                 _ => Output::Records(RecordReader::default()),
             },
             stage: Stage::Head(BytesMut::new()),
             head_form: match settings.protocol {
-                Protocol::Uwsgi => HeadForm::CgiOrHttp,
+                UpstreamProtocol::Uwsgi => HeadForm::CgiOrHttp,
                 _ => HeadForm::Cgi,
             },
             max_head_bytes: settings.max_response_head_bytes,

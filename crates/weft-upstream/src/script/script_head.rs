@@ -6,6 +6,8 @@ use weft_proto::http1::parse::{Field, Fields, MAX_HEAD_BYTES, Span};
 use weft_proto::http1::scan;
 use weft_proto::names::is_same_name;
 
+use crate::head::forwarded_response;
+
 /// Response head written by a script.
 #[derive(Debug)]
 pub struct ScriptHead {
@@ -20,15 +22,12 @@ pub struct ScriptHead {
 impl ScriptHead {
     /// Returns true if the body is an event stream.
     pub fn is_event_stream(&self) -> bool {
-        const EVENTS: &[u8] = b"text/event-stream";
-        let kind = self.fields.get_bytes("content-type").and_then(|kind| kind.get(..EVENTS.len()));
-        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+        forwarded_response::is_event_stream(&self.fields)
     }
 
     /// Returns true if the script asks for its response not to be buffered, as with nginx.
     pub fn refuses_buffering(&self) -> bool {
-        let value = self.fields.get_bytes("x-accel-buffering");
-        value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
+        forwarded_response::refuses_buffering(&self.fields)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::proxy_settings::{Balance, ProxySettings};
+use crate::base::invalid_settings::InvalidSettings;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// Settings of the copies.
@@ -31,43 +31,13 @@ pub(crate) const ALL: u32 = 1_000_000;
 impl MirrorSettings {
     /// # Errors
     /// If there are settings without a server.
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        match &self.url {
-            None if *self != MirrorSettings::default() => {
-                Err("mirror_share, mirror_timeout and max_mirrored need mirror".to_owned())
+    pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {
+        match self.url.is_none() && *self != MirrorSettings::default() {
+            true => {
+                Err("`mirror.share`, `mirror.timeout` and `mirror.max_copies` need `mirror.url`"
+                    .into())
             }
-            _ => Ok(()),
+            false => Ok(()),
         }
-    }
-
-    /// Returns the settings of the proxy for the copies of `route`. It has no retries, no queue, and a
-    /// connection for each copy.
-    pub(crate) fn proxy_settings(&self, route: &ProxySettings) -> Option<ProxySettings> {
-        let upstreams = vec![self.url.clone()?.into()];
-        Some(ProxySettings {
-            upstreams,
-            balance: Balance::default(),
-            mirror: MirrorSettings::default(),
-            sticky: Default::default(),
-            check: None,
-            grpc_web: false,
-            connect_timeout: route.connect_timeout.min(self.timeout),
-            response_timeout: self.timeout,
-            body_timeout: self.timeout,
-            max_connections: self.max_copies,
-            max_connections_per_client: self.max_copies,
-            max_queued: 0,
-            max_idle_connections: self.max_copies.min(route.max_idle_connections),
-            buffer_responses: false,
-            max_temp_file_bytes: 0,
-            max_retries: 0,
-            failure_statuses: Vec::new(),
-            failure_latency: Duration::ZERO,
-            failure_rate: None,
-            rewrite_location: None,
-            tls_name: None,
-            tls_pin: Vec::new(),
-            ..route.clone()
-        })
     }
 }

@@ -1,6 +1,5 @@
 //! Settings of a proxy: every limit and timeout, in one plain struct.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,13 +7,13 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network, StatusCode};
 
-use super::invalid_settings::InvalidSettings;
+use super::fastcgi_settings::FastCgiSettings;
+use super::health_check_settings::{HealthCheck, HealthCheckTarget};
+use super::mirror_settings::MirrorSettings;
+use super::sticky_settings::StickySettings;
+use crate::base::invalid_settings::InvalidSettings;
 use crate::dns::dns_settings::DnsSettings;
-use crate::settings::mirror_settings::MirrorSettings;
-use crate::settings::sticky_settings::StickySettings;
-use crate::settings::variable::Variable;
-use crate::tls::ClientIdentity;
-use crate::tls::Pin;
+use crate::tls::{ClientIdentity, KeyPin};
 use crate::url::http_version::HttpVersion;
 use crate::url::member::UpstreamMember;
 use crate::url::upstream_url::UpstreamUrl;
@@ -25,8 +24,8 @@ pub struct ProxySettings {
     /// Upstreams that requests are forwarded to. At least one.
     pub upstreams: Vec<UpstreamMember>,
 
-    /// Protocol of the upstreams. Default [`Protocol::Http1`].
-    pub protocol: Protocol,
+    /// Protocol of the upstreams. Default [`UpstreamProtocol::Http1`].
+    pub protocol: UpstreamProtocol,
 
     /// Version of HTTP that is spoken to the upstreams; `h2c://` in a URL overrides it. Default
     /// [`HttpVersion::Http1`].
@@ -46,18 +45,18 @@ pub struct ProxySettings {
     /// Scripts of upstreams that use FastCGI or SCGI.
     pub fastcgi: FastCgiSettings,
 
-    /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
-    pub balance: Balance,
+    /// Selection of the upstream for the next request. Default [`BalancePolicy::RoundRobin`].
+    pub balance: BalancePolicy,
 
-    /// Template of the text that requests are hashed by, with [`Balance::Hash`]. Default the address of
+    /// Template of the text that requests are hashed by, with [`BalancePolicy::Hash`]. Default the address of
     /// the client.
     pub hash_key: String,
 
     /// Cookie that leads the requests of a client to the same upstream. Default none.
     pub sticky: StickySettings,
 
-    /// Value of `Host` in forwarded requests. Default [`Host::Client`].
-    pub host: Host,
+    /// Value of `Host` in forwarded requests. Default [`ForwardedHost::Client`].
+    pub host: ForwardedHost,
 
     /// Proxies in front of this one whose `Forwarded` and `X-Forwarded-*` are trusted and extended;
     /// from any other peer these fields are replaced, and others by which proxies describe their
@@ -192,18 +191,18 @@ pub struct ProxySettings {
     pub slow_start: Duration,
 
     /// Periodic health check of the upstreams. Default none.
-    pub check: Option<Check>,
+    pub check: Option<HealthCheck>,
 
     /// Text at the beginning of `Location` and `Refresh`, and the text in its place. If there is none for a
     /// value, the URL of the upstream becomes the prefix of the route. `None`: both fields are
     /// forwarded as they are. Default no replacements besides that one.
-    pub rewrite_location: Option<Vec<Replacement>>,
+    pub rewrite_location: Option<Vec<TextReplacement>>,
 
     /// Text at the beginning of the attribute `Path` of cookies, and the text in its place.
-    pub cookie_path: Vec<Replacement>,
+    pub cookie_path: Vec<TextReplacement>,
 
     /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
-    pub cookie_domain: Vec<Replacement>,
+    pub cookie_domain: Vec<TextReplacement>,
 
     /// Copies of requests for another server. Default none.
     pub mirror: MirrorSettings,
@@ -224,15 +223,15 @@ pub struct ProxySettings {
     pub tls_name: Option<String>,
 
     /// Keys of which the certificate of an upstream must have one. Default none: any key.
-    pub tls_pin: Vec<Pin>,
+    pub tls_pin: Vec<KeyPin>,
 }
 
 /// Text at the beginning of a value, and the text in its place.
-pub type Replacement = (String, String);
+pub type TextReplacement = (String, String);
 
 /// Protocol of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Protocol {
+pub enum UpstreamProtocol {
     /// HTTP, in the version of [`http_version`](ProxySettings::http_version).
     #[default]
     Http1,
@@ -244,41 +243,9 @@ pub enum Protocol {
     Uwsgi,
 }
 
-/// Scripts that an upstream runs, and the variables that it gets with a request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FastCgiSettings {
-    /// Directory of the scripts, or one script that handles all paths. Default none: the upstream
-    /// itself handles all paths, and gets them as `PATH_INFO`.
-    pub root: Option<PathBuf>,
-
-    /// Path under which the upstream has [`root`](FastCgiSettings::root). Default none: the same.
-    pub script_root: Option<PathBuf>,
-
-    /// Index script of a directory. Default `index.php`.
-    pub index: String,
-
-    /// End of the names of scripts. Default `.php`: no other file is run.
-    pub suffix: String,
-
-    /// Variables in addition to those of RFC 3875; they override these. Default none.
-    pub environment: Vec<Variable>,
-}
-
-impl Default for FastCgiSettings {
-    fn default() -> FastCgiSettings {
-        FastCgiSettings {
-            root: None,
-            script_root: None,
-            index: "index.php".to_owned(),
-            suffix: ".php".to_owned(),
-            environment: Vec::new(),
-        }
-    }
-}
-
 /// Selection of one of several upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Balance {
+pub enum BalancePolicy {
     /// Each upstream in turn.
     #[default]
     RoundRobin,
@@ -293,7 +260,7 @@ pub enum Balance {
 
 /// Value of `Host` in forwarded requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum ForwardedHost {
     /// The value sent by the client.
     #[default]
     Client,
@@ -329,90 +296,6 @@ pub enum ClientCert {
     None,
 }
 
-/// A health check: a request that is sent to an upstream periodically.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Check {
-    /// Request of the check.
-    pub target: CheckTarget,
-    /// Time between two checks.
-    pub interval: Duration,
-    /// Longest time for a check; beyond it the check has failed.
-    pub timeout: Duration,
-    /// Statuses of healthy upstreams; empty: 200 to 399.
-    pub statuses: Vec<StatusCode>,
-    /// Text that the response must contain in its first 64 KiB; empty: any response.
-    pub body: String,
-    /// Consecutive failures after which the upstream gets no requests.
-    pub fall: u32,
-    /// Consecutive successes after which it gets requests again.
-    pub rise: u32,
-}
-
-/// The request of a health check.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum CheckTarget {
-    /// `GET` of a request target, which is appended to the path of the upstream's URL.
-    Path(String),
-    /// `Check` of `grpc.health.v1.Health` for a service; empty: for the server.
-    Grpc(String),
-    /// A connection, with its handshakes.
-    Connection,
-}
-
-impl Check {
-    /// Creates a check with the default times and limits.
-    pub fn new(target: CheckTarget) -> Check {
-        Check { target, ..Check::default() }
-    }
-
-    /// Returns true if healthy upstreams respond with a status.
-    pub(crate) fn permits(&self, status: StatusCode) -> bool {
-        match &*self.statuses {
-            [] => status.is_success() || status.is_redirection(),
-            statuses => statuses.contains(&status),
-        }
-    }
-}
-
-impl CheckTarget {
-    /// Parses a path, `grpc` or `grpc:SERVICE`.
-    pub fn parse(text: String) -> CheckTarget {
-        let service = text.strip_prefix("grpc").and_then(|rest| match rest {
-            "" => Some(""),
-            rest => rest.strip_prefix(':'),
-        });
-        match service {
-            Some(service) => CheckTarget::Grpc(service.to_owned()),
-            None => CheckTarget::Path(text),
-        }
-    }
-}
-
-impl fmt::Display for CheckTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckTarget::Path(path) => f.write_str(path),
-            CheckTarget::Grpc(service) if service.is_empty() => f.write_str("grpc"),
-            CheckTarget::Grpc(service) => write!(f, "grpc:{service}"),
-            CheckTarget::Connection => f.write_str("tcp"),
-        }
-    }
-}
-
-impl Default for Check {
-    fn default() -> Check {
-        Check {
-            target: CheckTarget::Path("/".to_owned()),
-            interval: Duration::from_secs(5),
-            timeout: Duration::from_secs(2),
-            statuses: Vec::new(),
-            body: String::new(),
-            fall: 2,
-            rise: 1,
-        }
-    }
-}
-
 impl ProxySettings {
     /// Creates the default settings for upstreams, each a URL such as `http://127.0.0.1:3000` or
     /// `unix:/run/app.sock`, behind which options may follow: `http://app:3000 weight=3 backup`.
@@ -437,7 +320,7 @@ impl ProxySettings {
     /// connections would occupy all of them.
     pub fn fastcgi() -> ProxySettings {
         ProxySettings {
-            protocol: Protocol::FastCgi,
+            protocol: UpstreamProtocol::FastCgi,
             via: String::new(),
             max_idle_connections: 0,
             ..ProxySettings::default()
@@ -452,12 +335,12 @@ impl ProxySettings {
 
     /// The defaults for upstreams that use SCGI, which has one request in a connection.
     pub fn scgi() -> ProxySettings {
-        ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
+        ProxySettings { protocol: UpstreamProtocol::Scgi, ..ProxySettings::fastcgi() }
     }
 
     /// The defaults for upstreams that use uwsgi, which has one request in a connection.
     pub fn uwsgi() -> ProxySettings {
-        ProxySettings { protocol: Protocol::Uwsgi, ..ProxySettings::fastcgi() }
+        ProxySettings { protocol: UpstreamProtocol::Uwsgi, ..ProxySettings::fastcgi() }
     }
 
     /// Parses URLs separated by white space, each with its options behind it.
@@ -502,84 +385,88 @@ impl ProxySettings {
     ///
     /// # Errors
     /// The first invalid setting.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), InvalidSettings> {
+        let check_numbers = self.check.as_ref().map_or((1, 1), |check| (check.fall, check.rise));
         let at_least_one = [
             ("max_connections", self.max_connections),
             ("max_http2_connections", self.max_http2_connections),
             ("max_streams", self.max_streams),
             ("max_failures", self.max_failures as usize),
-            ("the check's `fall`", self.check.as_ref().map_or(1, |check| check.fall as usize)),
-            ("the check's `rise`", self.check.as_ref().map_or(1, |check| check.rise as usize)),
+            ("check.fall", check_numbers.0 as usize),
+            ("check.rise", check_numbers.1 as usize),
         ];
         if let Some((name, _)) = at_least_one.into_iter().find(|(_, number)| *number == 0) {
-            return Err(format!("proxy: {name} must be at least 1"));
+            return Err(format!("`{name}` must be at least 1").into());
         }
         if self.upstreams.is_empty() {
-            return Err("a proxy needs at least one upstream".to_owned());
+            return Err("a proxy needs at least one upstream".into());
         }
         UpstreamMember::check_list(&self.upstreams)?;
-        self.validate_services()?;
         if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
-            return Err(format!("max_response_head_bytes must be between {min} and {max}"));
+            return Err(format!("`max_response_head_bytes` must be between {min} and {max}").into());
         }
-        let is_http2 = |url| self.http_version_of(url) == HttpVersion::Http2;
-        if self.grpc_web && !self.urls().all(is_http2) {
-            return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
+        if self.grpc_web && !self.has_only_http2() {
+            return Err(
+                "`grpc_web` needs upstreams with HTTP/2: `h2c://`, or `http_version`".into()
+            );
         }
         self.sticky.validate()?;
         self.dns.validate()?;
         self.mirror.validate()?;
         let mirror = self.mirror.url.as_ref();
         if let Some(url) = mirror.filter(|url| self.urls().any(|it| it.is_same_upstream(url))) {
-            return Err(format!("{url} is an upstream, and cannot be the mirror, too"));
+            return Err(format!("{url} is an upstream, and cannot be the mirror, too").into());
         }
+        self.validate_tls()?;
+        self.check.as_ref().map_or(Ok(()), |check| self.validate_check(check))
+    }
+
+    fn has_only_http2(&self) -> bool {
+        self.urls().all(|url| self.http_version_of(url) == HttpVersion::Http2)
+    }
+
+    fn validate_tls(&self) -> Result<(), InvalidSettings> {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err("tls_cert and tls_key need each other".to_owned());
+            return Err("`tls_cert` and `tls_key` need each other".into());
         }
         if !self.tls_pin.is_empty() && !self.urls().all(UpstreamUrl::is_tls) {
-            return Err("tls_pin needs upstreams with https://".to_owned());
+            return Err("`tls_pin` needs upstreams with `https://`".into());
         }
-        let Some(check) = &self.check else { return Ok(()) };
-        match &check.target {
-            CheckTarget::Path(path) if !path.starts_with('/') => {
-                Err("the path of a check must begin with a slash".to_owned())
+        // The DNS is not authenticated: the name of a server in a record proves nothing.
+        let mut services = self.urls().filter(|url| url.is_service() && url.is_tls());
+        match services.next().filter(|_| self.tls_name.is_none()) {
+            Some(url) => {
+                Err(format!("{url} needs `tls_name`, which the certificates of its servers have")
+                    .into())
             }
-            CheckTarget::Path(path) if path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
-                Err("the path of a check must not contain spaces or control characters".to_owned())
-            }
-            CheckTarget::Grpc(service) if service.len() > MAX_SERVICE_BYTES => {
-                Err(format!("the service of a check must not exceed {MAX_SERVICE_BYTES} bytes"))
-            }
-            CheckTarget::Grpc(_) if !self.urls().all(is_http2) => {
-                Err("a check by gRPC needs upstreams with h2c:// or `http_version = \"2\"`"
-                    .to_owned())
-            }
-            CheckTarget::Grpc(_) if !check.statuses.is_empty() || !check.body.is_empty() => {
-                Err("check_statuses and check_body need a check with a path".to_owned())
-            }
-            _ if check.interval.is_zero() => {
-                Err("the interval of a check must be longer than zero".to_owned())
-            }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
-}
 
-impl ProxySettings {
-    /// # Errors
-    /// If other settings cannot be combined with services in the DNS.
-    fn validate_services(&self) -> Result<(), String> {
-        let Some(member) = self.upstreams.iter().find(|member| member.url.is_service()) else {
-            return Ok(());
-        };
-        let url = &member.url;
-        // The DNS is not authenticated: the name of a server in a record proves nothing.
-        match url.is_tls() && self.tls_name.is_none() {
-            true => {
-                Err(format!("{url} needs tls_name, which the certificates of its servers have"))
+    fn validate_check(&self, check: &HealthCheck) -> Result<(), InvalidSettings> {
+        match &check.target {
+            HealthCheckTarget::Path(path) if !path.starts_with('/') => {
+                Err("the path of a check must begin with a slash".into())
             }
-            false => Ok(()),
+            HealthCheckTarget::Path(path) if path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
+                Err("the path of a check must not contain spaces or control characters".into())
+            }
+            HealthCheckTarget::Grpc(service) if service.len() > MAX_SERVICE_BYTES => {
+                Err(format!("the service of a check must not exceed {MAX_SERVICE_BYTES} bytes")
+                    .into())
+            }
+            HealthCheckTarget::Grpc(_) if !self.has_only_http2() => {
+                Err("a check by gRPC needs upstreams with HTTP/2: `h2c://`, or `http_version`"
+                    .into())
+            }
+            HealthCheckTarget::Grpc(_) if !check.statuses.is_empty() || !check.body.is_empty() => {
+                Err("`check.statuses` and `check.body` need a check with a path".into())
+            }
+            _ if check.interval.is_zero() => {
+                Err("the interval of a check must be longer than zero".into())
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -592,6 +479,37 @@ const MAX_SERVICE_BYTES: usize = 100;
 const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
 impl ProxySettings {
+    /// Returns the settings of the proxy for copies, if there is one. It has no retries, no queue, and a
+    /// connection for each copy.
+    pub(crate) fn of_mirror(&self) -> Option<ProxySettings> {
+        let MirrorSettings { url, timeout, max_copies, .. } = self.mirror.clone();
+        let upstreams = vec![url?.into()];
+        Some(ProxySettings {
+            upstreams,
+            balance: BalancePolicy::default(),
+            mirror: MirrorSettings::default(),
+            sticky: Default::default(),
+            check: None,
+            grpc_web: false,
+            connect_timeout: self.connect_timeout.min(timeout),
+            response_timeout: timeout,
+            body_timeout: timeout,
+            max_connections: max_copies,
+            max_connections_per_client: max_copies,
+            max_queued: 0,
+            max_idle_connections: max_copies.min(self.max_idle_connections),
+            buffer_responses: false,
+            max_temp_file_bytes: 0,
+            max_retries: 0,
+            failure_statuses: Vec::new(),
+            failure_latency: Duration::ZERO,
+            failure_rate: None,
+            rewrite_location: None,
+            tls_name: None,
+            tls_pin: Vec::new(),
+            ..self.clone()
+        })
+    }
     /// Returns true if some responses count as failures.
     pub fn has_failing_responses(&self) -> bool {
         !self.failure_statuses.is_empty() || !self.failure_latency.is_zero()
@@ -602,16 +520,16 @@ impl Default for ProxySettings {
     fn default() -> ProxySettings {
         ProxySettings {
             upstreams: Vec::new(),
-            protocol: Protocol::default(),
+            protocol: UpstreamProtocol::default(),
             http_version: HttpVersion::default(),
             max_http2_connections: 8,
             max_streams: 128,
             grpc_web: false,
             fastcgi: FastCgiSettings::default(),
-            balance: Balance::default(),
+            balance: BalancePolicy::default(),
             hash_key: "{client_ip}".to_owned(),
             sticky: StickySettings::default(),
-            host: Host::default(),
+            host: ForwardedHost::default(),
             trusted: None,
             field_names: ForwardedNames::default(),
             request_trailers: Arc::default(),

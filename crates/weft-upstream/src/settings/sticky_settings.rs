@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::base::invalid_settings::InvalidSettings;
+
 /// Settings of the cookie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StickySettings {
@@ -18,13 +20,13 @@ pub struct StickySettings {
 impl StickySettings {
     /// # Errors
     /// If the name of the cookie is no token (RFC 6265 §4.1.1), or missing beside other settings.
-    pub(crate) fn validate(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if !self.cookie.bytes().all(is_token) {
-            return Err(format!("sticky_cookie: {:?} is no name of a cookie", self.cookie));
+            return Err(format!("`sticky.cookie`: {:?} is no name of a cookie", self.cookie).into());
         }
         if self.cookie.is_empty() && *self != StickySettings::default() {
-            return Err("sticky_max_age and sticky_secret need sticky_cookie".to_owned());
+            return Err("`sticky.max_age` and `sticky.secret` need `sticky.cookie`".into());
         }
         Ok(())
     }

@@ -4,16 +4,16 @@ use std::ffi::OsString;
 
 /// Environment variable of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Variable {
+pub struct ScriptVariable {
     /// Name of the variable.
     pub name: String,
     /// `None` to copy the variable from the server's environment, if it is set there.
     pub value: Option<String>,
 }
 
-impl Variable {
+impl ScriptVariable {
     /// Parses `NAME=VALUE`, or `NAME` for a variable of the server's environment.
-    pub fn parse(text: &str) -> Result<Variable, String> {
+    pub fn parse(text: &str) -> Result<ScriptVariable, String> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (text, None),
@@ -24,15 +24,15 @@ impl Variable {
         if name.is_empty() || !is_name || text.contains('\0') {
             return Err(format!("expected NAME=VALUE, or NAME to pass it on, found {text:?}"));
         }
-        Ok(Variable { name: name.to_owned(), value })
+        Ok(ScriptVariable { name: name.to_owned(), value })
     }
 }
 
-impl Variable {
+impl ScriptVariable {
     /// Returns the values of variables. Those that are passed on from the server's environment are
     /// absent if they are not set there.
-    pub fn resolve(variables: &[Variable]) -> Vec<(String, OsString)> {
-        let variable = |Variable { name, value }: &Variable| {
+    pub fn resolve(variables: &[ScriptVariable]) -> Vec<(String, OsString)> {
+        let variable = |ScriptVariable { name, value }: &ScriptVariable| {
             let value = value.as_ref().map(OsString::from).or_else(|| std::env::var_os(name));
             value.map(|value| (name.clone(), value))
         };
@@ -40,7 +40,7 @@ impl Variable {
     }
 }
 
-impl std::fmt::Display for Variable {
+impl std::fmt::Display for ScriptVariable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.value {
             Some(value) => write!(f, "{}={value}", self.name),
@@ -67,7 +67,7 @@ mod tests {
             ("A-B", None),
             ("A=b\0c", None),
         ] {
-            let found = Variable::parse(text).ok();
+            let found = ScriptVariable::parse(text).ok();
             let parts = found.as_ref().map(|found| (&*found.name, found.value.as_deref()));
             assert_eq!(parts, expected, "{text:?}");
             assert_eq!(found.map(|found| found.to_string()), expected.map(|_| text.to_owned()));

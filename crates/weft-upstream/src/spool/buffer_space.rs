@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::temp_file::Kind;
+use super::body_kind::BodyKind;
 use super::unread_bytes::UnreadBytes;
 use super::writers::Writers;
 use crate::base::throttled_warning::ThrottledWarning;
@@ -38,7 +38,7 @@ pub struct BufferSpace {
     /// Bytes of responses that were written, without [`WRITTEN_PER_READ`] for each one that was read.
     unread_responses: UnreadBytes,
     /// The clients with buffered bodies.
-    clients: Mutex<HashMap<Client, Weak<Share>>>,
+    clients: Mutex<HashMap<Client, Weak<ClientShare>>>,
     writes: Semaphore,
     pub(crate) writers: Arc<Writers>,
     /// Number of bodies that get no memory.
@@ -91,18 +91,18 @@ impl BufferSpace {
 
     /// Returns the share of a client. `None` is one that forwards requests of many clients: only the
     /// limits of the process apply to it.
-    pub(crate) fn share(self: &Arc<BufferSpace>, client: Option<Client>) -> Arc<Share> {
-        let Some(client) = client else { return Share::new(self, None) };
+    pub(crate) fn share(self: &Arc<BufferSpace>, client: Option<Client>) -> Arc<ClientShare> {
+        let Some(client) = client else { return ClientShare::new(self, None) };
         let mut clients = self.clients();
         if let Some(share) = clients.get(&client).and_then(Weak::upgrade) {
             return share;
         }
-        let share = Share::new(self, Some(client));
+        let share = ClientShare::new(self, Some(client));
         clients.insert(client, Arc::downgrade(&share));
         share
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<Client, Weak<Share>>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<Client, Weak<ClientShare>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,7 +127,7 @@ impl Default for BufferSpace {
 }
 
 /// The part of the space that the bodies of one client use.
-pub(crate) struct Share {
+pub(crate) struct ClientShare {
     pub(crate) space: Arc<BufferSpace>,
     client: Option<Client>,
     memory: Used,
@@ -141,9 +141,9 @@ pub(crate) struct WritePermit<'a> {
     _of_process: SemaphorePermit<'a>,
 }
 
-impl Share {
-    fn new(space: &Arc<BufferSpace>, client: Option<Client>) -> Arc<Share> {
-        Arc::new(Share {
+impl ClientShare {
+    fn new(space: &Arc<BufferSpace>, client: Option<Client>) -> Arc<ClientShare> {
+        Arc::new(ClientShare {
             space: space.clone(),
             client,
             memory: Used::default(),
@@ -165,7 +165,7 @@ impl Share {
     }
 
     /// Reserves bytes of the disk, if there are as many, to write `written` bytes.
-    pub(crate) fn reserve_disk(&self, bytes: u64, written: u64, kind: Kind) -> bool {
+    pub(crate) fn reserve_disk(&self, bytes: u64, written: u64, kind: BodyKind) -> bool {
         if self.disk.reserve(bytes, bytes, self.available_disk_bytes()) < bytes {
             return false;
         }
@@ -181,9 +181,9 @@ impl Share {
     }
 
     /// Returns true if the reservation seems to be possible.
-    pub(crate) fn may_reserve_disk(&self, bytes: u64, written: u64, kind: Kind) -> bool {
+    pub(crate) fn may_reserve_disk(&self, bytes: u64, written: u64, kind: BodyKind) -> bool {
         let is_unread_permitted = || match (self.client, kind) {
-            (Some(client), Kind::Response) => {
+            (Some(client), BodyKind::Response) => {
                 let max = self.max_unread_bytes();
                 self.space.unread_responses.of(client, max, Instant::now()) + written <= max
             }
@@ -200,9 +200,9 @@ impl Share {
     }
 
     /// Adds bytes that are written for a client; returns false if there are too many unread ones.
-    fn permit_unread(&self, bytes: u64, kind: Kind) -> bool {
+    fn permit_unread(&self, bytes: u64, kind: BodyKind) -> bool {
         match (self.client, kind) {
-            (Some(client), Kind::Response) => {
+            (Some(client), BodyKind::Response) => {
                 let max = self.max_unread_bytes();
                 self.space.unread_responses.try_add(client, bytes, max, Instant::now())
             }
@@ -211,16 +211,16 @@ impl Share {
     }
 
     /// Records bytes that were read from a file and taken by the client.
-    pub(crate) fn record_read(&self, bytes: u64, kind: Kind) {
-        if let (Some(client), Kind::Response, 1..) = (self.client, kind, bytes) {
+    pub(crate) fn record_read(&self, bytes: u64, kind: BodyKind) {
+        if let (Some(client), BodyKind::Response, 1..) = (self.client, kind, bytes) {
             let (max, permitted) = (self.max_unread_bytes(), bytes * WRITTEN_PER_READ);
             self.space.unread_responses.remove(client, permitted, max, Instant::now());
         }
     }
 
     /// Records bytes that are not read any more. Bytes of responses are recorded already.
-    pub(crate) fn record_unread(&self, bytes: u64, kind: Kind) {
-        if let (Some(client), Kind::Request, 1..) = (self.client, kind, bytes) {
+    pub(crate) fn record_unread(&self, bytes: u64, kind: BodyKind) {
+        if let (Some(client), BodyKind::Request, 1..) = (self.client, kind, bytes) {
             self.space.unread_requests.add(client, bytes, self.max_disk_bytes(), Instant::now());
         }
     }
@@ -249,7 +249,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for ClientShare {
     fn drop(&mut self) {
         let Some(client) = self.client else { return };
         let mut clients = self.space.clients();
@@ -262,7 +262,7 @@ impl Drop for Share {
 
 /// The memory that one body occupies. It is released on drop.
 pub(crate) struct Memory {
-    share: Arc<Share>,
+    share: Arc<ClientShare>,
     bytes: usize,
     /// The last read had no memory.
     is_short: bool,
@@ -271,11 +271,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(share: Arc<Share>) -> Memory {
+    pub(crate) fn new(share: Arc<ClientShare>) -> Memory {
         Memory { share, bytes: 0, is_short: false, is_starved: false }
     }
 
-    pub(crate) fn share(&self) -> &Arc<Share> {
+    pub(crate) fn share(&self) -> &Arc<ClientShare> {
         &self.share
     }
 
@@ -308,7 +308,7 @@ impl Memory {
 
     /// Sets the memory in use, which may be more than was reserved.
     pub(crate) fn set(&mut self, bytes: usize) {
-        let Share { memory, space, .. } = &*self.share;
+        let ClientShare { memory, space, .. } = &*self.share;
         let before = std::mem::replace(&mut self.bytes, bytes);
         match before.checked_sub(bytes) {
             Some(0) => {}
@@ -382,7 +382,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::spool::{Reservation, SpoolLimits};
+    use crate::spool::{MemoryReservation, SpoolLimits};
 
     fn client(last: u8) -> Option<Client> {
         Some(Client::new([192, 0, 2, last].into()))
@@ -429,7 +429,7 @@ mod tests {
         };
         let space = space(100, 40, 0);
         let reserve =
-            |body, held, last| Reservation::new(body, held, &limits(&space), client(last));
+            |body, held, last| MemoryReservation::new(body, held, &limits(&space), client(last));
         assert!(reserve(31, 31, 1).is_none(), "more than one body may have");
         let body = reserve(20, 30, 1).unwrap().hold(Bytes::from_static(b"body"));
         assert_eq!(&*body, b"body");
@@ -448,9 +448,9 @@ mod tests {
         let space = space(0, 0, 100);
         let (one, other, many) =
             (space.share(client(1)), space.share(client(2)), space.share(None));
-        let reserve = |share: &Share, bytes| {
-            let is_possible = share.may_reserve_disk(bytes, bytes, Kind::Request);
-            assert_eq!(share.reserve_disk(bytes, bytes, Kind::Request), is_possible);
+        let reserve = |share: &ClientShare, bytes| {
+            let is_possible = share.may_reserve_disk(bytes, bytes, BodyKind::Request);
+            assert_eq!(share.reserve_disk(bytes, bytes, BodyKind::Request), is_possible);
             is_possible
         };
         assert!(reserve(&one, 30) && !reserve(&one, 21) && reserve(&one, 20));
@@ -459,7 +459,7 @@ mod tests {
         assert!(!reserve(&other, 11) && reserve(&other, 10) && reserve(&many, 40));
         other.release_disk(50);
         // Bytes that were not read count for a while, also if the client has no body.
-        one.record_unread(49, Kind::Request);
+        one.record_unread(49, BodyKind::Request);
         drop(one);
         let one = space.share(client(1));
         assert!(!reserve(&one, 3) && reserve(&one, 1));
@@ -472,20 +472,20 @@ mod tests {
         let space = space(0, 0, 1_000);
         let (one, other, many) =
             (space.share(client(1)), space.share(client(2)), space.share(None));
-        let write = |share: &Share, bytes| {
-            let is_possible = share.may_reserve_disk(bytes, bytes, Kind::Response);
-            assert_eq!(share.reserve_disk(bytes, bytes, Kind::Response), is_possible);
+        let write = |share: &ClientShare, bytes| {
+            let is_possible = share.may_reserve_disk(bytes, bytes, BodyKind::Response);
+            assert_eq!(share.reserve_disk(bytes, bytes, BodyKind::Response), is_possible);
             is_possible
         };
         assert!(write(&one, 20) && !write(&one, 1) && write(&other, 20) && write(&many, 100));
         assert_eq!(space.disk.used.0.load(Relaxed), 140);
-        one.record_read(1, Kind::Response);
+        one.record_read(1, BodyKind::Response);
         assert!(!write(&one, 9) && write(&one, 8));
         // The bytes count after the end of the file, and read bytes are no credit.
         one.release_disk(28);
-        one.record_read(28, Kind::Response);
+        one.record_read(28, BodyKind::Response);
         assert!(write(&one, 20) && !write(&one, 1));
         // Requests have a limit of their own.
-        assert!(one.reserve_disk(100, 100, Kind::Request));
+        assert!(one.reserve_disk(100, 100, BodyKind::Request));
     }
 }

@@ -6,7 +6,8 @@ use std::iter;
 
 use bytes::{Bytes, BytesMut};
 
-use super::temp_file::{Read, TempFile, Write, Written};
+use super::file_io::{FileRead, FileWrite, FileWritten};
+use super::temp_file::TempFile;
 
 /// Pieces smaller than this are copied together if they are many: a small piece may keep a large
 /// allocation alive.
@@ -41,7 +42,7 @@ pub(crate) struct Queue {
 pub(crate) enum Next {
     Data(Bytes),
     /// A read from the file, which ends with [`Queue::finish_read`].
-    Read(Read),
+    Read(FileRead),
     /// The next bytes are being written to the file.
     BeingWritten,
     Empty,
@@ -103,7 +104,7 @@ impl Queue {
     }
 
     /// Starts to write the newest bytes to the file; `None` if there is no space for them.
-    pub(crate) fn start_write(&mut self) -> Option<Write> {
+    pub(crate) fn start_write(&mut self) -> Option<FileWrite> {
         let (bytes, newest) = (self.newest_bytes(), self.newest.get_or_insert_default());
         let is_first = !self.file.has_unread();
         let write = self.file.start_write(bytes, || newest.take_all())?;
@@ -114,7 +115,7 @@ impl Queue {
         Some(write)
     }
 
-    pub(crate) fn finish_write(&mut self, written: Written) {
+    pub(crate) fn finish_write(&mut self, written: FileWritten) {
         let bytes = self.in_flight.take().unwrap_or_default();
         let unwritten = self.file.finish_write(bytes, written);
         unwritten.into_iter().for_each(|piece| self.newest.get_or_insert_default().push(piece));

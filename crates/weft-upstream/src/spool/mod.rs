@@ -10,8 +10,10 @@
 //! stops reading until the reader has taken data: a spool delays, but it never fails. So it does if the
 //! client has left too many bytes of responses unread.
 
+mod body_kind;
 pub(crate) mod buffer_space;
 mod byte_queue;
+mod file_io;
 pub(crate) mod pump;
 pub(crate) mod spooled_body;
 mod temp_file;
@@ -26,16 +28,17 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
+use weft::client_limit::Client;
 use weft::{Body, Error};
 
+use crate::spool::body_kind::BodyKind;
 use crate::spool::buffer_space::Memory;
 pub use crate::spool::buffer_space::{BufferSpace, BufferSpaceLimits};
 use crate::spool::byte_queue::Queue;
-pub use crate::spool::pump::Source;
+pub use crate::spool::pump::BodySource;
 use crate::spool::pump::{End, Shared};
 use crate::spool::spooled_body::SpooledBody;
-use crate::spool::temp_file::{Kind, TempFile};
-use weft::client_limit::Client;
+use crate::spool::temp_file::TempFile;
 
 /// Limits of the spools of a route.
 #[derive(Clone)]
@@ -58,21 +61,21 @@ pub struct Spool {
 impl Spool {
     /// Starts to receive `source`, the body of a response, after its `first` piece, within the share of
     /// `client`; `None` is one that forwards the requests of many.
-    pub fn new<S: Source>(
+    pub fn new<S: BodySource>(
         first: Bytes,
         source: S,
         limits: &Arc<SpoolLimits>,
         client: Option<Client>,
     ) -> Spool {
-        Spool::start(first, source, limits, client, Kind::Response)
+        Spool::start(first, source, limits, client, BodyKind::Response)
     }
 
-    fn start<S: Source>(
+    fn start<S: BodySource>(
         first: Bytes,
         source: S,
         limits: &Arc<SpoolLimits>,
         client: Option<Client>,
-        kind: Kind,
+        kind: BodyKind,
     ) -> Spool {
         let share = limits.space.share(client);
         let file = TempFile::new(limits.clone(), share.clone(), kind);
@@ -112,9 +115,9 @@ impl Spool {
 }
 
 /// Memory for a body of a response that has been received as a whole. Such a body needs no spool.
-pub struct Reservation(Memory);
+pub struct MemoryReservation(Memory);
 
-impl Reservation {
+impl MemoryReservation {
     /// Reserves memory within the share of `client` for a body, which occupies `held_bytes` with the rest
     /// of its buffer. `None` if there is too little, or if the body is larger than the limit of one.
     pub fn new(
@@ -122,12 +125,12 @@ impl Reservation {
         held_bytes: usize,
         limits: &SpoolLimits,
         client: Option<Client>,
-    ) -> Option<Reservation> {
+    ) -> Option<MemoryReservation> {
         if body_bytes > limits.memory_bytes {
             return None;
         }
         let mut memory = Memory::new(limits.space.share(client));
-        (memory.grow(held_bytes, held_bytes) > 0).then_some(Reservation(memory))
+        (memory.grow(held_bytes, held_bytes) > 0).then_some(MemoryReservation(memory))
     }
 
     /// Returns the body. The memory is released when the last part of it is dropped.
@@ -198,7 +201,7 @@ pub fn receive(
                         return Poll::Ready(Ok(ReceivedBody { body, length, copy }));
                     }
                     let body = std::mem::take(body);
-                    Stage::Rest(Spool::start(first, body, limits, client, Kind::Request))
+                    Stage::Rest(Spool::start(first, body, limits, client, BodyKind::Request))
                 }
                 Stage::Rest(spool) => {
                     ready!(spool.poll_receive(cx));

@@ -43,7 +43,7 @@ const MAX_TURNS_WITHOUT_MEMORY: u32 = 8;
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A body that can be received ahead of its reader.
-pub trait Source: HttpBody<Data = Bytes, Error = Error> + Send + Unpin + 'static {
+pub trait BodySource: HttpBody<Data = Bytes, Error = Error> + Send + Unpin + 'static {
     /// Limits the next read. A source whose data is in memory already may ignore it.
     fn limit_read(&mut self, _bytes: usize) {}
 
@@ -57,7 +57,7 @@ pub trait Source: HttpBody<Data = Bytes, Error = Error> + Send + Unpin + 'static
 }
 
 /// The content of a request, which the engine receives in small pieces.
-impl Source for Body {}
+impl BodySource for Body {}
 
 /// The state that the pump and the reader share. They run in the same thread, as a rule.
 pub(crate) struct Shared(Mutex<State>);
@@ -89,7 +89,7 @@ pub(crate) enum End {
 /// Reads the source to its end.
 ///
 /// Without `async`, the future contains the source once.
-pub(crate) fn run<S: Source>(
+pub(crate) fn run<S: BodySource>(
     first: Bytes,
     source: S,
     shared: Arc<Shared>,
@@ -128,7 +128,7 @@ struct ReaderGuard {
     end: Option<End>,
 }
 
-impl<S: Source> Pump<S> {
+impl<S: BodySource> Pump<S> {
     fn new(source: S, shared: Arc<Shared>) -> Pump<S> {
         let reader = ReaderGuard { shared, end: None };
         Pump { source, trailers: None, turns_without_memory: 0, reader }
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    impl Source for Steady {
+    impl BodySource for Steady {
         fn limit_read(&mut self, bytes: usize) {
             self.max_bytes = bytes;
         }

@@ -12,8 +12,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use weft::Error;
 
 use super::byte_queue::Next;
+use super::file_io::FileRead;
 use super::pump::{End, Shared, State, failed};
-use super::temp_file::{READ_BYTES, Read};
+use super::temp_file::READ_BYTES;
 use crate::base::task::AbortOnDrop;
 
 /// Maximum size of a read from the file that waits for the disk while no memory is available, in
@@ -101,7 +102,7 @@ fn fail(error: Error) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
 }
 
 /// Starts a read that waits for the disk.
-fn start_read(state: &mut State, read: Read) -> JoinHandle<io::Result<Bytes>> {
+fn start_read(state: &mut State, read: FileRead) -> JoinHandle<io::Result<Bytes>> {
     state.reading = match state.memory.grow(READ_BYTES, READ_BYTES) {
         0 => SHORT_READ_BYTES,
         granted => granted,

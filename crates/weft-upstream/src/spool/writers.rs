@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::temp_file::{Write, Written};
+use super::file_io::{FileWrite, FileWritten};
 
 /// Maximum number of threads that write, as many as the writes of four clients: writes to files of
 /// the page cache take microseconds, and a disk does not become faster with more.
@@ -41,9 +41,9 @@ struct State {
 }
 
 struct Job {
-    write: Write,
+    write: FileWrite,
     /// Closed if the body was dropped.
-    done: oneshot::Sender<Written>,
+    done: oneshot::Sender<FileWritten>,
 }
 
 /// A thread that writes; `None` after its end.
@@ -51,7 +51,7 @@ struct WriterThread(Option<Arc<Writers>>);
 
 impl Writers {
     /// Performs a write. Returns `None` if it panicked, or was left by a thread that did.
-    pub(crate) async fn run(self: &Arc<Writers>, write: Write) -> Option<Written> {
+    pub(crate) async fn run(self: &Arc<Writers>, write: FileWrite) -> Option<FileWritten> {
         let (done, written) = oneshot::channel();
         if self.queue(Job { write, done }) {
             let thread = WriterThread(Some(self.clone()));
@@ -159,8 +159,8 @@ mod tests {
     use std::time::Instant;
     use tokio::runtime::Builder;
 
-    fn write(at: u64) -> Write {
-        Write::new(None, at, vec![vec![b'x'; 4_096].into()])
+    fn write(at: u64) -> FileWrite {
+        FileWrite::new(None, at, vec![vec![b'x'; 4_096].into()])
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::key_pin::{Pin, PinVerifier};
+use super::key_pin::{KeyPin, PinVerifier};
 use crate::url::http_version::HttpVersion;
 
 /// Certificate of the proxy for upstreams that ask for one.
@@ -26,10 +26,10 @@ pub struct ClientIdentity {
 /// their certificates those with one of the keys in `pins`, if there are any. A
 /// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
 /// is signed by their own authority.
-pub fn config(
+pub fn client_config(
     ca: Option<&Path>,
     own: Option<&ClientIdentity>,
-    pins: &[Pin],
+    pins: &[KeyPin],
     http_version: HttpVersion,
 ) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
@@ -50,7 +50,8 @@ pub fn config(
             let (added, _) = roots.add_parsable_certificates(found.certs);
             if added == 0 {
                 return Err(
-                    "the system has no trusted certificate authorities; set `ca`".to_owned()
+                    "the system has no trusted certificate authorities; name a file with `ca`"
+                        .to_owned(),
                 );
             }
         }
@@ -99,8 +100,8 @@ impl ClientIdentity {
 }
 
 /// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
-pub fn config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut config = Arc::unwrap_or_clone(config(ca, None, &[], HttpVersion::Http1)?);
+pub fn client_config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let mut config = Arc::unwrap_or_clone(client_config(ca, None, &[], HttpVersion::Http1)?);
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }

@@ -16,31 +16,31 @@ use weft::tls::certificate::public_key;
 
 /// SHA-256 of a public key with its algorithm (SubjectPublicKeyInfo, RFC 7469 §2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Pin([u8; 32]);
+pub struct KeyPin([u8; 32]);
 
 const PREFIX: &str = "sha256/";
 
-impl Pin {
+impl KeyPin {
     /// Returns the pin of the key in a certificate.
-    fn of(certificate: &[u8]) -> Option<Pin> {
+    fn of(certificate: &[u8]) -> Option<KeyPin> {
         let hash = digest(&SHA256, public_key(certificate)?);
-        hash.as_ref().try_into().map(Pin).ok()
+        hash.as_ref().try_into().map(KeyPin).ok()
     }
 }
 
-impl FromStr for Pin {
+impl FromStr for KeyPin {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Pin, String> {
+    fn from_str(text: &str) -> Result<KeyPin, String> {
         let hash = text.strip_prefix(PREFIX).and_then(|hash| BASE64_STANDARD.decode(hash).ok());
         let hash = hash.and_then(|hash| hash.try_into().ok());
-        hash.map(Pin).ok_or_else(|| {
+        hash.map(KeyPin).ok_or_else(|| {
             format!("expected sha256/ and the SHA-256 of a public key in base64, found {text:?}")
         })
     }
 }
 
-impl fmt::Display for Pin {
+impl fmt::Display for KeyPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}", BASE64_STANDARD.encode(self.0))
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Pin {
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
     pub(crate) inner: Arc<WebPkiServerVerifier>,
-    pub(crate) pins: Vec<Pin>,
+    pub(crate) pins: Vec<KeyPin>,
 }
 
 impl ServerCertVerifier for PinVerifier {
@@ -69,9 +69,9 @@ impl ServerCertVerifier for PinVerifier {
             ocsp_response,
             now,
         )?;
-        match Pin::of(end_entity) {
+        match KeyPin::of(end_entity) {
             Some(pin) if self.pins.contains(&pin) => Ok(verified),
-            Some(pin) => Err(Error::General(format!("its key is not in tls_pin: {pin}"))),
+            Some(pin) => Err(Error::General(format!("its key is not a pinned one: {pin}"))),
             None => Err(Error::General("its certificate has no key".to_owned())),
         }
     }

@@ -3,5 +3,5 @@
 mod client_config;
 mod key_pin;
 
-pub use client_config::{ClientIdentity, config, config_without_alpn};
-pub use key_pin::Pin;
+pub use client_config::{ClientIdentity, client_config, client_config_without_alpn};
+pub use key_pin::KeyPin;

@@ -20,7 +20,7 @@ pub struct UpstreamMember {
 
 /// Configured properties of an upstream.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct MemberShare {
     /// The upstream gets requests only if no other one can get them.
     pub is_backup: bool,
     /// Hash of the address of the upstream. The same keys belong to the same addresses in every
@@ -44,8 +44,8 @@ impl From<UpstreamUrl> for UpstreamMember {
 
 impl UpstreamMember {
     /// Properties that the selection of an upstream depends on.
-    pub fn share(&self) -> Share {
-        Share { is_backup: self.is_backup, seed: hash(self.url.to_string().as_bytes()) }
+    pub fn share(&self) -> MemberShare {
+        MemberShare { is_backup: self.is_backup, seed: hash(self.url.to_string().as_bytes()) }
     }
 
     /// Checks the upstreams of a route or stream.

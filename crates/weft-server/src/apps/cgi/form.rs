@@ -8,7 +8,7 @@ use weft::{Application, Request};
 use weft_config::{
     ConfigResult, Key, Located, SectionKeys, ValueKind, quoted, quoted_list, show_size, show_time,
 };
-use weft_upstream::script::Variable;
+use weft_upstream::script::ScriptVariable;
 
 use super::{Cgi, CgiSettings};
 use crate::apps::form::{
@@ -155,7 +155,7 @@ fn set_index(settings: &mut CgiSettings, name: Located<String>) -> ConfigResult 
 
 fn set_environment(settings: &mut CgiSettings, variables: Vec<Located<String>>) -> ConfigResult {
     let parse = |text: Located<String>| {
-        Variable::parse(&text.value).map_err(|invalid| text.problem(invalid))
+        ScriptVariable::parse(&text.value).map_err(|invalid| text.problem(invalid))
     };
     settings.environment = variables.into_iter().map(parse).collect::<ConfigResult<_>>()?;
     Ok(())

@@ -34,7 +34,7 @@ use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 use weft_upstream::gateway_error::{GatewayError, method_not_allowed};
 use weft_upstream::script::stderr;
-use weft_upstream::script::{self, Credentials, Script, ScriptHead, Variable, VariableRules};
+use weft_upstream::script::{self, Credentials, Script, ScriptHead, ScriptVariable, VariableRules};
 use weft_upstream::spool::{BufferSpace, Spool};
 
 use self::output::Output;
@@ -70,7 +70,7 @@ impl Cgi {
     pub(crate) fn new(settings: CgiSettings, buffer_space: Arc<BufferSpace>) -> io::Result<Cgi> {
         let root = Root::open(&settings.root, settings.index.clone(), ScriptRule::Executable)?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-        let environment = Variable::resolve(&settings.environment);
+        let environment = ScriptVariable::resolve(&settings.environment);
         let limit = ClientLimit::new(ClientLimitSettings {
             max_per_client: settings.max_processes_per_client,
             max_queued: settings.max_queued,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
 use weft_upstream::gateway_error::GatewayError;
-use weft_upstream::spool::Source;
+use weft_upstream::spool::BodySource;
 
 use super::run::Run;
 
@@ -119,7 +119,7 @@ impl Body for Output {
     }
 }
 
-impl Source for Output {
+impl BodySource for Output {
     fn limit_read(&mut self, bytes: usize) {
         if let Some(run) = &mut self.run {
             run.limit_read(bytes);

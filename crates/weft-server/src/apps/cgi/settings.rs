@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft::Network;
-use weft_upstream::script::Variable;
+use weft_upstream::script::ScriptVariable;
 use weft_upstream::spool::{BufferSpace, SpoolLimits};
 
 /// Location, environment and limits of CGI scripts.
@@ -19,7 +19,7 @@ pub(crate) struct CgiSettings {
 
     /// Environment variables in addition to those of RFC 3875; they override these. Default none:
     /// scripts inherit only `PATH` from the server's environment.
-    pub(crate) environment: Vec<Variable>,
+    pub(crate) environment: Vec<ScriptVariable>,
 
     /// Time limit for the head of the response; the script is then terminated, and the client gets
     /// 504. Progress of the request body restarts the timeout, and time spent waiting for the

@@ -3,7 +3,7 @@
 
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 use weft_upstream::ProxySettings;
-use weft_upstream::script::Variable;
+use weft_upstream::script::ScriptVariable;
 
 use crate::apps::proxy::upstream_keys;
 
@@ -111,7 +111,7 @@ fn set_script_root(settings: &mut ProxySettings, root: Located<String>) -> Confi
 
 fn set_environment(settings: &mut ProxySettings, variables: Vec<Located<String>>) -> ConfigResult {
     let parse = |text: Located<String>| {
-        Variable::parse(&text.value).map_err(|invalid| text.problem(invalid))
+        ScriptVariable::parse(&text.value).map_err(|invalid| text.problem(invalid))
     };
     settings.fastcgi.environment = variables.into_iter().map(parse).collect::<ConfigResult<_>>()?;
     Ok(())

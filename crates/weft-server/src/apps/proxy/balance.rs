@@ -2,7 +2,7 @@
 
 use weft::StatusCode;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
-use weft_upstream::{Balance, ProxySettings};
+use weft_upstream::{BalancePolicy, ProxySettings};
 
 use crate::base::share::Share;
 use crate::sections::balance_policy::{POLICY_NAMES, policy, policy_name};
@@ -27,7 +27,7 @@ pub(super) const HASH_KEY: Key<ProxySettings> = Key {
            client",
     kind: ValueKind::Text(set_hash_key),
     show: |settings| match settings.balance {
-        Balance::Hash => quoted(&settings.hash_key),
+        BalancePolicy::Hash => quoted(&settings.hash_key),
         _ => String::new(),
     },
 };

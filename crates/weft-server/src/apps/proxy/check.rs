@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft::StatusCode;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
-use weft_upstream::{Check, CheckTarget, ProxySettings};
+use weft_upstream::{HealthCheck, HealthCheckTarget, ProxySettings};
 
 /// Largest number of checks after which an upstream gets no requests, or gets them again.
 const MAX_CHECKS: u64 = 100;
@@ -19,7 +19,7 @@ pub(super) const CHECK: Key<ProxySettings> = Key {
     help: "path of health checks, or grpc or grpc:SERVICE for `grpc.health.v1`: an upstream gets \
            requests only after a successful check",
     kind: ValueKind::Text(|settings, path| {
-        check(settings).target = CheckTarget::parse(path.value);
+        check(settings).target = HealthCheckTarget::parse(path.value);
         Ok(())
     }),
     show: |settings| show(settings, |check| quoted(&check.target.to_string())),
@@ -109,10 +109,10 @@ pub(super) const CHECK_RISE: Key<ProxySettings> = Key {
 };
 
 /// Returns the settings of the checks. Enables them if they are not enabled yet.
-fn check(settings: &mut ProxySettings) -> &mut Check {
+fn check(settings: &mut ProxySettings) -> &mut HealthCheck {
     settings.check.get_or_insert_default()
 }
 
-fn show(settings: &ProxySettings, show: impl Fn(&Check) -> String) -> String {
+fn show(settings: &ProxySettings, show: impl Fn(&HealthCheck) -> String) -> String {
     settings.check.as_ref().map_or(String::new(), show)
 }

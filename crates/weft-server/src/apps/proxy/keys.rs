@@ -9,7 +9,7 @@ use weft_config::{
     show_size, show_time,
 };
 use weft_upstream::{
-    ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
+    ClientCert, ForwardedHost, ForwardedNames, HttpVersion, ProxySettings, TextReplacement,
     may_permit_in_request_trailers,
 };
 
@@ -45,9 +45,9 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
                another such as app.internal:8080",
         kind: ValueKind::Text(set_host),
         show: |settings| match &settings.host {
-            Host::Client => quoted("client"),
-            Host::Upstream => quoted("upstream"),
-            Host::Fixed(host) => quoted(host),
+            ForwardedHost::Client => quoted("client"),
+            ForwardedHost::Upstream => quoted("upstream"),
+            ForwardedHost::Fixed(host) => quoted(host),
         },
     },
     Key {
@@ -373,7 +373,7 @@ pub(in crate::apps) fn upstream_keys() -> impl Iterator<Item = &'static Key<Prox
 }
 
 /// Returns texts that replace others.
-fn replacements(pairs: Vec<Pair>) -> ConfigResult<Vec<Replacement>> {
+fn replacements(pairs: Vec<Pair>) -> ConfigResult<Vec<TextReplacement>> {
     let replacement = |Pair { name, value, .. }: Pair| {
         if name.value.is_empty() {
             return Err(name.problem("expected a text that is replaced"));
@@ -396,9 +396,11 @@ fn set_trusted(settings: &mut ProxySettings, proxies: Vec<Located<String>>) -> C
 fn set_host(settings: &mut ProxySettings, text: Located<String>) -> ConfigResult {
     let is_permitted = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
     settings.host = match &*text.value {
-        "client" => Host::Client,
-        "upstream" => Host::Upstream,
-        host if !host.is_empty() && host.bytes().all(is_permitted) => Host::Fixed(text.value),
+        "client" => ForwardedHost::Client,
+        "upstream" => ForwardedHost::Upstream,
+        host if !host.is_empty() && host.bytes().all(is_permitted) => {
+            ForwardedHost::Fixed(text.value)
+        }
         host => {
             let message = format!(
                 "expected client, upstream or a host such as app.internal:8080, found {host:?}"

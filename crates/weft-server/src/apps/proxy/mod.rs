@@ -12,7 +12,7 @@ use weft::Request;
 use weft_config::{
     ConfigResult, CustomType, Given, Key, SectionKeys, ValueKind, quoted_list, schema,
 };
-use weft_upstream::{Protocol, ProxySettings, ReverseProxy, UpstreamMember, UpstreamUrl};
+use weft_upstream::{ProxySettings, ReverseProxy, UpstreamMember, UpstreamProtocol, UpstreamUrl};
 
 use self::keys::PROXY;
 pub(super) use self::keys::{BUFFER_BYTES, upstream_keys};
@@ -21,6 +21,7 @@ use super::form::{
 };
 use super::{ResponseFuture, respond_later};
 use crate::options::RouteOptions;
+use crate::sections::resolver;
 use crate::template::Template;
 
 /// Values of the keys.
@@ -120,12 +121,14 @@ fn set_upstreams(settings: &mut ProxySettings, given: Given<'_>) -> ConfigResult
     }
 }
 
-fn parse_upstreams(protocol: Protocol, text: &str) -> Result<Vec<UpstreamMember>, String> {
+fn parse_upstreams(protocol: UpstreamProtocol, text: &str) -> Result<Vec<UpstreamMember>, String> {
     let (parse, example): (fn(&str) -> _, _) = match protocol {
-        Protocol::Http1 => return ProxySettings::parse_upstreams(text),
-        Protocol::FastCgi => (UpstreamUrl::fastcgi, "unix:/run/php/php-fpm.sock or 127.0.0.1:9000"),
-        Protocol::Scgi => (UpstreamUrl::scgi, "unix:/run/app.sock or 127.0.0.1:4000"),
-        Protocol::Uwsgi => (UpstreamUrl::uwsgi, "unix:/run/app.sock or 127.0.0.1:3031"),
+        UpstreamProtocol::Http1 => return ProxySettings::parse_upstreams(text),
+        UpstreamProtocol::FastCgi => {
+            (UpstreamUrl::fastcgi, "unix:/run/php/php-fpm.sock or 127.0.0.1:9000")
+        }
+        UpstreamProtocol::Scgi => (UpstreamUrl::scgi, "unix:/run/app.sock or 127.0.0.1:4000"),
+        UpstreamProtocol::Uwsgi => (UpstreamUrl::uwsgi, "unix:/run/app.sock or 127.0.0.1:3031"),
     };
     let members = UpstreamMember::parse_list(text, parse)?;
     match members.is_empty() {
@@ -144,7 +147,23 @@ pub(super) fn plan_upstreams(
     if !context.trusted_proxies.is_empty() {
         settings.trusted.get_or_insert_with(|| context.trusted_proxies.to_vec());
     }
-    settings.validate()
+    settings.validate().map_err(|invalid| invalid.with_names(key_of_setting))
+}
+
+/// Returns the key for a field of [`ProxySettings`].
+fn key_of_setting(field: &str) -> &str {
+    match field {
+        "check.body" => "check_body",
+        "check.statuses" => "check_statuses",
+        "mirror.max_copies" => "max_mirrored",
+        "mirror.share" => "mirror_share",
+        "mirror.timeout" => "mirror_timeout",
+        "mirror.url" => "mirror",
+        "sticky.cookie" => "sticky_cookie",
+        "sticky.max_age" => "sticky_max_age",
+        "sticky.secret" => "sticky_secret",
+        field => resolver::key_of_setting(field),
+    }
 }
 
 pub(super) fn open_proxy(

@@ -12,6 +12,7 @@ use weft::middleware::{RequestId, User};
 use weft::{
     HeaderName, HeaderValue, LogValue, LogValues, Record, RecordData, Request, Response, StatusCode,
 };
+use weft_upstream::RetryReason;
 use weft_upstream::attempt_hooks::{self, AttemptHooks};
 
 use self::upstream::Attempt;
@@ -86,7 +87,7 @@ struct NotedValues {
     attempt: Option<Attempt>,
     attempts: u64,
     /// Reason of the last retry.
-    retry_reason: Option<&'static str>,
+    retry_reason: Option<RetryReason>,
     trace: Option<TraceContext>,
     groups: Option<Box<dyn MatchedGroups>>,
 }
@@ -199,7 +200,7 @@ impl AttemptHooks for RequestNotes {
         self.with_attempt(Attempt::end);
     }
 
-    fn on_retry(&self, reason: &'static str) {
+    fn on_retry(&self, reason: RetryReason) {
         self.values().retry_reason = Some(reason);
     }
 }
@@ -243,9 +244,10 @@ impl LogValues for LineValues<'_> {
                     (self.noted.attempt.as_ref()?, name.strip_prefix("upstream.")?);
                 return match name {
                     "attempts" => Some(LogValue::Number(self.noted.attempts)),
-                    "retry_reason" => {
-                        self.noted.retry_reason.map(|text| LogValue::Text(text.as_bytes().into()))
-                    }
+                    "retry_reason" => self
+                        .noted
+                        .retry_reason
+                        .map(|reason| LogValue::Text(reason.name().as_bytes().into())),
                     _ => attempt.value(name),
                 };
             }

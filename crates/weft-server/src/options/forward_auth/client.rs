@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue, Method, Request, Response, header};
 use weft_upstream::RequestFields;
-use weft_upstream::{Host, ProxySettings, ReverseProxy};
+use weft_upstream::{ForwardedHost, ProxySettings, ReverseProxy};
 
 use crate::options::layer::OpenContext;
 use crate::sections::auth_url::AuthUrl;
@@ -46,7 +46,7 @@ impl ForwardAuth {
     ) -> Result<ForwardAuth, String> {
         let settings = ProxySettings {
             upstreams: vec![url.upstream.clone().into()],
-            host: Host::Upstream,
+            host: ForwardedHost::Upstream,
             trusted: Some(context.trusted_proxies.to_vec()),
             connect_timeout: timeout.min(Duration::from_secs(5)),
             response_timeout: timeout,

@@ -17,7 +17,7 @@ pub(crate) use self::settings::{LineFormat, ProxyVersion, ServerNamePattern, Str
 use super::balance_policy::{POLICY_NAMES, policy, policy_name};
 use super::limits::{limit, networks};
 use super::log::target::{LOG_TARGET, LogTarget};
-use super::resolver::{HasDns, max_ttl, min_ttl, resolver};
+use super::resolver::{HasDns, key_of_setting, max_ttl, min_ttl, resolver};
 
 /// A section of `[streams]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ impl StreamConfig {
         }
         let invalid = settings.groups().filter_map(|group| UpstreamMember::check_list(group).err());
         problems.extend(invalid.map(|message| section.problem(message)));
-        problems.extend(settings.dns.validate().err().map(|message| section.problem(message)));
+        let invalid = settings.dns.validate().err();
+        let invalid = invalid.map(|invalid| invalid.with_names(key_of_setting));
+        problems.extend(invalid.map(|message| section.problem(message)));
         if is_complete && settings.tls && !has_certificates {
             problems.push(section.problem(
                 "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weft::Network;
-use weft_upstream::{Balance, DnsSettings, UpstreamMember, UpstreamUrl};
+use weft_upstream::{BalancePolicy, DnsSettings, UpstreamMember, UpstreamUrl};
 
 use crate::sections::log::target::LogTarget;
 
@@ -41,8 +41,8 @@ pub(crate) struct StreamSettings {
     /// Resolution of the names of the upstreams.
     pub(crate) dns: DnsSettings,
 
-    /// Selection of the upstream for the next connection. Default [`Balance::RoundRobin`].
-    pub(crate) balance: Balance,
+    /// Selection of the upstream for the next connection. Default [`BalancePolicy::RoundRobin`].
+    pub(crate) balance: BalancePolicy,
 
     /// Version of the PROXY header that upstreams get. Default none.
     pub(crate) proxy_protocol: Option<ProxyVersion>,
@@ -118,7 +118,7 @@ impl Default for StreamSettings {
             tls: false,
             ca: None,
             dns: DnsSettings::default(),
-            balance: Balance::default(),
+            balance: BalancePolicy::default(),
             proxy_protocol: None,
             proxy_protocol_from: Vec::new(),
             access_log: None,

@@ -679,11 +679,11 @@ fn invalid_settings_of_names_are_reported() {
         ("proxy = \"http://127.0.0.1/\", resolver = \"::1\"", "`resolver` has no effect without"),
         (
             "proxy = \"http://a/\", dns_min_ttl = \"61m\"",
-            "dns_min_ttl must not be longer than dns_max_ttl",
+            "`dns_min_ttl` must not be longer than `dns_max_ttl`",
         ),
         ("proxy = \"srv+http://a:80/\"", "the records of a service have its ports"),
         ("proxy = \"srv+http://a/ weight=2\"", "the records of a service have its weights"),
-        ("proxy = \"srv+https://a/\"", "srv+https://a/ needs tls_name"),
+        ("proxy = \"srv+https://a/\"", "srv+https://a/ needs `tls_name`"),
         ("fastcgi = \"srv+http://a/\"", "expected srv+fastcgi://SERVICE"),
         ("scgi = \"srv+scgi://a weight=2\"", "the records of a service have its weights"),
         ("uwsgi = \"srv+uwsgi://a:1\"", "the records of a service have its ports"),

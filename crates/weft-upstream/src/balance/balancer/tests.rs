@@ -1,13 +1,13 @@
 use super::*;
 use crate::base::rendezvous::hash;
-use Balance::*;
+use BalancePolicy::*;
 
 /// `-` is down, `!` was tried, `#` is full; the first digits are the load. `*3` is the weight, and
 /// `b` a backup.
-fn parse(text: &str) -> (Vec<Candidate>, Vec<Share>) {
+fn parse(text: &str) -> (Vec<BalanceCandidate>, Vec<MemberShare>) {
     let one = |(index, text): (usize, &str)| {
         let (load, weight) = text.split_once('*').unwrap_or((text, "1"));
-        let candidate = Candidate {
+        let candidate = BalanceCandidate {
             is_up: !load.contains('-'),
             was_tried: load.contains('!'),
             is_full: load.contains('#'),
@@ -15,13 +15,13 @@ fn parse(text: &str) -> (Vec<Candidate>, Vec<Share>) {
             weight: 100 * weight.parse::<u32>().unwrap(),
         };
         let seed = hash(index.to_string().as_bytes());
-        let share = Share { is_backup: load.contains('b'), seed };
+        let share = MemberShare { is_backup: load.contains('b'), seed };
         (candidate, share)
     };
     text.split(' ').enumerate().map(one).unzip()
 }
 
-fn choices(text: &str, balance: Balance, count: usize) -> String {
+fn choices(text: &str, balance: BalancePolicy, count: usize) -> String {
     let (candidates, shares) = parse(text);
     let balancer = Balancer::new(balance, shares, 1);
     let chosen = (0..count).map(|_| balancer.choose(None, |index| candidates[index]));
@@ -113,7 +113,7 @@ fn loads_stay_within_a_quarter_of_the_average() {
     let mut loads = [0; 10];
     for number in 0..2_000_u32 {
         let key = hash(&(number % 3).to_be_bytes());
-        let candidate = |index| Candidate {
+        let candidate = |index| BalanceCandidate {
             is_up: true,
             was_tried: false,
             is_full: false,
@@ -135,7 +135,7 @@ fn shares_depend_on_the_percentage_of_the_weights() {
     for balance in [RoundRobin, LeastConnections] {
         let (candidates, shares) = parse("0 0*2 0");
         let balancer = Balancer::new(balance, shares, 1);
-        let candidate = |index: usize| Candidate {
+        let candidate = |index: usize| BalanceCandidate {
             weight: if index == 1 { candidates[index].weight / 10 } else { 100 },
             ..candidates[index]
         };

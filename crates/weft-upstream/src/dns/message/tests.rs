@@ -45,7 +45,7 @@ fn queries_are_those_of_another_implementation() {
 #[test]
 fn reads_records_behind_aliases() {
     let own = &QUESTION.to_be_bytes()[..];
-    let address = |last: u8| Data::Address(IpAddr::from([192, 0, 2, last]));
+    let address = |last: u8| RecordData::Address(IpAddr::from([192, 0, 2, last]));
     let (b, c) = (wire("B.example"), wire("c.example"));
     for (records, expected) in [
         (vec![(own, 1, 60, vec![192, 0, 2, 1])], (vec![address(1)], 60)),
@@ -98,7 +98,7 @@ fn reads_services() {
     ];
     let data = [(10, 5, 80, "a.example"), (20, 0, 81, "b.example")];
     let data = data.map(|(priority, weight, port, target)| {
-        Data::Service(Service { priority, weight, port, target: target.to_owned() })
+        RecordData::Srv(SrvRecord { priority, weight, port, target: target.to_owned() })
     });
     let expected = Answer::Records(Records { data: data.into(), ttl: 60 });
     assert_eq!(question.read_answer(7, &response(&question, 0, &records)), Some(expected));

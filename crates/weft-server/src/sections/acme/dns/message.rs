@@ -1,6 +1,6 @@
 //! Messages of dynamic updates (RFC 2136). Pure.
 
-use weft_upstream::dns::message::{Reader, put_name, put_numbers};
+use weft_upstream::dns::message::{MessageReader, put_name, put_numbers};
 
 use super::Change;
 use super::tsig::{TYPE_TSIG, TsigKey};
@@ -70,7 +70,7 @@ impl Update<'_> {
 
 /// Parses the response to the message `id`; `None` if it is not valid.
 pub(super) fn parse_response(response: &[u8], id: u16) -> Option<Outcome> {
-    let mut reader = Reader::new(response);
+    let mut reader = MessageReader::new(response);
     let [found, flags, zones, prerequisites, updates, additional] = reader.numbers()?;
     if found != id || flags & QR == 0 {
         return None;
@@ -101,7 +101,7 @@ pub(super) fn parse_response(response: &[u8], id: u16) -> Option<Outcome> {
 
 /// Returns the error in the data of a TSIG record (RFC 8945 §4.2).
 fn tsig_error_of(data: &[u8]) -> Option<u16> {
-    let mut reader = Reader::new(data);
+    let mut reader = MessageReader::new(data);
     reader.skip_name()?;
     // The time, and the difference that is permitted.
     reader.take(8)?;
