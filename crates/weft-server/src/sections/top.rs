@@ -169,7 +169,7 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         "maximum memory of the buffered bodies of one client address, or /64 of IPv6; more is stored \
          in temporary files"),
     limit!(max_temp_bytes, "max-temp-bytes", size 0..=u64::MAX,
-        "maximum size of all temporary files of buffered bodies together, of which one client may \
+        "maximum size of all temporary files of buffered bodies together; one client may \
          have half; more is streamed"),
     limit!(max_unread_bytes_per_client, "max-unread-bytes-per-client", size 0..=u64::MAX,
         "maximum number of bytes of responses that are written to temporary files and not read by one \
