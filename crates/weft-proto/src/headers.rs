@@ -14,8 +14,8 @@ use crate::{Error, ErrorKind, Result};
 /// The fields of a head or of a trailer section, in the order received.
 ///
 /// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
-/// Most fields that are looked up are absent, which the set of lengths and initials shows at once.
-/// Names are compared case-insensitively.
+/// Most lookups find no field. The set of lengths and initials shows that at once. Names are
+/// compared case-insensitively.
 ///
 /// ```
 /// use weft_proto::Headers;

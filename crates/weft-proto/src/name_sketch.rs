@@ -1,4 +1,4 @@
-//! A set that shows that a list of fields has no field of a certain name. Pure.
+//! A set of bits that proves the absence of a name in a list of fields. Pure.
 
 /// The lengths and initials of all names of a list, as a set of 64 bits. It may have the lengths
 /// and initials of removed fields.

@@ -201,7 +201,7 @@ impl<A: Application + Clone + Send + 'static> CloneApplication for A {
 
 /// An application wrapped in middleware, returned by [`Application::with`].
 ///
-/// Each middleware wraps all that follow it, so that its future contains the next one directly,
+/// Each middleware wraps all following middleware. So its future contains the next future directly,
 /// without a layer that the compiler has to optimize away.
 #[derive(Clone, Debug)]
 pub struct WithMiddleware<M, A> {

@@ -154,8 +154,8 @@ pub struct ClientPermit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(u64);
 
-/// A client, or a site: an IPv6 /48 network, the smallest that is routed on the Internet, and the
-/// largest that a customer of a provider usually gets.
+/// A client, or a site: an IPv6 /48 network. It is the smallest network that is routed on the
+/// Internet, and a customer of a provider usually gets no larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Counted {
     Client(u64),

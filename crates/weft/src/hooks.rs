@@ -58,8 +58,8 @@ pub struct Record<'a> {
     /// path as far as they are valid. It can contain any bytes, so it must be escaped for output;
     /// [`LogFormat`](crate::LogFormat) does so. Empty if there is a head.
     pub request_line: &'a [u8],
-    /// The status of the response; 499 if the exchange ended before there was one, as in nginx. For
-    /// an invalid request that got no response, the status that the error response would have had.
+    /// The status of the response; 499 if the exchange ended before there was one, as in nginx. If
+    /// an invalid request got no response, the status of the missing error response.
     pub status: StatusCode,
     /// Set if a response with this status was sent or buffered. Not set if the client disconnected
     /// before. With [`Disconnect::Detach`](crate::Disconnect::Detach), the application may then

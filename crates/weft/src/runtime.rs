@@ -3,7 +3,7 @@
 //! A handler that belongs to another runtime must not run within the runtime of the worker: in a
 //! current-thread runtime, `block_in_place` panics, and no other runtime can be entered. So the
 //! thread leaves the runtime of the worker for such a call. It leaves once in a turn of the event
-//! loop, for all calls of the turn, which costs one `epoll_wait(2)` that does not block.
+//! loop, for all calls of the turn. That costs one `epoll_wait(2)`, which does not block.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

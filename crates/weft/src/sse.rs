@@ -160,8 +160,8 @@ pub fn channel(request: &Request) -> (Sender, Response) {
     SseSettings::default().channel(request)
 }
 
-/// The ID of the last event that the client received, from `Last-Event-ID`, which clients send
-/// when they reconnect.
+/// The ID of the last event that the client received. Clients send it in `Last-Event-ID` when they
+/// reconnect.
 pub fn last_event_id(request: &RequestHead) -> Option<&str> {
     request.headers().get("last-event-id")
 }

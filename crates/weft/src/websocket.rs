@@ -72,8 +72,8 @@ pub struct WebSocketSettings {
     /// Default 1 MiB.
     pub max_message_bytes: usize,
 
-    /// Time without received data after which a Ping is sent, and then again after which the
-    /// client is considered unresponsive.
+    /// Time without received data until a Ping is sent. If no data is received for this time again,
+    /// the client is considered unresponsive.
     ///
     /// Default 30 s.
     pub ping_after: Duration,

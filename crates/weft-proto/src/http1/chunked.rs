@@ -77,8 +77,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Returns the next step for `input`, which starts at the first byte that is not consumed yet.
-    /// `limits` apply to the trailer section.
+    /// Returns the next step for `input`, which starts at the first unconsumed byte. `limits` apply
+    /// to the trailer section.
     ///
     /// # Errors
     /// [`Malformed`](crate::ErrorKind::Malformed) for an invalid chunked coding or trailer section.

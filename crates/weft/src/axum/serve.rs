@@ -22,10 +22,10 @@ use crate::settings::Settings;
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
-/// output and the protocol, and the handlers run on the runtime of the caller. So all that they use
-/// of that runtime works as before: pools, `tokio::spawn`, `block_in_place`. A handler starts on
-/// the thread of its connection, in the context of that runtime, and becomes a task of it when it
-/// has to wait ([`tower::on_runtime`](crate::tower::on_runtime)).
+/// output and the protocol, and the handlers run on the runtime of the caller. So everything in
+/// that runtime works as before: pools, `tokio::spawn`, `block_in_place`. A handler starts on the
+/// thread of its connection, in the context of that runtime, and becomes a task of it when it has
+/// to wait ([`tower::on_runtime`](crate::tower::on_runtime)).
 ///
 /// The listener may be a socket of tokio or of the standard library, or an address. The server
 /// starts when the future is first polled, and stops when it is dropped.

@@ -18,12 +18,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::STEP_BYTES;
 
-/// Maximum number of threads that compress files that clients wait for. Each needs up to 2 MiB and
+/// Maximum number of threads that compress files for waiting clients. Each needs up to 2 MiB and
 /// twice the size of its file.
 const MAX_THREADS: usize = 4;
 
-/// Maximum size of the files that are being compressed or wait for that while clients wait, in
-/// bytes. Two of the largest files by default; with brotli, less than 0.1 s of work for a thread.
+/// Maximum size of the files that are compressed or queued for waiting clients, in bytes. Two of
+/// the largest files by default; with brotli, less than 0.1 s of work for a thread.
 const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// The cost of a file that is larger than the bound: it is compressed if nothing else is pending.

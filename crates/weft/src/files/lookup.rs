@@ -54,8 +54,8 @@ pub(super) struct LookupOptions<'a> {
 }
 
 impl Target {
-    /// Returns true if all representations are known from which the response is selected to a
-    /// request that accepts a content coding, or accepts none.
+    /// Returns true if the known representations are sufficient to select the response.
+    /// `accepts_coding` is true for a request that accepts a content coding.
     pub(super) fn is_complete(&self, accepts_coding: bool) -> bool {
         match self {
             Target::File(resource) => !accepts_coding || resource.has_all_codings(),

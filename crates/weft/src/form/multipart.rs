@@ -54,7 +54,7 @@ pub struct Multipart {
     bytes: u64,
     fields: usize,
     files: usize,
-    /// Bytes that the fields that are not files may still have in total.
+    /// Total bytes that the fields other than files may still have.
     remaining_field_bytes: usize,
 }
 
@@ -63,7 +63,7 @@ enum State {
     Between,
     /// In a file, with the number of bytes that it may still have.
     File(u64),
-    /// In a field that is not a file, with the number of bytes that it may still have.
+    /// In a field other than a file, with the number of bytes that it may still have.
     Field(usize),
     Failed,
 }

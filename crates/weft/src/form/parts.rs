@@ -310,7 +310,7 @@ mod tests {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Returns the CPU time in which a body is parsed that arrives byte by byte.
+    /// Returns the CPU time for a body that arrives byte by byte.
     fn time_of_trickle(body: &[u8]) -> Duration {
         let mut parts = Parser::new(b"b-b", MAX_HEAD_BYTES, usize::MAX).unwrap();
         let start = cpu_time();

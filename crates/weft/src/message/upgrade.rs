@@ -32,8 +32,8 @@ impl Upgrade {
     }
 }
 
-/// Checks that the client has requested the protocol of an upgrade (RFC 9110 §7.8) in an HTTP
-/// version that supports it. Over HTTP/2, the request is an extended `CONNECT`, which is converted
+/// Checks that the client has requested the protocol of an upgrade (RFC 9110 §7.8) and that the
+/// HTTP version supports it. Over HTTP/2, the request is an extended `CONNECT`, which is converted
 /// into an upgrade before.
 pub(crate) fn check(
     head: &RequestHead,

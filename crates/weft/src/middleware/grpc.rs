@@ -190,7 +190,7 @@ fn limit_time(mut response: Response, deadline: Instant) -> Response {
     response
 }
 
-/// A body that ends at a deadline, with trailers that say so.
+/// A body that ends at a deadline, with the status `DEADLINE_EXCEEDED` in its trailers.
 struct TimedBody {
     body: Body,
     /// `None` once it is over.

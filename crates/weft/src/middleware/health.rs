@@ -28,11 +28,10 @@ use crate::message::response::Response;
 /// assert_eq!(testing::get(app.with(ready), "/ready").status, 503);
 /// ```
 ///
-/// A server that is shutting down accepts no new connections and closes idle ones, so most
-/// clients see that instead of the 503, which only requests on open connections get. For a load
-/// balancer to switch over in time, the check should return false some time before the
-/// shutdown. The response contains no reason and has `Cache-Control: no-store`. Methods other
-/// than GET and HEAD get 405.
+/// A server that is shutting down accepts no new connections and closes idle ones. So most clients
+/// cannot connect, and only requests on open connections get the 503. For a load balancer to switch
+/// over in time, the check should return false some time before the shutdown. The response contains
+/// no reason and has `Cache-Control: no-store`. Methods other than GET and HEAD get 405.
 #[derive(Clone)]
 pub struct Health {
     path: Box<str>,

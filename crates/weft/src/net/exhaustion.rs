@@ -26,7 +26,7 @@ pub(super) struct Exhaustion {
     /// without an answer. A duplicate of the listening socket; `None` while it is used, and if
     /// another user has taken the descriptor.
     reserve: Option<OwnedFd>,
-    /// The connection that uses the reserve, and the time at which it was rejected.
+    /// The connection that uses the reserve, and the time of its rejection.
     lingering: Option<(Lingering, Stopwatch)>,
     since: Option<Stopwatch>,
 }

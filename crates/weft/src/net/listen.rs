@@ -138,8 +138,8 @@ impl Listener {
 
     /// Removes the file of a Unix socket when the socket closes, once
     /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been
-    /// called. Until then the file belongs to the process that the socket comes from, which
-    /// continues to serve if this one fails to start.
+    /// called. Until then the file belongs to the process that passed the socket. If the new
+    /// process fails to start, the former one continues to serve.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the file does not exist.

@@ -108,8 +108,8 @@ impl<A: Application + 'static> Server<A> {
     }
 
     /// Creates a server whose workers each construct their own application, on their own event
-    /// loop. Use it for an application that holds values that are not `Send`, or that is
-    /// constructed asynchronously, such as one with a pool of database connections.
+    /// loop. Use it if the application has values that are not `Send`, or if its construction is
+    /// asynchronous, for example with a pool of database connections.
     ///
     /// ```
     /// use std::cell::Cell;

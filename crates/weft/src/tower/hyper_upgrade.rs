@@ -1,11 +1,10 @@
 //! Upgrades by `hyper::upgrade::on`, as axum's `WebSocketUpgrade` and other frameworks use it.
 //!
 //! These frameworks take over a connection by the `OnUpgrade` in the extensions of a request, which
-//! only hyper can create. So for a request that asks for an upgrade, a server of hyper reads a
-//! fixed request for an upgrade from a [`ClientStream`] in memory, and the `OnUpgrade` of that
-//! request is given to the service. If the service accepts the upgrade, the server of hyper
-//! responds with 101, which the stream discards. From then on the stream is the connection of the
-//! client.
+//! only hyper can create. So if a request asks for an upgrade, a server of hyper reads a fixed
+//! request for an upgrade from a [`ClientStream`] in memory. The service gets the `OnUpgrade` of
+//! that request. If the service accepts the upgrade, the server of hyper responds with 101, which
+//! the stream discards. From then on the stream is the connection of the client.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

@@ -23,8 +23,8 @@ const MAX_NAMES_BYTES: usize = 1024;
 /// Longer values are not cached.
 const MAX_VALUE_BYTES: usize = 192;
 
-/// Caching a map takes longer than building it. So for a client that never sends the same list
-/// twice, or lists that share a slot, only one map in 16 is cached.
+/// Caching a map takes longer than building it. So only one map in 16 is cached if a client never
+/// sends the same list twice, or if lists share a slot.
 const INSERT_ONE_IN: u32 = 16;
 
 /// One map per slot.

@@ -50,7 +50,7 @@ enum State {
 }
 
 impl EncodedBody {
-    /// Compresses `source`, which fails unless it has exactly `length` bytes, if that is known.
+    /// Compresses `source`. If `length` is known and the source has another length, the body fails.
     pub(super) fn new(
         source: Body,
         length: Option<u64>,

@@ -81,8 +81,8 @@ impl Canonical {
     /// field with the scheme as its value, such as `X-Forwarded-Proto`. Of several members the
     /// last is used, because the nearest proxy added it.
     ///
-    /// Only for a server that all requests reach through a proxy that sets exactly this field.
-    /// Otherwise any client can send `https` and get the page unencrypted.
+    /// Only for a server behind a proxy: all requests must pass the proxy, and it must set exactly
+    /// this field. Otherwise any client can send `https` and get the page unencrypted.
     pub fn behind_proxy(self, field: HeaderName) -> Canonical {
         Canonical { scheme_field: Some(field), ..self }
     }

@@ -12,8 +12,8 @@ use crate::net::tls::identity::Identity;
 /// Protocol that a certificate authority negotiates for a validation (RFC 8737 §6.2).
 pub(super) const ACME_TLS: &str = "acme-tls/1";
 
-/// Certificates that a server presents to certificate authorities that validate domain names by
-/// `tls-alpn-01` (RFC 8737). Other clients do not get them.
+/// Certificates for authorities that validate domain names by `tls-alpn-01` (RFC 8737). Other
+/// clients do not get them.
 ///
 /// Clones share their certificates. A change takes effect for the next handshake.
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use std::task::{Context, Waker};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Budget of a connection for bytes that its tunnels have written and that are not framed, besides
-/// the minimum of each. 64 KiB: two tunnels at full speed.
+/// Budget of a connection for written bytes of its tunnels that are not framed, besides the minimum
+/// of each tunnel. 64 KiB: two tunnels at full speed.
 const MAX_TUNNELS_BYTES: usize = 64 << 10;
 
 /// Streams that the connection's task must process, and the budget for bytes written by tunnels.

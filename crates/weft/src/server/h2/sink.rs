@@ -189,8 +189,8 @@ impl<A: Application> StreamSink<'_, A> {
         }
     }
 
-    /// Sends the 100 that the client waits for, if the body is still held, for example by a
-    /// response that is produced from it. After the head of the response it could not be sent.
+    /// Sends the 100 that the client waits for, if the body is still held: for example, if the
+    /// response is produced from it. After the head of the response it could not be sent.
     fn send_last_continue(&mut self) {
         let is_held = |mut on_read: oneshot::Receiver<()>| {
             on_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)

@@ -44,8 +44,8 @@ enum End {
 }
 
 impl SubstitutedBody {
-    /// Replaces the texts in `source`, which fails unless it has exactly `length` bytes, if that is
-    /// known.
+    /// Replaces the texts in `source`. If `length` is known and the source has another length, the
+    /// body fails.
     pub(super) fn new(
         source: Body,
         length: Option<u64>,

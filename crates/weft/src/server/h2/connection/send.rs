@@ -172,8 +172,8 @@ impl Http2Connection {
     }
 
     /// Returns true if the client is not the cause of a stream's wait. That is, the stream waits
-    /// only for its turn, for the socket, to which the deadline of the connection applies, or for
-    /// connection credit that other streams have used since `sent` bytes were sent.
+    /// only for its turn, for the socket, or for connection credit. The deadline of the connection
+    /// applies to the socket, and other streams have used the credit since `sent` bytes were sent.
     pub(in crate::server::h2) fn is_blocked_by_others(&self, id: u32, sent: u64) -> bool {
         let may_send = self.send.is_open() || self.progress.sent > sent;
         may_send && self.streams.get(id).is_some_and(|stream| stream.window().is_open())
