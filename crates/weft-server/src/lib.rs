@@ -5,13 +5,12 @@
 
 mod base; // small parts that import nothing else of the program
 mod template; // texts with placeholders
-mod apps; // the applications: files, proxy, CGI, redirect, text
-mod route; // keys, patterns and paths of routes
 mod sections; // the sections with fixed keys
+mod route; // keys, readings and rewriting of routes
 mod options; // options of a route: keys, inheritance, middleware
-mod config; // text → Config
+mod apps; // forms of routes: files, proxy, CGI, redirect, text
+mod config; // text → Config → Plan
 mod config_change; // changes by clients of the status endpoint
-mod plan; // Config → Plan
 #[cfg(feature = "import")]
 mod import; // configurations of other servers → text
 #[cfg(not(feature = "import"))]
@@ -33,10 +32,9 @@ use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
 use cli::{certificates, help};
-use config::schema;
+use config::{Plan, print_plan, schema};
 use lifecycle::privileges;
 use logs::print_error;
-use plan::{Plan, print};
 use sections::tracing::Tracer;
 use weft_config::{Problem, Sources, format};
 
@@ -122,7 +120,7 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
         }
     }
     if print {
-        print_stdout(&print::print(&plan));
+        print_stdout(&print_plan(&plan));
     }
     if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
 }

@@ -9,7 +9,7 @@ use weft_structure::{Crate, crates};
 const MAX_CIRCLES: usize = 7;
 const MAX_FILES_OF_CIRCLE: usize = 4;
 /// Modules of the longest chain of imports between those directly beneath the root of the program.
-const MAX_FLOORS_OF_PROGRAM: usize = 11;
+const MAX_FLOORS_OF_PROGRAM: usize = 8;
 /// Source files directly in a folder.
 const MAX_FILES_OF_FOLDER: usize = 26;
 

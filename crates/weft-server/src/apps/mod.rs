@@ -22,7 +22,6 @@ use self::registry::forms;
 #[cfg(test)]
 pub(crate) use self::respond::Respond;
 pub(crate) use self::respond::RespondForm;
-pub(crate) use self::rewrite::{REWRITE, RewriteConfig};
 
 // The order in which messages and the JSON schema name the forms.
 forms! {

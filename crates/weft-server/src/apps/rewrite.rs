@@ -1,44 +1,11 @@
-//! Keys that change the path of requests, and `rewrite` alone: the route of another path responds.
+//! `rewrite` without another form: the route of another path responds.
 
 use weft::{Request, Response, StatusCode};
-use weft_config::{ConfigResult, Key, Located, SectionKeys, ValueKind, quoted, quoted_list};
+use weft_config::{ConfigResult, Key, SectionKeys};
 
 use super::form::{FormTable, OpenContext, PathKeys, RouteApp, RouteForm};
 use super::{ResponseFuture, respond_now};
-
-/// Changes to the path of requests.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RewriteConfig {
-    pub(crate) rewrite: Option<Located<String>>,
-    pub(crate) try_files: Vec<Located<String>>,
-}
-
-pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
-    Key {
-        name: "rewrite",
-        flag: "",
-        argument: "",
-        help: "path in place of the path behind the prefix, with placeholders; a query in it \
-               replaces the query of the request; alone: the route of this path responds",
-        kind: ValueKind::Text(|config, text| {
-            config.rewrite = Some(text);
-            Ok(())
-        }),
-        show: |config| config.rewrite.as_ref().map_or_else(String::new, |text| quoted(&text.value)),
-    },
-    Key {
-        name: "try_files",
-        flag: "",
-        argument: "",
-        help: "paths, the first existing one is served; at last a path, a route such as @app or \
-               a status such as =404; only with `files`",
-        kind: ValueKind::Texts(|config, texts| {
-            config.try_files = texts;
-            Ok(())
-        }),
-        show: |config| quoted_list(config.try_files.iter().map(|text| &text.value)),
-    },
-];
+use crate::route::{REWRITE, RewriteConfig};
 
 impl PathKeys {
     /// Returns the keys.

@@ -1,9 +1,12 @@
 //! Small parts that import nothing else of the program.
 
+pub(crate) mod auth_url; // resources that the server requests itself
 pub(crate) mod descriptors; // the limit on open file descriptors
 pub(crate) mod engine_fields; // fields that the engine sets itself
 pub(crate) mod host_name; // names of hosts in their normal form
-pub(crate) mod network_set; // sets of networks in files
+pub(crate) mod log_format; // formats of access logs
+pub(crate) mod log_target; // destinations of logs
+pub(crate) mod network_set; // networks, and sets of networks in files
 pub(crate) mod verifications; // verifications of credentials
 pub(crate) mod password_file; // users and hashed passwords
 pub(crate) mod rate; // numbers of requests per period

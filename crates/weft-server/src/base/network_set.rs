@@ -1,8 +1,19 @@
-//! A set of networks in the format of a file: one in each line. Pure.
+//! Networks: a list in the configuration, or a set in the format of a file, one in each line. Pure.
 
 use std::net::IpAddr;
 
 use weft::Network;
+use weft_config::{ConfigResult, Located};
+
+/// Parses the networks of a list in the configuration.
+pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
+    let network = |text: Located<String>| {
+        text.value
+            .parse()
+            .map_err(|error: weft_proto::Error| text.problem(error.reason().to_owned()))
+    };
+    texts.into_iter().map(network).collect()
+}
 
 /// A set of networks, in which an address is found in logarithmic time.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
 use crate::apps::{FilesForm, Form};
 use crate::cli::help::HelpTopic;
-use crate::config::{Config, flags};
-use crate::route::{RouteConfig, parse_route};
+use crate::config::{Config, RouteConfig, flags, parse_route};
 
 pub(crate) enum Command {
     Help(HelpTopic),

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use weft::Settings;
 use weft_config::{SectionKey, Sources, ValueType, quoted, reference_table};
 
-use crate::apps::{FORMS, REWRITE};
+use crate::apps::FORMS;
 use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
-use crate::config::{Config, flags, sections};
+use crate::config::{Config, Plan, flags, sections};
 use crate::options::access_log::ACCESS_LOG;
-use crate::plan::Plan;
-use crate::route::SPLIT;
+use crate::options::key_names;
+use crate::route::{REWRITE, SPLIT};
 use crate::sections::limits::LIMITS;
 use crate::sections::streams::STREAM;
 
@@ -184,6 +184,24 @@ fn help_of_choices_has_their_words() {
             assert_eq!(missing, None, "{}: {}", spec.name, spec.help);
         }
     }
+}
+
+#[test]
+fn documentation_has_the_order_of_the_options() {
+    let text = repository_file("docs/configuration.md");
+    let (_, list) = text.split_once("passes through the options in this order").expect("the list");
+    let list = list.split("\n\n").nth(1).expect("a paragraph");
+    // An item begins with its keys, and explains them behind a colon or a full stop.
+    let items = list.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let subjects = items.map(|item| item.split_once(". ").expect("a number").1);
+    let subjects = subjects.map(|item| item.split([':', '.', ';']).next().unwrap_or_default());
+    let keys: Vec<&str> = subjects.flat_map(|it| it.split('`').skip(1).step_by(2)).collect();
+    let options = key_names();
+    let option_of = |key: &&str| options.iter().position(|option| option.contains(key));
+    let mut order: Vec<_> = keys.iter().map(|key| option_of(key).expect(key)).collect();
+    order.dedup();
+    // `access_log`, the last one, has no middleware.
+    assert_eq!(order, (0..options.len() - 1).collect::<Vec<_>>(), "{keys:?} of {options:?}");
 }
 
 #[test]

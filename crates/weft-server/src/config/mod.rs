@@ -1,8 +1,21 @@
-//! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
+//! The configuration of the server: text → [`Config`] → [`Plan`].
+//!
+//! [`Config`] is syntax only; a file and the command line accept the same keys. [`Plan`] is resolved and
+//! validated, but nothing is opened yet.
 
-mod warnings; // keys without effect
+mod host_names; // names of the hosts of a section
+mod needed_descriptors; // number of file descriptors that a plan needs
+mod plan; // Config → Plan
+mod print; // Plan → text
+#[cfg(test)]
+mod random_configs; // tests that printed configurations have the same meaning
+mod route_config; // routes: an operator and a target, or a table
+mod route_plan; // plans of routes
+mod route_schema; // the JSON schema of a route
+pub(crate) mod schema; // the JSON schema of the file
 mod section; // the list of the sections with fixed keys
-pub(crate) mod schema; // a JSON schema of the file
+mod warnings; // probable mistakes in a plan
+mod without_effect; // keys without effect
 
 use std::ffi::OsString;
 
@@ -12,29 +25,34 @@ use weft_config::{
     find, find_flag, read_section, section_entries, suggest, unknown_key,
 };
 
+pub(crate) use needed_descriptors::warn_if_insufficient;
+pub(crate) use plan::Plan;
+pub(crate) use print::print_plan;
+use route_config::read_route;
+pub(crate) use route_config::{RouteConfig, parse_route};
+pub(crate) use route_plan::RoutePlan;
 pub(crate) use section::{Section, sections};
-pub(crate) use warnings::without_effect;
 
 use crate::apps::FilesConfig;
 use crate::options::{RouteOptions, option_keys};
-use crate::route::{RouteConfig, RouteKey, read_route};
+use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
-use crate::sections::log::LogConfig;
+use crate::sections::log::LogSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};
 use crate::sections::tls::TlsConfig;
-use crate::sections::top::TopConfig;
-use crate::sections::tracing::TracingConfig;
+use crate::sections::top::{FORWARDING_PROXIES, TopConfig};
+use crate::sections::tracing::TracingSettings;
 
 /// The whole configuration. Keys that are not set have their defaults.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     pub(crate) top: TopConfig,
-    pub(crate) log: LogConfig,
+    pub(crate) log: LogSettings,
     pub(crate) tls: TlsConfig,
     pub(crate) acme: AcmeConfig,
     pub(crate) status: StatusConfig,
-    pub(crate) tracing: TracingConfig,
+    pub(crate) tracing: TracingSettings,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
     /// Options of all hosts.
@@ -144,10 +162,10 @@ fn misplaced_or_renamed(name: &Name, section: &str) -> Option<Problem> {
         return Some(misplaced(name, section));
     }
     ((section, &*name.value) == ("limits", "proxies")).then(|| {
-        name.problem(
-            "`proxies` is now `proxy_protocol`: proxies that send the PROXY protocol; those that \
-             send X-Forwarded-For belong in `trusted_proxies` at the top of the file",
-        )
+        name.problem(format!(
+            "`proxies` is now `proxy_protocol`: proxies that send the PROXY protocol; \
+             {FORWARDING_PROXIES}"
+        ))
     })
 }
 

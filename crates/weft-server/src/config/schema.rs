@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 use weft_config::schema::{Properties, properties, table, texts, with_description};
 
-use crate::config::sections;
+use super::route_schema::{all_properties, route_schema};
+use super::sections;
 use crate::options::option_keys;
-use crate::route;
 use crate::sections::streams::STREAM;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
@@ -25,7 +25,7 @@ pub(crate) fn schema() -> String {
     host.insert("use".to_owned(), reference("use"));
     let mut host = table(host);
     host["patternProperties"] = routes.clone();
-    let mut snippet = table(route::schema::all_properties());
+    let mut snippet = table(all_properties());
     snippet["patternProperties"] = routes;
     top.insert("hosts".to_owned(), json!({ "type": "object", "additionalProperties": host }));
     let snippets = json!({ "type": "object", "additionalProperties": snippet });
@@ -36,7 +36,7 @@ pub(crate) fn schema() -> String {
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("Configuration of the web server weft");
     schema["definitions"] = json!({
-        "route": route::schema::schema(&reference("use")),
+        "route": route_schema(&reference("use")),
         "use": with_description(texts(), "snippets whose keys this table takes over"),
     });
     format!("{schema:#}\n")

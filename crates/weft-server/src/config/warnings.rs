@@ -1,49 +1,116 @@
-//! Keys that have no effect where they stand.
+//! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
+//! logs them at a start and at a reload.
 
-use weft_config::{ConfigLocation, Problem};
+use weft_config::Problem;
 
-use super::Config;
-use crate::apps::Form;
-use crate::options::{RouteFacts, RouteOptions, Scope};
-use crate::route::RouteConfig;
+use super::plan::{HostPlan, Plan};
+use super::route_plan::RoutePlan;
+use crate::base::log_target::LogTarget;
+use crate::route::PathKey;
+use crate::sections::tls::TlsConfig;
+use crate::template::nginx_variable;
 
-/// Returns a warning for each key that has no effect without another.
-pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
-    let mut warnings = Vec::new();
-    let all = |route: &RouteConfig, host: &RouteOptions| {
-        route.options.clone().or(host).or(&config.defaults)
-    };
-    let mut of_all_hosts = Vec::new();
-    for host in &config.hosts {
-        let routes = || host.routes.iter().map(|route| all(route, &host.options));
-        let found = host.options.without_effect(&Scope::of_routes(routes().collect()));
-        warnings.extend(found.into_iter().map(|message| host.names.problem(message)));
-        for (route, all) in host.routes.iter().zip(routes()) {
-            let facts = facts(config, &route.form.value);
-            let found = route.options.without_effect(&Scope::of_route(all, &facts));
-            let found = found.into_iter().chain(route.form.value.ineffective());
-            warnings.extend(found.map(|message| route.form.problem(message)));
+/// Number of redirects after which browsers report a loop.
+const MAX_REDIRECTS: usize = 20;
+
+impl Plan {
+    /// Returns warnings, among them those about files, which are read for them.
+    pub(crate) fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.tls.iter().flat_map(TlsConfig::certificate_warnings));
+        let on_demand = self.acme.as_ref().map(|acme| &acme.on_demand);
+        warnings.extend(on_demand.and_then(|it| it.warning(self.limits.head_timeout)));
+        for stream in &self.streams {
+            let log = stream.settings.value.access_log.as_ref();
+            let missing = log.and_then(missing_directory);
+            warnings.extend(missing.map(|message| stream.settings.problem(message)));
         }
-        of_all_hosts.extend(routes());
+        for host in &self.hosts {
+            for route in &host.routes {
+                let of_form = route.form.value.warnings(&route.form.location);
+                warnings.extend(of_form.into_iter().map(|message| route.form.problem(message)));
+                warnings.extend(missing_error_pages(route));
+                let own = route.options.access_log.logs().into_iter().flatten();
+                let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);
+                warnings.extend(paths.map(|message| route.form.problem(message)));
+                warnings.extend(unreplaced_variable(route));
+                warnings.extend(self.redirect_loop(host, route));
+                warnings.extend(unused_name(host, route));
+            }
+        }
+        warnings
     }
-    let is_traced = config.defaults.tracing.has_spans()
-        || of_all_hosts.iter().any(|options| options.tracing.has_spans());
-    let found = config.defaults.without_effect(&Scope::of_routes(of_all_hosts));
-    warnings.extend(found.into_iter().map(|message| Problem {
-        location: ConfigLocation::Unknown,
-        message: format!("[defaults]: {message}"),
-    }));
-    warnings.extend(config.tls.warning());
-    warnings.extend(config.tracing.warning(is_traced));
-    warnings.extend(config.status.warnings());
-    warnings
+
+    /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.
+    fn redirect_loop(&self, host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+        let mut path = match &route.key.path {
+            PathKey::Prefix(prefix) => format!("{prefix}/"),
+            PathKey::Exact(path) => path.clone(),
+            // Paths that match are not known.
+            PathKey::Pattern(_) | PathKey::Name(_) => return None,
+        };
+        for _ in 0..MAX_REDIRECTS {
+            let found = host.route_of(&path)?;
+            let to = found.form.value.literal_redirect()?;
+            let target = self.path_of_this_server(host, &to)?;
+            let target = target.split(['?', '#']).next().unwrap_or_default();
+            path = match found.key.prefix() {
+                Some(prefix) => {
+                    let rest = path[prefix.len()..].trim_start_matches('/');
+                    format!("{}/{rest}", target.trim_end_matches('/'))
+                }
+                None if target.is_empty() => "/".to_owned(),
+                None => target.to_owned(),
+            };
+        }
+        Some(route.form.problem(format!("the redirect of `{}` leads back to itself", route.key)))
+    }
+
+    /// Returns the path of a redirect target, if a request for it has the same host and gets the
+    /// same route. Another server may be at another port, or in front of this one.
+    fn path_of_this_server<'a>(&self, host: &HostPlan, target: &'a str) -> Option<&'a str> {
+        let (scheme, rest) = match target.split_once("://") {
+            None => return Some(target),
+            Some(parts) => parts,
+        };
+        let is_served = match scheme {
+            "https" => self.tls.is_some(),
+            _ => !self.top.listen.list.is_empty() && self.tls.is_none(),
+        };
+        let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        (is_served && is_this_host).then_some(path)
+    }
 }
 
-fn facts(config: &Config, form: &Form) -> RouteFacts {
-    RouteFacts {
-        is_redirect: form.is_redirect(),
-        has_application: form.runs_application(),
-        has_client_ca: config.tls.client_ca.is_some(),
-        has_access_log: config.log.has_access(),
-    }
+/// Returns a message about a log file that cannot be created.
+fn missing_directory(to: &LogTarget) -> Option<String> {
+    let LogTarget::File(path) = to else { return None };
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
+    let message = || format!("the directory of the log {} does not exist", path.display());
+    (!directory.is_dir()).then(message)
+}
+
+/// Finds a route that no other route leads to.
+fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+    let PathKey::Name(name) = &route.key.path else { return None };
+    let mut used = host.routes.iter().flat_map(RoutePlan::named_routes);
+    let message = || format!("no `try_files` and no `split` leads to the route @{name}");
+    (!used.any(|used| used == name)).then(|| route.form.problem(message()))
+}
+
+fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
+    let reasons = route.options.error_pages.missing_files();
+    reasons.map(|reason| route.form.problem(format!("{reason}; the built-in page in its place")))
+}
+
+/// Finds a variable of nginx in a redirect, a text or a field.
+fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
+    let of_options = route.options.templates();
+    let of_options = of_options.into_iter().map(|template| template.source());
+    let mut texts = route.form.value.template().into_iter().chain(of_options);
+    let (variable, placeholder) = texts.find_map(nginx_variable)?;
+    Some(route.form.problem(format!(
+        "`${variable}`, a variable of nginx, is sent as it is; its value is {{{placeholder}}} here"
+    )))
 }

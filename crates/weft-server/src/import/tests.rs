@@ -8,7 +8,7 @@ use super::*;
 use crate::config::Config;
 use weft_config::Sources;
 
-use crate::plan::Plan;
+use crate::config::Plan;
 
 /// Imports a text, and checks the result.
 #[track_caller]

@@ -16,18 +16,18 @@ use self::privileges::PidFile;
 use self::signals::{ControlEvent, Signals};
 use crate::base::descriptors;
 use crate::cli::args::Args;
+use crate::config::Plan;
+use crate::config::warn_if_insufficient;
 use crate::config_change::{self, ChangeSender, ConfigHistory};
 use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;
 use crate::open::active_plan::{ActivePlan, PlanSender};
 use crate::open::application::ServedApplication;
-use crate::plan::Plan;
-use crate::plan::descriptors::warn_if_insufficient;
 use crate::sockets::defer_accept;
 use crate::sockets::handover::{Predecessor, Successor, UpgradeResult};
 use crate::sockets::systemd;
 use crate::sockets::{self, BoundSocket, ListenSpec, OpenSocket, Protocol};
-use crate::status::{MetricsHooks, MetricsRegistry, Status};
+use crate::status::{MetricsRegistry, Status};
 use crate::stream_server::{StreamDeadline, StreamServer};
 
 /// Maximum time to wait at exit for a log output that accepts no data.
@@ -152,9 +152,7 @@ impl<'a> ServerProcess<'a> {
         let worker_logs = logs.clone();
         let server = match registry.clone() {
             None => server.hooks(move || worker_logs.worker()),
-            Some(registry) => {
-                server.hooks(move || MetricsHooks::new(worker_logs.worker(), &registry))
-            }
+            Some(registry) => server.hooks(move || registry.count_events(worker_logs.worker())),
         };
         // A configuration may have streams only.
         let handle = server.start_workers().map_err(|error| error.to_string())?;

@@ -9,11 +9,11 @@ use weft::Settings;
 use weft::tls::Tls;
 use weft_config::{Problem, Sources};
 
+use crate::config::Plan;
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
 use crate::lifecycle::ServerProcess;
 use crate::logs::OpenLogs;
 use crate::open::active_plan::ActivePlan;
-use crate::plan::Plan;
 use crate::sections::limits;
 use crate::sockets::defer_accept;
 use crate::sockets::systemd;

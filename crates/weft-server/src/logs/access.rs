@@ -11,7 +11,7 @@ use super::request_values::RequestValues;
 use super::sink::LineSender;
 use crate::base::request_notes::{AccessLogs, RequestNotes};
 use crate::base::share::Share;
-use crate::options::AccessLogConfig;
+use crate::options::AccessLogSettings;
 
 /// An access log of a worker.
 pub(super) struct AccessLog {
@@ -26,9 +26,9 @@ impl AccessLog {
     }
 
     /// Logs only the requests that meet the conditions in `config`.
-    pub(super) fn with_conditions(self, config: &AccessLogConfig) -> AccessLog {
-        let none = AccessLogConfig::default();
-        let has_any = AccessLogConfig { to: None, format: None, ..config.clone() } != none;
+    pub(super) fn with_conditions(self, config: &AccessLogSettings) -> AccessLog {
+        let none = AccessLogSettings::default();
+        let has_any = AccessLogSettings { to: None, format: None, ..config.clone() } != none;
         AccessLog { conditions: has_any.then(|| Conditions::new(config)), ..self }
     }
 
@@ -61,17 +61,17 @@ impl AccessLogs for RouteLogs {
 
 /// Conditions for the requests that are logged.
 struct Conditions {
-    config: AccessLogConfig,
+    config: AccessLogSettings,
     sampler: Option<Sampler>,
 }
 
 impl Conditions {
-    fn new(config: &AccessLogConfig) -> Conditions {
+    fn new(config: &AccessLogSettings) -> Conditions {
         Conditions { config: config.clone(), sampler: config.sample.map(Sampler::new) }
     }
 
     fn are_met(&self, record: &Record<'_>) -> bool {
-        let AccessLogConfig { status, min_duration, skip_agents, keep_status, .. } = &self.config;
+        let AccessLogSettings { status, min_duration, skip_agents, keep_status, .. } = &self.config;
         let number = record.status.as_u16();
         let has_status = status.is_empty() || status.iter().any(|range| range.contains(number));
         let is_skipped = !skip_agents.is_empty()

@@ -7,11 +7,11 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use weft_config::{Located, Problem};
 
-use crate::sections::log::LogConfig;
-use crate::sections::log::target::LogTarget;
+use crate::base::log_target::LogTarget;
+use crate::sections::log::LogSettings;
 
 /// Returns an error for each log file that could not be opened at a start as the current user.
-pub(crate) fn check(config: &LogConfig) -> Vec<Problem> {
+pub(crate) fn check(config: &LogSettings) -> Vec<Problem> {
     let logs = [("access log", &config.access), ("error log", &config.error)];
     let problem = |(name, target): (&str, &Located<LogTarget>)| {
         let LogTarget::File(path) = &target.value else { return None };

@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 use weft::date::rfc3339;
 
 use super::message::MessageHeader;
-use crate::sections::log::target::{DaemonAddress, LogDaemon};
+use crate::base::log_target::{DaemonAddress, LogDaemon};
 
 /// Maximum length of the text of a message, in bytes: it fits into the send buffer of a Unix socket.
 const MAX_TEXT_BYTES: usize = 64 << 10;

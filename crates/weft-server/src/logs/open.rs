@@ -19,21 +19,21 @@ use super::route::RouteLogPlan;
 use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::stream::StreamLog;
 use super::target::Target;
+use crate::base::log_target::LogTarget;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
-use crate::options::AccessLogConfig;
-use crate::sections::log::target::LogTarget;
-use crate::sections::log::{Facility, LogConfig};
-use crate::sections::tracing::{Tracer, TracingConfig};
+use crate::options::AccessLogSettings;
+use crate::sections::log::{Facility, LogSettings};
+use crate::sections::tracing::{Tracer, TracingSettings};
 
 /// The logs of a plan.
 pub(crate) struct LogPlan<'a> {
-    pub(crate) log: &'a LogConfig,
+    pub(crate) log: &'a LogSettings,
     /// Access logs of routes.
-    pub(crate) of_routes: Vec<&'a AccessLogConfig>,
+    pub(crate) of_routes: Vec<&'a AccessLogSettings>,
     /// Destinations of the logs of streams.
     pub(crate) of_streams: Vec<&'a LogTarget>,
     /// Export of spans.
-    pub(crate) tracing: Option<&'a TracingConfig>,
+    pub(crate) tracing: Option<&'a TracingSettings>,
 }
 
 /// The open logs of a plan.
@@ -160,7 +160,7 @@ impl OpenLogs {
 
 /// Starts the export of spans, or keeps that of `former` if its settings are the same.
 fn open_tracer(
-    config: Option<&TracingConfig>,
+    config: Option<&TracingSettings>,
     former: Option<&OpenLogs>,
 ) -> Result<Option<Arc<Tracer>>, String> {
     let Some(config) = config else { return Ok(None) };
@@ -195,7 +195,7 @@ impl WorkerAccessLogs<'_> {
     }
 
     /// Creates a log of a route; `None` if it has no output.
-    fn access_log(&mut self, config: &AccessLogConfig) -> Option<AccessLog> {
+    fn access_log(&mut self, config: &AccessLogSettings) -> Option<AccessLog> {
         let sink = match &config.to {
             None => self.logs.access.as_ref()?,
             Some(to) => {
@@ -225,7 +225,7 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    fn new(config: &LogConfig, former: Option<&'a OpenLogs>) -> Opening<'a> {
+    fn new(config: &LogSettings, former: Option<&'a OpenLogs>) -> Opening<'a> {
         let rotation = Rotation {
             max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
             max_files: config.max_files,

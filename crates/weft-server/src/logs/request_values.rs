@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use weft::{LogValue, LogValues, Record};
 
-use crate::sections::log::format::RequestValue;
+use crate::base::log_format::RequestValue;
 use crate::template::{cookie, port, query_parameter};
 
 /// The values of a request with notes.

@@ -1,68 +1,18 @@
-//! The logs of a route, and the notes about its requests that their lines need.
+//! The plan of the logs of a route.
 
-use weft::{HeaderName, LogFormat};
+use weft::HeaderName;
 
-use crate::base::request_notes::is_group;
-use crate::options::AccessLogConfig;
-use crate::route::{PathKey, RoutePlan};
-use crate::sections::log::LogConfig;
-use crate::sections::log::format::RequestValue;
+use crate::options::AccessLogSettings;
 
 /// The logs of a route, before they are opened.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RouteLogPlan {
     /// Key of the route, as in the configuration.
-    pub(super) name: Box<str>,
+    pub(crate) name: Box<str>,
     /// Fields of the response that the lines have.
-    pub(super) response_fields: Box<[HeaderName]>,
+    pub(crate) response_fields: Box<[HeaderName]>,
     /// The lines have groups of patterns.
-    pub(super) has_groups: bool,
+    pub(crate) has_groups: bool,
     /// Logs in place of that of `[log]`.
-    pub(super) own: Option<Box<[AccessLogConfig]>>,
-}
-
-impl RouteLogPlan {
-    /// Returns the logs of a route; `None` if it has none of its own, and if the lines in the log of
-    /// all routes have no values that a record does not have. Spans have values of the notes, too.
-    pub(crate) fn new(
-        route: &RoutePlan,
-        log: &LogConfig,
-        exports_spans: bool,
-    ) -> Option<RouteLogPlan> {
-        let own = route.options.access_log.logs();
-        let default = log.has_access().then_some(&log.format.format);
-        let formats: Vec<&LogFormat> = match own {
-            None => default.into_iter().collect(),
-            Some(own) => own.iter().map(|own| own.format(log)).collect(),
-        };
-        let names = formats.iter().flat_map(|format| format.names());
-        let names: Vec<&str> = names.filter(|name| has_value(route, name)).collect();
-        let id = names.contains(&"request_id").then_some("x-request-id");
-        let fields = formats.iter().flat_map(|format| format.response_fields()).chain(id);
-        let response_fields: Box<[_]> = fields.filter_map(|name| name.parse().ok()).collect();
-        let has_span = exports_spans && route.options.tracing.has_spans();
-        let needs_notes =
-            own.is_some() || !names.is_empty() || !response_fields.is_empty() || has_span;
-        needs_notes.then(|| RouteLogPlan {
-            name: route.key.to_string().into(),
-            response_fields,
-            has_groups: names.iter().any(|name| is_group(name)),
-            own: own.map(Into::into),
-        })
-    }
-}
-
-/// Returns true if requests of a route may have a value with this name.
-fn has_value(route: &RoutePlan, name: &str) -> bool {
-    match name {
-        "route" => true,
-        "trace_id" | "span_id" => route.options.tracing.has_spans(),
-        name if RequestValue::parse(name).is_some() => true,
-        name if name.starts_with("re.") => matches!(route.key.path, PathKey::Pattern(_)),
-        // A host has several names, of which some may be patterns.
-        name if is_group(name) => true,
-        "user" => route.options.has_users(),
-        "request_id" => route.options.request_id.is_set() || route.form.value.runs_application(),
-        _ => route.form.value.upstreams().is_some(),
-    }
+    pub(crate) own: Option<Box<[AccessLogSettings]>>,
 }

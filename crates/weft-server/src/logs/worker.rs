@@ -10,6 +10,7 @@ use weft_upstream::ThrottledWarning;
 use super::Logs;
 use super::access::AccessLog;
 use crate::base::request_notes::RequestNotes;
+use crate::sections::top::FORWARDING_PROXIES;
 use crate::sections::tracing::{Span, Tracer};
 
 /// Hooks that log the requests and errors of a worker.
@@ -83,8 +84,7 @@ impl Hooks for WorkerLog {
             let ip = peer.address().map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_string());
             return self.proxy_header_warning.warn(&format!(
                 "closed a connection from {ip} without a PROXY header, which `proxy_protocol` of \
-                 [limits] requires; a proxy that sends X-Forwarded-For belongs in \
-                 `trusted_proxies` instead"
+                 [limits] requires of proxies; {FORWARDING_PROXIES}"
             ));
         }
         // Any client can cause it, with any name.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::config::Plan;
 use crate::logs::{LogPlan, OpenLogs};
 use crate::open::Opened;
-use crate::plan::Plan;
 use crate::sockets::{ListenPlan, ServedSocket};
 
 /// The plan in effect, with everything that is open for it. The process, its workers and the status

@@ -3,7 +3,7 @@
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
 pub(crate) mod application; // the application of a server: routes, or the status endpoint
 mod reloadable_router; // a worker's router, replaced at a reload
-mod warnings; // probable mistakes in a plan
+mod route_logs; // the logs of a route
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,11 @@ use weft_acme::Acme;
 use weft_config::{ConfigLocation, Problem};
 use weft_upstream::spool::BufferSpace;
 
+use self::route_logs::route_logs;
 use crate::apps::{self, App, Form};
-use crate::logs::RouteLogPlan;
+use crate::config::Plan;
 use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
-use crate::plan::Plan;
 use crate::router::{Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
@@ -97,7 +97,7 @@ impl Plan {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
-                        let noted = RouteLogPlan::new(route, &self.log, self.tracing.is_some());
+                        let noted = route_logs(route, &self.log, self.tracing.is_some());
                         let target = Target { app, middleware: opened, noted, rewrite, split };
                         routes.push((&route.key, target));
                     }
@@ -194,8 +194,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
-    use crate::plan::print::print;
+    use crate::config::{Config, print_plan};
     use weft_config::Sources;
     use weft_upstream::ProxySettings;
 
@@ -224,7 +223,7 @@ mod tests {
         let former = proxy_plan(|_| {});
         let opened = former.open(None).unwrap();
         let changed = proxy_plan(|settings| settings.ca = Some(OsStr::from_bytes(b"\xff").into()));
-        assert_eq!(print(&changed), print(&former));
+        assert_eq!(print_plan(&changed), print_plan(&former));
         assert_ne!(changed, former);
         let reopened = changed.open(Some(&opened)).unwrap();
         assert!(!std::ptr::eq(app(&reopened, 0), app(&opened, 0)));

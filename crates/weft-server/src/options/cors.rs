@@ -1,14 +1,15 @@
 //! Cross-origin requests.
 
+use std::fmt;
 use std::time::Duration;
 
 use weft::middleware::Cors;
 use weft::{HeaderName, Method, header};
-use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_time};
 
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
-use super::{RouteOption, RouteOptions, show};
+use super::{RouteOption, RouteOptions, show, show_list};
 
 /// Origins whose scripts may read responses, and the requests that these scripts may send.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,6 +28,15 @@ enum Origin {
     Only(String),
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Any => "*",
+            Origin::Only(origin) => origin,
+        })
+    }
+}
+
 impl CorsOptions {
     /// Returns true if an origin is allowed, so that preflight requests are answered.
     pub(super) fn has_origins(&self) -> bool {
@@ -42,14 +52,7 @@ impl RouteOption for CorsOptions {
             argument: "ORIGIN",
             help: "origins whose scripts may read responses (CORS): https://app.example, or *",
             kind: ValueKind::Texts(set_origins),
-            show: |options| {
-                let name = |origin: &Origin| match origin {
-                    Origin::Any => "*".to_owned(),
-                    Origin::Only(origin) => origin.clone(),
-                };
-                let list = |origins: &Vec<Origin>| quoted_list(origins.iter().map(name));
-                options.origins.as_ref().map_or_else(String::new, list)
-            },
+            show: |options| show_list(options.origins.as_ref()),
         },
         Key {
             name: "cors_methods",
@@ -61,10 +64,7 @@ impl RouteOption for CorsOptions {
                 options.methods = Some(methods.collect::<ConfigResult<_>>()?);
                 Ok(())
             }),
-            show: |options| {
-                let methods = options.methods.as_ref();
-                methods.map_or_else(String::new, |methods| quoted_list(methods.iter()))
-            },
+            show: |options| show_list(options.methods.as_ref()),
         },
         Key {
             name: "cors_headers",
@@ -84,10 +84,7 @@ impl RouteOption for CorsOptions {
                 options.headers = Some(names.collect::<ConfigResult<_>>()?);
                 Ok(())
             }),
-            show: |options| {
-                let names = options.headers.as_ref();
-                names.map_or_else(String::new, |names| quoted_list(names.iter()))
-            },
+            show: |options| show_list(options.headers.as_ref()),
         },
         Key {
             name: "cors_credentials",

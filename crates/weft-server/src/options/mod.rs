@@ -10,10 +10,10 @@ mod scope; // routes to which options apply, for warnings
 
 use std::sync::LazyLock;
 
-use weft::Settings;
-use weft_config::{Key, PartKey, SectionKey, SectionKeys, quoted};
+use weft::{HeaderValue, Response, Settings, StatusCode, header};
+use weft_config::{Key, PartKey, SectionKey, SectionKeys, quoted, quoted_list};
 
-pub(crate) use access_log::AccessLogConfig;
+pub(crate) use access_log::AccessLogSettings;
 pub(crate) use layer::{OpenContext, RouteMiddleware, WrappedApp};
 pub(crate) use networks::{NetworkFilter, NetworkRules};
 pub(crate) use scope::{RouteFacts, Scope};
@@ -41,6 +41,12 @@ macro_rules! options {
             ));)*
             keys
         });
+
+        /// The names of the keys, option by option.
+        #[cfg(test)]
+        pub(crate) fn key_names() -> Vec<Vec<&'static str>> {
+            vec![$($module::$type::KEYS.iter().map(|key| key.name).collect()),*]
+        }
 
         impl RouteOptions {
             /// Takes values that are not set from `outer`.
@@ -176,10 +182,20 @@ impl<T> Setting<T> {
     }
 }
 
+/// Refuses a request without valid credentials.
+fn unauthorized(challenge: &HeaderValue) -> Response {
+    let response = Response::from(StatusCode::UNAUTHORIZED);
+    response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone())
+}
+
 const NONE: &str = "none";
 
 fn show<T: ToString>(value: Option<&T>) -> String {
     value.map_or_else(String::new, T::to_string)
+}
+
+fn show_list<T: ToString>(list: Option<&Vec<T>>) -> String {
+    list.map_or_else(String::new, |list| quoted_list(list.iter().map(T::to_string)))
 }
 
 fn show_setting<T>(setting: Option<&Setting<T>>, show: impl FnOnce(&T) -> String) -> String {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use weft::{Application, Middleware, Request, Response, StatusCode};
-use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list};
+use weft_config::{ConfigResult, Key, Located, ValueKind};
 
 use super::layer::{Layer, OpenContext};
-use super::{RouteOption, RouteOptions};
+use super::{RouteOption, RouteOptions, show_list};
 use crate::base::host_name::host_name;
 
 /// Hosts that may refer to a route, besides its own. An empty list permits all.
@@ -23,9 +23,7 @@ impl RouteOption for RefererOptions {
         help: "hosts whose pages may refer to the resources, such as example.org or *.example.org, \
                besides the requested host; requests with another `Referer`: 403; [] permits all",
         kind: ValueKind::Texts(set_hosts),
-        show: |options| {
-            options.hosts.as_ref().map_or_else(String::new, |it| quoted_list(it.iter()))
-        },
+        show: |options| show_list(options.hosts.as_ref()),
     }];
 
     fn or(self, outer: &Self) -> Self {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weft::middleware::{Replacement, Substitute};
 use weft::{Application, Method, Middleware, Request, Response, StatusCode, header};
-use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted_list, quoted_table};
+use weft_config::{ConfigResult, Key, Located, Pair, ValueKind, quoted_table};
 use weft_upstream::RequestFields;
 
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
-use super::{RouteOption, RouteOptions, show};
+use super::{RouteOption, RouteOptions, show, show_list};
 use crate::template::Template;
 
 /// Texts that are replaced in bodies.
@@ -58,10 +58,7 @@ impl RouteOption for SubFilterOptions {
             argument: "",
             help: "media types of the bodies in which `sub_filter` replaces texts; * for all (text/html)",
             kind: ValueKind::Texts(set_types),
-            show: |options| {
-                let types = options.types.as_ref();
-                types.map_or_else(String::new, |types| quoted_list(types.iter()))
-            },
+            show: |options| show_list(options.types.as_ref()),
         },
         Key {
             name: "sub_filter_once",

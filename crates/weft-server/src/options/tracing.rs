@@ -15,11 +15,10 @@ use super::{RouteOption, RouteOptions, Setting};
 use crate::base::request_notes::RequestNotes;
 use crate::base::share::Share;
 use crate::base::trace_context::{TraceContext, TraceParent, trace_state};
+use crate::template::TraceIds;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-
-const ALL: Share = Share(1_000_000);
 
 /// Spans of requests in distributed traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +46,7 @@ impl RouteOption for TracingOptions {
         show: |options| match &options.sampled {
             None => String::new(),
             Some(Setting::None) => "false".to_owned(),
-            Some(Setting::Value(share)) if *share == ALL => "true".to_owned(),
+            Some(Setting::Value(share)) if *share == Share::ALL => "true".to_owned(),
             Some(Setting::Value(share)) => quoted(&share.to_string()),
         },
     }];
@@ -65,7 +64,7 @@ impl RouteOption for TracingOptions {
 fn set_tracing(options: &mut TracingOptions, value: Located<BoolOrText>) -> ConfigResult {
     options.sampled = Some(match &value.value {
         BoolOrText::Bool(false) => Setting::None,
-        BoolOrText::Bool(true) => Setting::Value(ALL),
+        BoolOrText::Bool(true) => Setting::Value(Share::ALL),
         BoolOrText::Text(text) => {
             let invalid =
                 || format!("expected true, false or a percentage such as \"10%\", found {text:?}");
@@ -148,7 +147,7 @@ impl WorkerLayer for Tracing {
         next: &WrappedApp,
     ) -> LocalBoxFuture<'static, Response> {
         // A request that another route has passed on keeps its span.
-        if request.extensions().get::<TraceContext>().is_none() {
+        if request.extensions().get::<TraceIds>().is_none() {
             let parent = parent(&request);
             let context = self.context(parent);
             let value = HeaderValue::try_from(context.to_string());
@@ -157,7 +156,8 @@ impl WorkerLayer for Tracing {
             if let Some(notes) = RequestNotes::of(&request) {
                 notes.set_trace(context);
             }
-            request.extensions_mut().insert(context);
+            let TraceContext { trace_id, span_id, .. } = context;
+            request.extensions_mut().insert(TraceIds { trace_id, span_id });
         }
         next.respond(request)
     }

@@ -55,7 +55,7 @@ impl RouteKey {
     }
 
     /// Returns the pattern whose groups the templates of the route may have.
-    pub(super) fn path_pattern(&self) -> PathPattern<'_> {
+    pub(crate) fn path_pattern(&self) -> PathPattern<'_> {
         match &self.path {
             PathKey::Pattern(pattern) => PathPattern::Pattern(pattern),
             PathKey::Prefix(_) | PathKey::Exact(_) | PathKey::Name(_) => PathPattern::None,

@@ -1,12 +1,10 @@
 //! Changes to the path of a request before its target gets it. Pure.
 
 use weft::{Request, Response, StatusCode};
-use weft_config::{ConfigLocation, ConfigResult, Located};
 
 use super::reading::{InvalidPath, Readings, has_one_reading};
 use super::unrouted::Unrouted;
-use crate::apps::{Form, RewriteConfig};
-use crate::template::{GroupPatterns, Template};
+use crate::template::Template;
 
 /// Maximum number of elements of `try_files`, each of which costs a look-up of a file.
 const MAX_ELEMENTS: usize = 16;
@@ -49,57 +47,6 @@ pub(crate) enum Otherwise {
     Status(StatusCode),
     /// Path for which the routes are searched again.
     Redirect(PathTemplate),
-}
-
-impl Rewrite {
-    /// Validates the keys that change the path.
-    pub(super) fn plan(
-        config: RewriteConfig,
-        form: &Form,
-        patterns: GroupPatterns<'_>,
-    ) -> ConfigResult<Option<Rewrite>> {
-        let RewriteConfig { rewrite, try_files } = config;
-        let Some(first) = try_files.first() else {
-            let parse = |written: Located<String>| {
-                let path = PathTemplate::parse(&written.value);
-                let path = path.and_then(|path| patterns.check(path.template()).map(|()| path));
-                let rewrite = match form {
-                    Form::Rewrite(_) => Rewrite::PassOn,
-                    _ => Rewrite::To,
-                };
-                path.map(rewrite).map_err(|message| written.problem(message))
-            };
-            return rewrite.map(parse).transpose();
-        };
-        if let Some(rewrite) = rewrite {
-            return Err(rewrite.problem("a route has `rewrite` or `try_files`, not both"));
-        }
-        if let Some(message) = form.try_files_conflict() {
-            return Err(first.problem(message));
-        }
-        let elements: Vec<&str> = try_files.iter().map(|element| &*element.value).collect();
-        let files = TryFiles::parse(&elements)
-            .map_err(|(number, message)| try_files[number].problem(message))?;
-        for path in files.paths() {
-            patterns.check(path.template()).map_err(|message| first.problem(message))?;
-        }
-        Ok(Some(Rewrite::TryFiles(files)))
-    }
-
-    /// Returns the values of the keys.
-    pub(super) fn config(&self) -> RewriteConfig {
-        let at =
-            |value: &str| Located { location: ConfigLocation::Unknown, value: value.to_owned() };
-        match self {
-            Rewrite::To(path) | Rewrite::PassOn(path) => {
-                RewriteConfig { rewrite: Some(at(path.source())), try_files: Vec::new() }
-            }
-            Rewrite::TryFiles(files) => RewriteConfig {
-                rewrite: None,
-                try_files: files.sources().map(|it| at(&it)).collect(),
-            },
-        }
-    }
 }
 
 impl PathTemplate {

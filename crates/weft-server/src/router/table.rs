@@ -7,7 +7,7 @@ use weft::{Method, RequestHead};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
 use crate::route::{Methods, PathKey, Readings, RouteKey, Unrouted, all_readings, has_one_reading};
-use crate::template::captures::{Captures, HostCaptures, NotedCaptures};
+use crate::template::captures::{Captures, HostCaptures};
 use crate::template::{Pattern, PatternSet};
 
 /// Routes by host name.
@@ -127,6 +127,28 @@ impl<'t> Match<'t> {
             rest => rest,
         };
         Some(Box::new(NotedCaptures { path, host: host.cloned(), rest: rest.into() }))
+    }
+}
+
+/// Groups of the patterns that matched a request, and the path behind the prefix of its route, for its
+/// line in the log.
+#[derive(Debug)]
+struct NotedCaptures {
+    path: Option<Captures>,
+    host: Option<HostCaptures>,
+    rest: Box<str>,
+}
+
+impl MatchedGroups for NotedCaptures {
+    fn group(&self, name: &str) -> Option<&str> {
+        if name == "rest" {
+            return Some(&self.rest);
+        }
+        match name.split_once('.')? {
+            ("re", group) => self.path.as_ref()?.find(group),
+            ("host", group) => self.host.as_ref()?.find(group),
+            _ => None,
+        }
     }
 }
 

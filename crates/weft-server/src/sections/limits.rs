@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use weft::{Disconnect, Network, Settings};
+use weft::{Disconnect, Settings};
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
 };
+
+use crate::base::network_set::networks;
 
 /// A key with the name of its field.
 macro_rules! limit {
@@ -164,15 +166,6 @@ pub(crate) fn restart_only_changes(
 fn set_proxy_protocol(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
     settings.proxy_protocol = networks(proxies)?;
     Ok(())
-}
-
-pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
-    let network = |text: Located<String>| {
-        text.value
-            .parse()
-            .map_err(|error: weft_proto::Error| text.problem(error.reason().to_owned()))
-    };
-    texts.into_iter().map(network).collect()
 }
 
 fn set_server_name(settings: &mut Settings, name: Located<String>) -> ConfigResult {

@@ -2,7 +2,6 @@
 
 pub(crate) mod acme; // [acme]: certificates that are ordered
 pub(crate) mod addresses; // addresses to listen on
-pub(crate) mod auth_url; // resources that the server requests itself
 pub(crate) mod balance_policy; // names of policies of load balancing
 pub(crate) mod resolver; // keys about the names of upstreams
 pub(crate) mod limits; // [limits]: the settings of the engine

@@ -10,7 +10,12 @@ use weft_config::{
 use weft_upstream::spool::BufferSpaceLimits;
 
 use super::addresses::Addresses;
-use super::limits::{limit, networks};
+use super::limits::limit;
+use crate::base::network_set::networks;
+
+/// Advice about proxies that do not send the PROXY protocol.
+pub(crate) const FORWARDING_PROXIES: &str =
+    "those that send X-Forwarded-For belong in `trusted_proxies` at the top of the file";
 
 /// Values of the keys before the first section.
 #[derive(Clone, Debug, PartialEq, Eq)]

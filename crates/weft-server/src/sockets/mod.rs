@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn default_addresses_are_omitted_with_socket_activation() {
         use crate::config::Config;
-        use crate::plan::Plan;
+        use crate::config::Plan;
         use weft_config::Sources;
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use weft::{Address, Request};
 
-use crate::plan::Plan;
+use crate::config::Plan;
 
 /// Returns `true` if a request is for a host of the status endpoint: `localhost`, an IP address,
 /// the host in an address of the endpoint, or a configured host.

@@ -23,7 +23,6 @@ use std::time::Duration;
 use weft::{Application, Listener, Server, ServerHandle};
 
 pub(crate) use self::registry::MetricsRegistry;
-pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
 use crate::config_change::ChangeSender;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::worker::WorkerCounts;
+use super::worker::{MetricsHooks, WorkerCounts};
 use crate::router::RouteMetrics;
 
 /// References all metrics of this process. Clones share the same registry.
@@ -45,11 +45,11 @@ impl MetricsRegistry {
         }))
     }
 
-    /// Registers the counters of a new worker. Must be called on the worker's thread.
-    pub(super) fn register_worker(&self) -> Arc<WorkerCounts> {
+    /// Wraps the hooks of a new worker, whose counters are registered. Must be called on the worker's thread.
+    pub(crate) fn count_events<H>(&self, hooks: H) -> MetricsHooks<H> {
         let counts = Arc::new(WorkerCounts::of_this_thread());
         lock(&self.0.workers).push(counts.clone());
-        counts
+        MetricsHooks { hooks, counts }
     }
 
     /// Registers the route metrics of a new worker.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use weft::{Error, Fault, Hooks, Peer, Record};
 use weft_upstream::metrics::Counter;
 
-use super::registry::MetricsRegistry;
 use crate::router::Outcomes;
 
 /// Counters of one worker. Only that worker writes them.
@@ -34,15 +33,8 @@ impl WorkerCounts {
 
 /// Wraps hooks and counts the events of their worker.
 pub(crate) struct MetricsHooks<H> {
-    hooks: H,
-    counts: Arc<WorkerCounts>,
-}
-
-impl<H> MetricsHooks<H> {
-    /// Registers the worker's counters. Must be called on the worker's thread.
-    pub(crate) fn new(hooks: H, registry: &MetricsRegistry) -> MetricsHooks<H> {
-        MetricsHooks { hooks, counts: registry.register_worker() }
-    }
+    pub(super) hooks: H,
+    pub(super) counts: Arc<WorkerCounts>,
 }
 
 impl<H: Hooks> Hooks for MetricsHooks<H> {

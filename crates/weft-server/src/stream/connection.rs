@@ -17,8 +17,9 @@ use weft_proto::proxy_protocol;
 use weft_upstream::copy::{CopyEnd, CopySide, CountBytes, copy_bidirectional, copy_sockets};
 
 use super::Stream;
+use super::end::End;
 use super::hello::{Hello, HelloReader};
-use super::record::{ByteCounts, ConnectionRecord, End};
+use super::record::{ByteCounts, ConnectionRecord};
 use super::targets::Targets;
 use crate::sections::streams::{ProxyVersion, StreamSettings};
 

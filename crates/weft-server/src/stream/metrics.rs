@@ -9,7 +9,7 @@ use serde::Serialize;
 use weft_upstream::UpstreamState;
 use weft_upstream::metrics::{Histogram, HistogramTotals};
 
-use super::record::End;
+use super::end::End;
 
 /// Metrics of the connections to an upstream. Threads share them: each connection adds to them.
 #[derive(Default)]

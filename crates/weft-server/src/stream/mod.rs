@@ -6,6 +6,7 @@
 //! terminates it.
 
 pub(crate) mod connection; // one connection
+mod end; // reasons for the end of a connection
 mod hello; // the server name of a ClientHello
 mod metrics; // counters of upstreams, and of the ends of connections
 pub(crate) mod record; // the record of a connection
@@ -24,9 +25,9 @@ use weft_upstream::{HealthCheck, HealthCheckTarget, UpstreamUrl, tls};
 use crate::options::{NetworkFilter, NetworkRules};
 use crate::sections::streams::{ServerNamePattern, StreamSettings};
 
+pub(crate) use self::end::End;
 use self::metrics::EndCounts;
 pub(crate) use self::metrics::{EndTotals, TargetReport};
-use self::record::End;
 use self::targets::Targets;
 
 /// A stream: its upstreams with their health, and its connections. A reload keeps it if its settings

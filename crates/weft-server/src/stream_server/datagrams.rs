@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use weft_upstream::copy::{CopySide, CountBytes};
 
 use crate::open::active_plan::{ActivePlan, PlanReceiver};
-use crate::stream::Stream;
-use crate::stream::record::{ByteCounts, ConnectionRecord, End, StreamProtocol};
+use crate::stream::record::{ByteCounts, ConnectionRecord, StreamProtocol};
 use crate::stream::targets::TargetConnection;
+use crate::stream::{End, Stream};
 
 /// Maximum number of datagrams of a client that wait for the upstream. Further ones are dropped.
 const MAX_QUEUED: usize = 8;

@@ -23,8 +23,8 @@ use self::datagrams::Receiving;
 use crate::open::active_plan::PlanReceiver;
 use crate::sections::tls::{CHECK_INTERVAL, OpenedTls};
 use crate::sockets::{BoundSocket, ListenSpec, SocketSource};
-use crate::stream::connection;
-use crate::stream::record::{ConnectionRecord, End, StreamProtocol};
+use crate::stream::record::{ConnectionRecord, StreamProtocol};
+use crate::stream::{End, connection};
 
 /// Delay after a failure to accept a connection, such as one for lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);

@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::Range;
 
 use super::path_units::units;
-use crate::base::request_notes::MatchedGroups;
 
 /// Number or name of a group in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +77,7 @@ impl Captures {
     }
 
     /// Returns the text of a group by its number or name, like [`get`](Captures::get).
-    fn find(&self, group: &str) -> Option<&str> {
+    pub(crate) fn find(&self, group: &str) -> Option<&str> {
         match group.parse() {
             Ok(number) => self.get(&Group::Number(number)),
             Err(_) => self.named(group),
@@ -104,28 +103,10 @@ impl HostCaptures {
     pub(crate) fn get(&self, group: &Group) -> Option<&str> {
         self.0.get(group)
     }
-}
 
-/// Groups of the patterns that matched a request, and the path behind the prefix of its route, for its
-/// line in the log.
-#[derive(Debug)]
-pub(crate) struct NotedCaptures {
-    pub(crate) path: Option<Captures>,
-    pub(crate) host: Option<HostCaptures>,
-    pub(crate) rest: Box<str>,
-}
-
-impl MatchedGroups for NotedCaptures {
-    fn group(&self, name: &str) -> Option<&str> {
-        let host = || self.host.as_ref().map(|HostCaptures(captures)| captures);
-        if name == "rest" {
-            return Some(&self.rest);
-        }
-        match name.split_once('.')? {
-            ("re", group) => self.path.as_ref()?.find(group),
-            ("host", group) => host()?.find(group),
-            _ => None,
-        }
+    /// Returns the text of a group by its number or name, like [`get`](HostCaptures::get).
+    pub(crate) fn find(&self, group: &str) -> Option<&str> {
+        self.0.find(group)
     }
 }
 

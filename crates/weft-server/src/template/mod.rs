@@ -22,7 +22,7 @@ pub(crate) use names::{nginx_variable, of_nginx as nginx_placeholder};
 pub(crate) use path_units::{Unit, units};
 pub(crate) use pattern::{Pattern, PatternSet};
 use value::Value;
-pub(crate) use value::{PrefixLength, cookie, port, query_parameter};
+pub(crate) use value::{PrefixLength, TraceIds, cookie, port, query_parameter};
 
 /// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands
 /// for itself.

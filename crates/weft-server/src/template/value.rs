@@ -1,6 +1,7 @@
 //! Values of a request, by which placeholders are replaced.
 
 use std::borrow::Cow;
+use std::num::{NonZeroU64, NonZeroU128};
 use std::time::SystemTime;
 
 use weft::middleware::{RequestId, User};
@@ -9,12 +10,18 @@ use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
-use crate::base::trace_context::TraceContext;
 use crate::template::captures::{Captures, HostCaptures};
 
 /// Length of the route's prefix in the path of a request, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct PrefixLength(pub(crate) usize);
+
+/// Identity of a request in a distributed trace.
+#[derive(Clone, Copy)]
+pub(crate) struct TraceIds {
+    pub(crate) trace_id: NonZeroU128,
+    pub(crate) span_id: NonZeroU64,
+}
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
 pub(super) enum Value<'a> {
@@ -93,11 +100,11 @@ impl<'a> Value<'a> {
                 plain(request.extensions().get().map_or("", RequestId::as_str))
             }
             Placeholder::TraceId => {
-                let trace = request.extensions().get::<TraceContext>();
+                let trace = request.extensions().get::<TraceIds>();
                 Value::Plain(trace.map_or("".into(), |it| format!("{:032x}", it.trace_id).into()))
             }
             Placeholder::SpanId => {
-                let trace = request.extensions().get::<TraceContext>();
+                let trace = request.extensions().get::<TraceIds>();
                 Value::Plain(trace.map_or("".into(), |it| format!("{:016x}", it.span_id).into()))
             }
             Placeholder::User => plain(request.extensions().get().map_or("", User::as_str)),

@@ -21,7 +21,8 @@ use super::check::{
     CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
 };
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
-use crate::sections::limits::{limit, networks};
+use crate::base::network_set::networks;
+use crate::sections::limits::limit;
 use crate::sections::resolver::{max_ttl, min_ttl, resolver};
 
 const MAX_COUNT: u64 = 65_535;

@@ -14,14 +14,13 @@ use weft_config::{
 use self::status_range::{StatusRange, parse_statuses, show_statuses};
 use super::RouteOption;
 use super::scope::{Finding, Scope};
+use crate::base::log_format::AccessFormat;
+use crate::base::log_target::{LOG_TARGET, LogTarget};
 use crate::base::share::Share;
-use crate::sections::log::LogConfig;
-use crate::sections::log::format::AccessFormat;
-use crate::sections::log::target::{LOG_TARGET, LogTarget};
 
 /// An access log of a route. The default is that of `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct AccessLogConfig {
+pub(crate) struct AccessLogSettings {
     /// `None`: that of `[log]`.
     pub(crate) to: Option<LogTarget>,
     /// `None`: that of `[log]`.
@@ -37,10 +36,10 @@ pub(crate) struct AccessLogConfig {
     pub(crate) keep_status: Vec<StatusRange>,
 }
 
-impl AccessLogConfig {
-    /// Returns the format of the lines.
-    pub(crate) fn format<'a>(&'a self, log: &'a LogConfig) -> &'a LogFormat {
-        &self.format.as_ref().unwrap_or(&log.format).format
+impl AccessLogSettings {
+    /// Returns the format of the lines. `default` is the format of `[log]`.
+    pub(crate) fn format<'a>(&'a self, default: &'a AccessFormat) -> &'a LogFormat {
+        &self.format.as_ref().unwrap_or(default).format
     }
 }
 
@@ -48,13 +47,13 @@ impl AccessLogConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AccessLogOptions {
     /// Empty: no log.
-    logs: Option<Vec<AccessLogConfig>>,
+    logs: Option<Vec<AccessLogSettings>>,
 }
 
 impl AccessLogOptions {
     /// Returns the logs, if they are not that of `[log]`.
-    pub(crate) fn logs(&self) -> Option<&[AccessLogConfig]> {
-        self.logs.as_deref().filter(|logs| *logs != [AccessLogConfig::default()])
+    pub(crate) fn logs(&self) -> Option<&[AccessLogSettings]> {
+        self.logs.as_deref().filter(|logs| *logs != [AccessLogSettings::default()])
     }
 }
 
@@ -98,7 +97,7 @@ static ACCESS_LOGS: CustomType = CustomType {
 };
 
 /// The keys of a table of `access_log`.
-pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
+pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
     Key {
         name: "to",
         flag: "",
@@ -188,9 +187,9 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
 ];
 
 /// Reads the value of `access_log`.
-fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
+fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogSettings>> {
     match value.bool() {
-        Ok(true) => return Ok(vec![AccessLogConfig::default()]),
+        Ok(true) => return Ok(vec![AccessLogSettings::default()]),
         Ok(false) => return Ok(Vec::new()),
         Err(_) => {}
     }
@@ -201,8 +200,8 @@ fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
     }
 }
 
-fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogConfig> {
-    let mut log = AccessLogConfig::default();
+fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogSettings> {
+    let mut log = AccessLogSettings::default();
     if let Ok(true) = value.bool() {
         return Ok(log);
     }
@@ -234,7 +233,7 @@ fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogConfig> {
     Ok(log)
 }
 
-fn show_logs(logs: &[AccessLogConfig]) -> String {
+fn show_logs(logs: &[AccessLogSettings]) -> String {
     match logs {
         [] => "false".to_owned(),
         [log] => show_log(log),
@@ -242,8 +241,8 @@ fn show_logs(logs: &[AccessLogConfig]) -> String {
     }
 }
 
-fn show_log(log: &AccessLogConfig) -> String {
-    let set = print_entries(&ACCESS_LOG, log, &AccessLogConfig::default());
+fn show_log(log: &AccessLogSettings) -> String {
+    let set = print_entries(&ACCESS_LOG, log, &AccessLogSettings::default());
     match set.is_empty() {
         true => "true".to_owned(),
         false => format!("{{ {} }}", set.join(", ")),

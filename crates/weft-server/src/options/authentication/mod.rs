@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::User;
-use weft::{HeaderValue, Request, Response, Settings, StatusCode, header};
+use weft::{Request, Response, Settings, StatusCode, header};
 use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted};
 
 use self::passwords::Passwords;
@@ -275,12 +275,6 @@ fn set_user(request: &mut Request, user: User) {
         notes.set_user(&user);
     }
     request.extensions_mut().insert(user);
-}
-
-/// Refuses a request without valid credentials.
-pub(super) fn unauthorized(challenge: &HeaderValue) -> Response {
-    let response = Response::from(StatusCode::UNAUTHORIZED);
-    response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone())
 }
 
 /// Joins the refusals of two methods: adds the challenge of a former method to a refusal with 401,

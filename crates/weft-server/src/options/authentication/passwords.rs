@@ -7,9 +7,9 @@ use weft::client_limit::Client;
 use weft::middleware::{User, basic_credentials};
 use weft::{HeaderValue, Network, Request, Response};
 
-use super::unauthorized;
 use crate::base::password_file::PasswordFile;
 use crate::base::verifications::Busy;
+use crate::options::unauthorized;
 
 /// Verifies the passwords of requests against a file.
 #[derive(Clone)]

@@ -35,7 +35,7 @@ pub(in crate::options) fn check_request_name(name: &HeaderName) -> Result<(), St
     let hint = match name.as_str() {
         "host" => "the key `host` of the proxy sets it",
         "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
-            "the proxy generates it; `trusted_proxies` determines if that of the client is kept"
+            "the proxy generates it, and keeps the field of a trusted proxy"
         }
         "via" => "the key `via` of the proxy sets it",
         "client-cert" | "client-cert-chain" => "the key `client_cert` of the proxy sets it",

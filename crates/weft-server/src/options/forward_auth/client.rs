@@ -7,8 +7,8 @@ use weft::{HeaderName, HeaderValue, Method, Request, Response, header};
 use weft_upstream::RequestFields;
 use weft_upstream::{ForwardedHost, ProxySettings, ReverseProxy};
 
+use crate::base::auth_url::AuthUrl;
 use crate::options::layer::OpenContext;
-use crate::sections::auth_url::AuthUrl;
 
 /// Asks an authentication server about requests, with a request of its own for each.
 pub(in crate::options) struct ForwardAuth {

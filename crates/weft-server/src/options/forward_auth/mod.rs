@@ -5,15 +5,15 @@ mod client; // asks the server about requests
 use std::time::Duration;
 
 use weft::HeaderName;
-use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list, quoted_time};
+use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_time};
 
 use self::client::DEFAULT_TIMEOUT;
 pub(super) use self::client::ForwardAuth;
 use super::fields::names::{check_request_name, parse_name};
 use super::layer::OpenContext;
 use super::scope::{Finding, Scope};
-use super::{NONE, RouteOption, Setting, show_setting};
-use crate::sections::auth_url::AuthUrl;
+use super::{NONE, RouteOption, Setting, show_list, show_setting};
+use crate::base::auth_url::AuthUrl;
 
 /// The server that is asked about requests. The layer of `authentication` asks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -70,10 +70,7 @@ impl RouteOption for ForwardAuthOptions {
                 options.headers = Some(names.collect::<ConfigResult<_>>()?);
                 Ok(())
             }),
-            show: |options| {
-                let names = options.headers.as_ref();
-                names.map_or_else(String::new, |names| quoted_list(names.iter()))
-            },
+            show: |options| show_list(options.headers.as_ref()),
         },
         Key {
             name: "forward_auth_timeout",

@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft::Network;
-use weft_config::{
-    ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_list, quoted_time,
-};
+use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_time};
 
 pub(super) use self::tokens::Tokens;
-use super::{NONE, RouteOption, Setting};
-use crate::sections::auth_url::AuthUrl;
+use super::{NONE, RouteOption, Setting, show_list};
+use crate::base::auth_url::AuthUrl;
 
 /// Keys by which tokens are verified.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -164,10 +162,6 @@ impl RouteOption for JwtOptions {
             clock_skew: self.clock_skew.or(outer.clock_skew),
         }
     }
-}
-
-fn show_list(list: Option<&Vec<String>>) -> String {
-    list.map_or_else(String::new, |list| quoted_list(list.iter()))
 }
 
 fn set_url(options: &mut JwtOptions, text: Located<String>) -> ConfigResult {

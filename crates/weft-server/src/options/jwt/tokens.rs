@@ -14,7 +14,7 @@ use weft::{HeaderValue, Network, Request, Response, StatusCode};
 use super::keys::{KeySet, KeySource};
 use super::{JwtKeys, JwtOptions};
 use crate::base::verifications::{self, Busy, Digest, Verifications};
-use crate::options::authentication::unauthorized;
+use crate::options::unauthorized;
 
 /// Difference of clocks that is permitted by default.
 const DEFAULT_CLOCK_SKEW: Duration = Duration::from_secs(30);

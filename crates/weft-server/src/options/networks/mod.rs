@@ -5,12 +5,12 @@ mod filter; // the filter of addresses, which streams have, too
 use std::path::{Path, PathBuf};
 
 use weft::Network;
-use weft_config::{Key, ValueKind, quoted, quoted_list};
+use weft_config::{Key, ValueKind, quoted};
 
 pub(crate) use self::filter::{NetworkFilter, NetworkRules};
 use super::layer::{Layer, OpenContext};
-use super::{RouteOption, RouteOptions};
-use crate::sections::limits::networks;
+use super::{RouteOption, RouteOptions, show_list};
+use crate::base::network_set::networks;
 
 /// Networks of clients, in the configuration and in files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ impl RouteOption for NetworkOptions {
             kind: ValueKind::Texts(|options, texts| {
                 networks(texts).map(|list| options.allow = Some(list))
             }),
-            show: |options| options.allow.as_deref().map_or_else(String::new, show_networks),
+            show: |options| show_list(options.allow.as_ref()),
         },
         Key {
             name: "deny",
@@ -61,7 +61,7 @@ impl RouteOption for NetworkOptions {
             kind: ValueKind::Texts(|options, texts| {
                 networks(texts).map(|list| options.deny = Some(list))
             }),
-            show: |options| options.deny.as_deref().map_or_else(String::new, show_networks),
+            show: |options| show_list(options.deny.as_ref()),
         },
         Key {
             name: "allow_file",
@@ -95,10 +95,6 @@ impl RouteOption for NetworkOptions {
 
 fn show_path(path: Option<&Path>) -> String {
     path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
-}
-
-fn show_networks(networks: &[Network]) -> String {
-    quoted_list(networks.iter().map(ToString::to_string))
 }
 
 #[cfg(test)]

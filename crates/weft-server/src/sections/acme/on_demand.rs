@@ -12,8 +12,8 @@ use weft_config::{
 
 use super::AcmeConfig;
 use super::permission::AskedPermission;
+use crate::base::auth_url::AuthUrl;
 use crate::base::rate::Rate;
-use crate::sections::auth_url::AuthUrl;
 
 /// Values of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

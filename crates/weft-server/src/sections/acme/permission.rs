@@ -8,7 +8,7 @@ use weft::Method;
 use weft_acme::{Name, OrderPermission, PermissionFuture};
 use weft_upstream::{OwnRequest, RemoteServer};
 
-use crate::sections::auth_url::AuthUrl;
+use crate::base::auth_url::AuthUrl;
 
 /// Maximum size of a response, whose status counts.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;

@@ -15,9 +15,11 @@ use weft_upstream::{DnsSettings, UpstreamMember, UpstreamUrl};
 pub(crate) use self::settings::{LineFormat, ProxyVersion, ServerNamePattern, StreamSettings};
 
 use super::balance_policy::{POLICY_NAMES, policy, policy_name};
-use super::limits::{limit, networks};
-use super::log::target::{LOG_TARGET, LogTarget};
+use super::limits::limit;
 use super::resolver::{HasDns, key_of_setting, max_ttl, min_ttl, resolver};
+use super::tls::NEEDS_CERTIFICATES;
+use crate::base::log_target::{LOG_TARGET, LogTarget};
+use crate::base::network_set::networks;
 
 /// A section of `[streams]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,9 +71,7 @@ impl StreamConfig {
         let invalid = invalid.map(|invalid| invalid.with_names(key_of_setting));
         problems.extend(invalid.map(|message| section.problem(message)));
         if is_complete && settings.tls && !has_certificates {
-            problems.push(section.problem(
-                "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
-            ));
+            problems.push(section.problem(format!("`tls` {NEEDS_CERTIFICATES}")));
         }
         let has_tls_upstreams = settings.upstreams().any(UpstreamUrl::is_tls);
         let has_checks = settings.check_interval != Duration::MAX;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weft::Network;
 use weft_upstream::{BalancePolicy, DnsSettings, UpstreamMember, UpstreamUrl};
 
-use crate::sections::log::target::LogTarget;
+use crate::base::log_target::LogTarget;
 
 /// Upstreams of a stream, and the limits of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]

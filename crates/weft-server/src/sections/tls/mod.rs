@@ -14,6 +14,10 @@ pub(crate) use self::opened::{CHECK_INTERVAL, OpenedTls};
 
 use super::addresses::Addresses;
 
+/// The end of an error about a value that has no effect without certificates.
+pub(super) const NEEDS_CERTIFICATES: &str =
+    "needs `certificates` in [tls], which may be \"auto\", or `self_signed`";
+
 /// Values of `[tls]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsConfig {
@@ -64,9 +68,7 @@ impl TlsConfig {
                 ))),
                 Some(location) => Err(Problem {
                     location: location.clone(),
-                    message:
-                        "this needs `certificates` in [tls], which may be \"auto\", or `self_signed`"
-                            .to_owned(),
+                    message: format!("this {NEEDS_CERTIFICATES}"),
                 }),
             };
         }

@@ -1,7 +1,7 @@
 //! The thread that sends batches of spans to a collector.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,7 @@ use weft::{HeaderName, HeaderValue, Method};
 use weft_upstream::ThrottledWarning;
 use weft_upstream::{OwnRequest, RemoteServer};
 
-use super::tracer::{Counts, Message};
-use super::{Span, TracingConfig, otlp};
+use super::{Span, TracingSettings, otlp};
 
 /// Maximum number of spans in one request.
 const MAX_BATCH: usize = 512;
@@ -32,8 +31,23 @@ pub(super) struct Exporter {
     fields: Vec<(HeaderName, HeaderValue)>,
     interval: Duration,
     timeout: Duration,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounters>,
     warning: ThrottledWarning,
+}
+
+/// Input of the exporter.
+pub(super) enum Message {
+    // Boxed, because the queue has memory for all of its entries.
+    Span(Box<Span>),
+    /// Sends a notification after the spans before it were exported.
+    Flush(SyncSender<()>),
+}
+
+#[derive(Default)]
+pub(super) struct SpanCounters {
+    pub(super) exported: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) dropped: AtomicU64,
 }
 
 /// The event after which a batch is sent.
@@ -58,9 +72,9 @@ impl Exporter {
     /// # Errors
     /// If the certificates of the collector cannot be read.
     pub(super) fn new(
-        config: &TracingConfig,
+        config: &TracingSettings,
         receiver: Receiver<Message>,
-        counts: Arc<Counts>,
+        counts: Arc<SpanCounters>,
     ) -> Result<Option<Exporter>, String> {
         let Some(endpoint) = &config.endpoint else { return Ok(None) };
         let collector = RemoteServer::new(endpoint.upstream.clone(), config.ca.as_deref());

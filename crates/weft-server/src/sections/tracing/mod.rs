@@ -16,12 +16,12 @@ use weft_config::{
 pub(crate) use self::span::Span;
 pub(crate) use self::tracer::{SpanCounts, Tracer};
 
-use super::auth_url::AuthUrl;
 use super::limits::limit;
+use crate::base::auth_url::AuthUrl;
 
 /// Values of `[tracing]`. Without an endpoint no spans are exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TracingConfig {
+pub(crate) struct TracingSettings {
     pub(crate) endpoint: Option<AuthUrl>,
     pub(crate) service: String,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -31,9 +31,9 @@ pub(crate) struct TracingConfig {
     pub(crate) max_queued_spans: usize,
 }
 
-impl Default for TracingConfig {
-    fn default() -> TracingConfig {
-        TracingConfig {
+impl Default for TracingSettings {
+    fn default() -> TracingSettings {
+        TracingSettings {
             endpoint: None,
             service: "weft".to_owned(),
             headers: Vec::new(),
@@ -45,11 +45,11 @@ impl Default for TracingConfig {
     }
 }
 
-impl TracingConfig {
+impl TracingSettings {
     /// Returns a warning if nothing is exported. `is_traced`: the requests of a route are spans.
     pub(crate) fn warning(&self, is_traced: bool) -> Option<Problem> {
         let message = match (&self.endpoint, is_traced) {
-            (None, _) if *self != TracingConfig::default() => {
+            (None, _) if *self != TracingSettings::default() => {
                 "[tracing] exports nothing without `endpoint`"
             }
             (Some(_), false) => "[tracing] exports nothing: no route has the option `tracing`",
@@ -59,7 +59,7 @@ impl TracingConfig {
     }
 }
 
-pub(crate) static TRACING: [Key<TracingConfig>; 7] = [
+pub(crate) static TRACING: [Key<TracingSettings>; 7] = [
     Key {
         name: "endpoint",
         flag: "",
@@ -120,7 +120,7 @@ pub(crate) static TRACING: [Key<TracingConfig>; 7] = [
         "maximum number of spans that wait for their export; more are dropped"),
 ];
 
-fn set_headers(tracing: &mut TracingConfig, pairs: Vec<Pair>) -> ConfigResult {
+fn set_headers(tracing: &mut TracingSettings, pairs: Vec<Pair>) -> ConfigResult {
     const OWN: [&str; 6] =
         ["connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"];
     let field = |Pair { name, value, .. }: Pair| {

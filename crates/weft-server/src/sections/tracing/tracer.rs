@@ -5,36 +5,21 @@
 //! the queue has no room, and batches that the collector does not accept, are lost and counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::TracingConfig;
-use super::exporter::Exporter;
+use super::TracingSettings;
+use super::exporter::{Exporter, Message, SpanCounters};
 use super::span::Span;
 
 /// Exports spans. The thread sends the rest of them after the last reference is dropped.
 pub(crate) struct Tracer {
-    pub(crate) config: TracingConfig,
+    pub(crate) config: TracingSettings,
     queue: SyncSender<Message>,
-    counts: Arc<Counts>,
-}
-
-/// Input of the exporter.
-pub(super) enum Message {
-    // Boxed, because the queue has memory for all of its entries.
-    Span(Box<Span>),
-    /// Sends a notification after the spans before it were exported.
-    Flush(SyncSender<()>),
-}
-
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) exported: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) dropped: AtomicU64,
+    counts: Arc<SpanCounters>,
 }
 
 /// Numbers of spans since the exporter was started.
@@ -55,9 +40,9 @@ impl Tracer {
     ///
     /// # Errors
     /// If the certificates of the collector cannot be read, or if the thread cannot be started.
-    pub(crate) fn start(config: &TracingConfig) -> Result<Option<Tracer>, String> {
+    pub(crate) fn start(config: &TracingSettings) -> Result<Option<Tracer>, String> {
         let (queue, receiver) = sync_channel(config.max_queued_spans);
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::<SpanCounters>::default();
         let Some(exporter) = Exporter::new(config, receiver, counts.clone())? else {
             return Ok(None);
         };
@@ -68,7 +53,7 @@ impl Tracer {
     }
 
     /// Checks that spans could be exported.
-    pub(crate) fn check(config: &TracingConfig) -> Result<(), String> {
+    pub(crate) fn check(config: &TracingSettings) -> Result<(), String> {
         let (_, receiver) = sync_channel(1);
         Exporter::new(config, receiver, Arc::default()).map(drop)
     }
@@ -97,7 +82,7 @@ impl Tracer {
     }
 
     pub(crate) fn counts(&self) -> SpanCounts {
-        let Counts { exported, failed, dropped } = &*self.counts;
+        let SpanCounters { exported, failed, dropped } = &*self.counts;
         SpanCounts {
             exported: exported.load(Relaxed),
             failed: failed.load(Relaxed),

@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use weft_config::{print_lines, quoted};
 
-use crate::config::{Config, sections};
-use crate::plan::Plan;
+use super::{Config, Plan, sections};
 use crate::sections::streams::STREAM;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
-pub(crate) fn print(plan: &Plan) -> String {
+pub(crate) fn print_plan(plan: &Plan) -> String {
     let mut out = String::new();
     let (config, defaults) = (config(plan), Config::default());
     for section in sections() {

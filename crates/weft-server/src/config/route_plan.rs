@@ -3,12 +3,13 @@
 use weft::{Network, Settings, StatusCode};
 use weft_config::{ConfigLocation, Located, Problem, print_entries, suggest};
 
-use super::config::RouteConfig;
-use super::key::{PathKey, RouteKey};
-use super::rewrite::{Otherwise, Rewrite, TryFiles};
-use super::split::{SPLIT, Split, SplitConfig};
-use crate::apps::{FilesConfig, Form, PlanContext, REWRITE, RespondForm, RewriteConfig};
+use super::route_config::RouteConfig;
+use crate::apps::{FilesConfig, Form, PlanContext, RespondForm};
 use crate::options::{RouteOptions, option_keys};
+use crate::route::{
+    Otherwise, PathKey, REWRITE, Rewrite, RewriteConfig, RouteKey, SPLIT, Split, SplitConfig,
+    TryFiles,
+};
 use crate::template::{GroupPatterns, PathPattern, Pattern};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +88,9 @@ fn plan_route(
     let groups = options.templates().into_iter().filter_map(|it| patterns.check(it).err());
     problems.extend(groups.map(|message| written.problem(message)));
     let mut options = options.or(&inherited.options).complete(inherited.limits);
-    let rewrite = Rewrite::plan(rewrite, &form.value, patterns);
+    let passes_on = matches!(form.value, Form::Rewrite(_));
+    let conflict = form.value.try_files_conflict();
+    let rewrite = Rewrite::plan(rewrite, passes_on, conflict, patterns);
     let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
     let split = Split::plan(split, patterns);
     let split = split.map_err(|problem| problems.push(problem)).ok();

@@ -16,9 +16,7 @@ use std::path::Path;
 use weft_config::Sources;
 
 use self::random::{Random, environment_number};
-use crate::config::Config;
-use crate::plan::Plan;
-use crate::plan::print::print;
+use super::{Config, Plan, print_plan};
 
 /// Texts with a meaning in TOML, paths, patterns, templates, sizes and times.
 const PIECES: [&str; 40] = [
@@ -83,10 +81,10 @@ fn printed_files_have_the_same_meaning() {
         let text = change(&texts, &mut random);
         let Ok(plan) = parse(&text) else { continue };
         valid += 1;
-        let printed = print(&plan);
+        let printed = print_plan(&plan);
         let again = parse(&printed)
             .unwrap_or_else(|problems| panic!("{text}\n-- printed:\n{printed}\n-- {problems:#?}"));
-        assert_eq!(print(&again), printed, "{text}");
+        assert_eq!(print_plan(&again), printed, "{text}");
         assert_eq!(with_explicit_defaults(plan), again, "{text}\n-- printed:\n{printed}");
     }
     println!("{valid} of {files} files are valid");

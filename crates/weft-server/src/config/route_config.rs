@@ -6,9 +6,9 @@ use weft_config::{
     Entries, Located, Name, Problem, SectionKey, Snippets, Value, find, read_entries,
 };
 
-use super::split::{SPLIT, SplitConfig};
-use crate::apps::{FORMS, Form, FormTable, FormType, REWRITE, RewriteConfig};
+use crate::apps::{FORMS, Form, FormTable, FormType};
 use crate::options::{RouteOptions, option_keys};
+use crate::route::{REWRITE, RewriteConfig, SPLIT, SplitConfig};
 
 /// A route: its form for the requests of a key, such as a prefix.
 #[derive(Debug)]

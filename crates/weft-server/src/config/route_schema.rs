@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use weft_config::find;
 use weft_config::schema::{Properties, matching, or_variable, properties, table};
 
-use super::config::operators;
-use super::split::SPLIT;
+use super::route_config::operators;
 use crate::apps::{FORMS, PathKeys};
 use crate::options::option_keys;
+use crate::route::SPLIT;
 
 /// Returns the schema of a route: a text, or a table with the key of the form. A table without one takes
 /// it from a snippet. `uses` is the schema of the names of snippets.
-pub(crate) fn schema(uses: &Value) -> Value {
+pub(super) fn route_schema(uses: &Value) -> Value {
     let signs: Vec<_> = operators().map(|operator| operator.sign).collect();
     let text = format!("^ *({}) *[^ ]", signs.join("|"));
     let mut forms = vec![or_variable(matching(&text))];
@@ -38,7 +38,7 @@ pub(crate) fn schema(uses: &Value) -> Value {
 }
 
 /// Returns the schemas of the keys of all forms, and of the keys that every route may have.
-pub(crate) fn all_properties() -> Properties {
+pub(super) fn all_properties() -> Properties {
     let mut all = properties(option_keys());
     all.extend(properties(&SPLIT));
     FORMS.iter().for_each(|form| all.extend((form.properties)()));

@@ -1,17 +1,14 @@
 //! The section `[log]`: access log and error log.
 
-pub(crate) mod format; // formats of access logs
-pub(crate) mod target; // destinations of logs
-
 use log::LevelFilter;
 use weft_config::{ConfigLocation, Key, Located, ValueKind, quoted, show_size};
 
-use self::format::AccessFormat;
-use self::target::{LOG_TARGET, LogTarget};
+use crate::base::log_format::AccessFormat;
+use crate::base::log_target::{LOG_TARGET, LogTarget};
 
 /// Values of `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogConfig {
+pub(crate) struct LogSettings {
     pub(crate) access: Located<LogTarget>,
     pub(crate) format: AccessFormat,
     pub(crate) error: Located<LogTarget>,
@@ -52,17 +49,17 @@ impl Facility {
     }
 }
 
-impl LogConfig {
+impl LogSettings {
     /// Returns true if there is an access log.
     pub(crate) fn has_access(&self) -> bool {
         self.access.value != LogTarget::None
     }
 }
 
-impl Default for LogConfig {
-    fn default() -> LogConfig {
+impl Default for LogSettings {
+    fn default() -> LogSettings {
         let at = |value| Located { location: ConfigLocation::Unknown, value };
-        LogConfig {
+        LogSettings {
             access: at(LogTarget::Stdout),
             format: AccessFormat::combined(),
             error: at(LogTarget::Stderr),
@@ -75,7 +72,7 @@ impl Default for LogConfig {
     }
 }
 
-pub(crate) static LOG: [Key<LogConfig>; 8] = [
+pub(crate) static LOG: [Key<LogSettings>; 8] = [
     Key {
         name: "access",
         flag: "log",

@@ -1,38 +1,33 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
-mod host_names; // names of the hosts of a section
-pub(crate) mod descriptors; // number of file descriptors
-pub(crate) mod print; // Plan → text
-#[cfg(test)]
-mod random_configs; // tests that printed configurations have the same meaning
-
 use std::collections::HashMap;
 
 use weft::{Method, Network, Settings};
 use weft_config::{ConfigLocation, Problem};
 
-use self::host_names::host_names;
-
+use super::host_names::host_names;
+use super::route_plan::{Inherited, RoutePlan, plan_routes, route_of_others};
+use super::without_effect::without_effect;
+use super::{Config, HostConfig};
 use crate::apps::FilesConfig;
-use crate::config::{Config, HostConfig, without_effect};
 use crate::options::RouteOptions;
 use crate::options::error_pages::ErrorPageOptions;
-use crate::route::{Inherited, PathKey, RoutePlan, plan_routes, route_of_others};
+use crate::route::PathKey;
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
-use crate::sections::log::LogConfig;
+use crate::sections::log::LogSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::{Certificates, TlsConfig};
 use crate::sections::top::TopConfig;
-use crate::sections::tracing::TracingConfig;
+use crate::sections::tracing::TracingSettings;
 use crate::template::{Pattern, check_host_groups};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) top: TopConfig,
-    pub(crate) log: LogConfig,
+    pub(crate) log: LogSettings,
     /// `None` if nothing is served over TLS.
     pub(crate) tls: Option<TlsConfig>,
     /// Certificates that are ordered, if any.
@@ -40,7 +35,7 @@ pub(crate) struct Plan {
     /// Without addresses there is no status endpoint.
     pub(crate) status: StatusConfig,
     /// Export of spans; `None` without a collector.
-    pub(crate) tracing: Option<TracingConfig>,
+    pub(crate) tracing: Option<TracingSettings>,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamConfig>,
