@@ -29,6 +29,18 @@ pub struct Key<S: 'static> {
     pub show: fn(&S) -> String,
 }
 
+impl<S> Key<S> {
+    /// The fields of a key without an option of the command line: `Key { name, ..Key::FILE_ONLY }`.
+    pub const FILE_ONLY: Key<S> = Key {
+        name: "",
+        flag: "",
+        argument: "",
+        help: "",
+        kind: ValueKind::Bool(|_, _| {}),
+        show: |_| String::new(),
+    };
+}
+
 /// Type of a key's value, with the function that stores it.
 pub enum ValueKind<S> {
     /// `true` or `false`. The option is a switch.

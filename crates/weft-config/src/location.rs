@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Source location of a configuration value.
@@ -58,6 +59,12 @@ pub struct Located<T> {
     pub location: ConfigLocation,
     /// The value.
     pub value: T,
+}
+
+impl AsRef<Path> for Located<PathBuf> {
+    fn as_ref(&self) -> &Path {
+        &self.value
+    }
 }
 
 impl<T> Located<T> {

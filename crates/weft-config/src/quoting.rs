@@ -1,6 +1,6 @@
 //! Formatting of values as in a file.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::location::Located;
@@ -52,6 +52,6 @@ pub fn quoted_time(time: Duration) -> String {
 
 /// Returns a quoted path; empty without a path. A path that is not valid UTF-8 is converted
 /// lossily.
-pub fn quoted_path(path: Option<&Located<PathBuf>>) -> String {
-    path.map_or_else(String::new, |path| quoted(&path.value.to_string_lossy()))
+pub fn quoted_path(path: Option<impl AsRef<Path>>) -> String {
+    path.map_or_else(String::new, |path| quoted(&path.as_ref().to_string_lossy()))
 }

@@ -1,9 +1,9 @@
-//! Changes of the configuration and of upstreams by clients of the status endpoint, from the endpoint
-//! to the thread that controls the process.
+//! Changes of the configuration and of upstreams by clients of the status endpoint, from the
+//! endpoint to the thread that controls the process.
 //!
-//! The files are not written: a change of the configuration is in effect until the next reload, start or upgrade. So the
-//! process needs no permission to write its configuration, and a client does not become the user who
-//! starts it.
+//! The files are not written: a change of the configuration is in effect until the next reload,
+//! start or upgrade. So the process needs no permission to write its configuration, and a client
+//! does not become the user who starts it.
 
 use tokio::sync::{mpsc, oneshot};
 use weft_config::{Problem, Sources};
@@ -46,7 +46,8 @@ impl ConfigHistory {
         ConfigHistory { current, former: None }
     }
 
-    /// Returns true if the configuration in effect is not that of the files.
+    /// Returns true if a client has set the configuration in effect, which thus differs from the
+    /// files.
     pub(crate) fn is_set_by_client(&self) -> bool {
         self.current.is_set_by_client
     }

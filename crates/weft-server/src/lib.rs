@@ -1,7 +1,7 @@
 //! The web server `weft`: arguments → `Config` → `Plan` → run.
 //!
-//! A library, because Cargo compiles a program only after all of its dependencies are complete, but a library
-//! beside them.
+//! A library, because Cargo compiles a program only after all of its dependencies are complete, but
+//! a library beside them.
 
 mod base; // small parts that import nothing else of the program
 mod template; // texts with placeholders

@@ -1,5 +1,5 @@
-//! `empty_gif`: a transparent image of one pixel, as of nginx's module with this name. Pages and mails load
-//! it, so that the access log has their views.
+//! `empty_gif`: a transparent image of one pixel, as of nginx's module with this name. Pages and
+//! mails load it, so that the access log has their views.
 
 use bytes::Bytes;
 use weft::{Method, Request, Response, StatusCode, header};
@@ -17,11 +17,10 @@ pub(crate) struct EmptyGifForm {
 
 static KEYS: [Key<EmptyGifForm>; 1] = [Key {
     name: "empty_gif",
-    flag: "",
-    argument: "",
     help: "true: respond with a transparent image of one pixel",
     kind: ValueKind::Bool(|form, is_enabled| form.is_enabled = is_enabled),
     show: |form| form.is_enabled.to_string(),
+    ..Key::FILE_ONLY
 }];
 
 impl RouteForm for EmptyGifForm {

@@ -17,8 +17,8 @@ use super::files::FilesConfig;
 use crate::options::RouteOptions;
 use crate::template::GroupPatterns;
 
-/// A form of route: the values of its keys. [`plan`](RouteForm::plan) completes and validates them, then an
-/// application is opened from them. Forms with equal values share one application.
+/// A form of route: the values of its keys. [`plan`](RouteForm::plan) completes and validates them,
+/// then an application is opened from them. Forms with equal values share one application.
 pub(crate) trait RouteForm {
     /// Application that serves the requests of the route.
     type App: RouteApp
@@ -30,13 +30,13 @@ pub(crate) trait RouteForm {
     where
         Self: Sized;
 
-    /// Returns the keys of the form, besides those that every route has. The first selects the form, and
-    /// has precedence over an option of the same name.
+    /// Returns the keys of the form, besides those that every route has. The first selects the
+    /// form, and has precedence over an option of the same name.
     fn keys() -> SectionKeys<Self>
     where
         Self: Sized;
 
-    /// Returns the values of which the documentation has those that differ from [`Default`].
+    /// Returns the values with which the documentation shows the defaults.
     fn defaults() -> Self
     where
         Self: Sized + Default,
@@ -82,8 +82,8 @@ pub(crate) trait RouteForm {
         properties(Self::keys())
     }
 
-    /// Completes the values by inherited ones, and validates them. Options of the route that the form has
-    /// itself move there.
+    /// Completes the values by inherited ones, and validates them. Options of the route that the
+    /// form has itself move there.
     fn plan(&mut self, _: &mut RouteOptions, _: &PlanContext<'_>) -> Result<(), String> {
         Ok(())
     }
@@ -93,8 +93,8 @@ pub(crate) trait RouteForm {
     where
         Self: Sized;
 
-    /// Directory or file on which the application depends. If another one takes its place, the application
-    /// is opened again.
+    /// Directory or file on which the application depends. If another one takes its place, the
+    /// application is opened again.
     fn root(&self) -> Option<&Path> {
         self.served_directory()
     }
@@ -145,16 +145,17 @@ pub(crate) trait RouteForm {
     }
 }
 
-/// Application of a route. It gets paths without the route's prefix; the prefix is the request's mount.
+/// Application of a route. It gets paths without the route's prefix; the prefix is the request's
+/// mount.
 pub(crate) trait RouteApp {
     /// Creates the application of one worker, with caches and connections of its own.
     fn for_worker(&self, has_metrics: bool) -> Self
     where
         Self: Sized;
 
-    /// Handles a request. The future is ready at once if the response needs no waiting. Futures that wait
-    /// are boxed, because each request would need as much memory as the largest of them. They borrow
-    /// nothing, so that a reload may replace the router meanwhile.
+    /// Handles a request. The future is ready at once if the response needs no waiting. Futures
+    /// that wait are boxed, because each request would need as much memory as the largest of them.
+    /// They borrow nothing, so that a reload may replace the router meanwhile.
     fn call(&self, request: Request) -> ResponseFuture;
 
     /// Proxy by which the application reaches its upstreams.
@@ -162,20 +163,20 @@ pub(crate) trait RouteApp {
         None
     }
 
-    /// Returns true if the path of the route's prefix without a slash at its end is redirected to the path
-    /// with the slash.
+    /// Returns true if the path of the route's prefix without a slash at its end is redirected to
+    /// the path with the slash.
     fn is_directory(&self) -> bool {
         false
     }
 
-    /// Returns true if the application gets no part of a path that is matched by a pattern, or as a whole
-    /// if `is_exact`.
+    /// Returns true if the application gets no part of a path that is matched by a pattern, or as a
+    /// whole if `is_exact`.
     fn takes_path(&self, _is_exact: bool) -> bool {
         false
     }
 }
 
-/// An operator in front of a target. Operators are those of the Haskell web server mighty.
+/// An operator in front of a target. The Haskell web server mighty has the same operators.
 pub(crate) struct Operator<F> {
     /// The operator, such as `->`.
     pub(crate) sign: &'static str,
@@ -245,7 +246,7 @@ impl FormTable<'_, '_> {
     }
 }
 
-/// Returns keys as those of a form.
+/// Returns keys as the keys of a form.
 pub(crate) fn section_keys<S: 'static>(
     keys: impl IntoIterator<Item = &'static Key<S>>,
 ) -> SectionKeys<S> {

@@ -1,7 +1,7 @@
 //! The forms of routes: how the requests of a route are served.
 //!
-//! A form is one file or folder: its keys, their plan, and the application that is opened from it. The list
-//! `forms!` registers it.
+//! A form is one file or folder: its keys, their plan, and the application that is opened from it.
+//! The list `forms!` registers it.
 
 mod registry; // all forms as types
 mod form; // the interface of a form
@@ -44,7 +44,8 @@ forms! {
 }
 
 impl App {
-    /// Handles a request like [`call`](RouteApp::call). A future that is boxed already is not boxed again.
+    /// Handles a request like [`call`](RouteApp::call). A future that is boxed already is not boxed
+    /// again.
     pub(crate) fn call_boxed(&self, request: Request) -> LocalBoxFuture<'static, Response> {
         match self.call(request) {
             Either::Right(Either::Right(boxed)) => boxed,
@@ -53,8 +54,8 @@ impl App {
     }
 }
 
-/// The future of a response, which is boxed only if it waits. One type for the application, the router
-/// and their wrappers: a future in a future is moved once more.
+/// The future of a response, which is boxed only if it waits. One type for the application, the
+/// router and their wrappers: a future in a future is moved once more.
 pub(crate) type ResponseFuture =
     Either<DirectoryFuture, Either<Ready<Response>, LocalBoxFuture<'static, Response>>>;
 
@@ -68,8 +69,9 @@ pub(crate) fn respond_later(response: LocalBoxFuture<'static, Response>) -> Resp
     Either::Right(Either::Right(response))
 }
 
-/// Returns the future of a response of an application server. It gets the request even if the client
-/// disconnects at once, as WordPress does when it runs its scheduled tasks by a request to itself.
+/// Returns the future of a response of an application server. It gets the request even if the
+/// client disconnects at once, as WordPress does when it runs its scheduled tasks by a request to
+/// itself.
 ///
 /// Over HTTP/2 a client could send and reset any number of requests in one connection, which would
 /// all reach the application.

@@ -23,14 +23,13 @@ pub(crate) struct RedirectForm {
 static KEYS: [Key<RedirectForm>; 2] = [
     Key {
         name: "redirect",
-        flag: "",
-        argument: "",
         help: "URL to redirect to",
         kind: ValueKind::Text(|form, to| {
             form.to = to.value;
             Ok(())
         }),
         show: |form| quoted(&form.to),
+        ..Key::FILE_ONLY
     },
     status_key(|form, number| form.status = Some(number as u16), |form| show_status(form.status)),
 ];
@@ -80,9 +79,9 @@ impl RouteForm for RedirectForm {
     }
 }
 
-/// Validates the target of a redirect. If it has no placeholders, and `appends_rest` is set, the rest of
-/// the path and the query of the request are appended to it, so that it has no query and no fragment
-/// of its own.
+/// Validates the target of a redirect. If it has no placeholders, and `appends_rest` is set, the
+/// rest of the path and the query of the request are appended to it, so that it has no query and no
+/// fragment of its own.
 fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
     let to = target.source();
     let authority =
@@ -118,9 +117,9 @@ fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
 /// Placeholders whose values begin with a slash.
 const PATHS: [&str; 3] = ["{path}", "{rest}", "{uri}"];
 
-/// Returns the first placeholder in the authority of a URL whose values could extend the name of the
-/// host or choose the port: all but the host and port of the request, groups of the pattern of the
-/// host, and those that are followed by a label of the name.
+/// Returns the first placeholder in the authority of a URL whose values could extend the name of
+/// the host or choose the port: all but the host and port of the request, groups of the pattern of
+/// the host, and those that are followed by a label of the name.
 fn open_end(url: &str) -> Option<&str> {
     let starts = PATHS.iter().chain(&["/", "?", "#"]).filter_map(|start| url.find(start));
     let authority = &url[..starts.min().unwrap_or(url.len())];

@@ -52,7 +52,8 @@ impl FormType {
     }
 }
 
-/// Declares the forms: their modules, the enums of their values and of their applications, and their list.
+/// Declares the forms: their modules, the enums of their values and of their applications, and
+/// their list.
 macro_rules! forms {
     ($($(#[$doc:meta])* mod $module:ident: $($name:ident($form:ident)),+;)*) => {
         $($(#[$doc])* mod $module;)*
@@ -122,7 +123,8 @@ macro_rules! forms {
                 }
             }
 
-            /// See [`RouteApp::call`]. Not by [`Deref`]: a call by reference to the type costs more.
+            /// See [`RouteApp::call`]. Not by [`Deref`]: a call by reference to the type costs
+            /// more.
             pub(crate) fn call(&self, request: Request) -> ResponseFuture {
                 match self {
                     $($(App::$name(app) => app.call(request),)+)*

@@ -28,14 +28,13 @@ pub(crate) struct RespondForm {
 static KEYS: [Key<RespondForm>; 3] = [
     Key {
         name: "respond",
-        flag: "",
-        argument: "",
         help: "text of the response",
         kind: ValueKind::Text(|form, text| {
             form.text = text.value;
             Ok(())
         }),
         show: |form| quoted(&form.text),
+        ..Key::FILE_ONLY
     },
     status_key(|form, number| form.status = Some(number as u16), |form| show_status(form.status)),
     content_type_key(

@@ -29,11 +29,10 @@ pub(crate) struct RespondFileForm {
 static KEYS: [Key<RespondFileForm>; 3] = [
     Key {
         name: "respond_file",
-        flag: "",
-        argument: "",
         help: "file to respond with",
         kind: ValueKind::Path(|form, path| form.path = path.value),
         show: |form| quoted(&form.path.to_string_lossy()),
+        ..Key::FILE_ONLY
     },
     status_key(|form, number| form.status = Some(number as u16), |form| show_status(form.status)),
     content_type_key(
@@ -88,7 +87,7 @@ pub(crate) struct RespondFile {
 
 impl RespondFile {
     /// # Errors
-    /// If the path is not that of a file, or its folder cannot be opened.
+    /// If no file has the path, or if its folder cannot be opened.
     fn open(
         path: &Path,
         status: StatusCode,

@@ -7,11 +7,10 @@ use weft_config::{ConfigResult, Key, Located, ValueKind, quoted};
 pub(super) const fn status_key<F>(set: fn(&mut F, u64), show: fn(&F) -> String) -> Key<F> {
     Key {
         name: "status",
-        flag: "",
-        argument: "",
         help: "status of the response",
         kind: ValueKind::Count(200..=599, set),
         show,
+        ..Key::FILE_ONLY
     }
 }
 
@@ -32,11 +31,10 @@ pub(super) const fn content_type_key<F>(
 ) -> Key<F> {
     Key {
         name: "content_type",
-        flag: "",
-        argument: "",
         help: "media type of the response (by the name of a file; text/plain)",
         kind: ValueKind::Text(set),
         show,
+        ..Key::FILE_ONLY
     }
 }
 

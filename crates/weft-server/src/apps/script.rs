@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use weft::path::decode;
-use weft_upstream::script::Script;
+use weft_config::{ConfigResult, Located};
+use weft_upstream::script::{Script, ScriptVariable};
 
 /// Directory of the scripts, or a single script.
 #[derive(Clone, Debug)]
@@ -28,8 +29,8 @@ pub(crate) struct Root {
 pub(crate) enum ScriptRule {
     /// Permission to execute the file.
     Executable,
-    /// End of its name, such as `.php`. A file without it is never run, whatever follows its name in
-    /// the path of a request: an uploaded image may contain a program.
+    /// End of its name, such as `.php`. A file without it is never run, whatever follows its name
+    /// in the path of a request: an uploaded image may contain a program.
     Suffix(String),
 }
 
@@ -163,6 +164,22 @@ impl From<Errno> for LookupError {
             error => LookupError::Io(error.into()),
         }
     }
+}
+
+/// Validates the name of an index script.
+pub(super) fn index_name(name: Located<String>) -> ConfigResult<String> {
+    match name.value.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) {
+        true => Err(name.problem(format!("expected the name of a script, found {:?}", name.value))),
+        false => Ok(name.value),
+    }
+}
+
+/// Parses the variables that scripts get besides the variables of their request.
+pub(super) fn variables(texts: Vec<Located<String>>) -> ConfigResult<Vec<ScriptVariable>> {
+    let parse = |text: Located<String>| {
+        ScriptVariable::parse(&text.value).map_err(|invalid| text.problem(invalid))
+    };
+    texts.into_iter().map(parse).collect()
 }
 
 #[cfg(test)]

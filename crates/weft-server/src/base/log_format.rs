@@ -17,7 +17,7 @@ pub(crate) struct AccessFormat {
     pub(crate) format: LogFormat,
 }
 
-/// A value that is a part of the request, besides those of the library.
+/// A value that is a part of the request, besides the values of the library.
 pub(crate) enum RequestValue<'a> {
     /// `cookie.` and a name.
     Cookie(&'a str),

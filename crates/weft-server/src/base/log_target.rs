@@ -100,7 +100,7 @@ impl DaemonAddress {
     }
 }
 
-/// Returns true for `//HOST:PORT`.
+/// Returns true if the text has the form `//HOST:PORT`.
 fn is_host_and_port(text: &str) -> bool {
     let host_and_port = text.strip_prefix("//").and_then(|text| text.rsplit_once(':'));
     host_and_port.is_some_and(|(host, port)| {

@@ -115,7 +115,7 @@ impl PasswordFile {
         })
     }
 
-    /// Returns the users whose password was right, without those whose line has changed since.
+    /// Returns the users whose password was right, without users whose line has changed since.
     fn verified(&self) -> MutexGuard<'_, Verified> {
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.file.current();

@@ -62,7 +62,7 @@ impl Process {
         Ok((Process(Some(RunningProcess { group, exit })), pipes))
     }
 
-    /// Returns whether the process has been reaped.
+    /// Returns true if the process has been reaped.
     pub(crate) fn is_reaped(&self) -> bool {
         self.0.is_none()
     }

@@ -95,7 +95,7 @@ pub(crate) fn trace_state<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<V
     (!members.is_empty()).then(|| members.join(&b','))
 }
 
-/// Returns true for `KEY=VALUE` (§3.3.1.3).
+/// Returns true if the member has the form `KEY=VALUE` (§3.3.1.3).
 fn is_state_member(member: &[u8]) -> bool {
     let Some(at) = member.iter().position(|&b| b == b'=') else { return false };
     let (key, value) = (&member[..at], &member[at + 1..]);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// Time for which a file is not examined again.
 const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
 
-/// A changed file has another version. The time of the last change of the inode is a part of it, because
-/// tools such as `cp -p` and `rsync -t` set the time of the contents.
+/// A changed file has another version. The time of the last change of the inode is a part of it,
+/// because tools such as `cp -p` and `rsync -t` set the time of the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileVersion {
     device: u64,

@@ -10,8 +10,8 @@ use weft_config::show_time;
 
 use crate::sections::acme::{AcmeConfig, OnDemandConfig};
 
-/// Returns a line for each name: the end of its validity, the next order, the failures since the last
-/// success, and the last error.
+/// Returns a line for each name: the end of its validity, the next order, the failures since the
+/// last success, and the last error.
 ///
 /// # Errors
 /// If the store cannot be read.

@@ -1,7 +1,7 @@
 //! The configuration of the server: text → [`Config`] → [`Plan`].
 //!
-//! [`Config`] is syntax only; a file and the command line accept the same keys. [`Plan`] is resolved and
-//! validated, but nothing is opened yet.
+//! [`Config`] is syntax only; a file and the command line accept the same keys. [`Plan`] is
+//! resolved and validated, but nothing is opened yet.
 
 mod host_names; // names of the hosts of a section
 mod needed_descriptors; // number of file descriptors that a plan needs

@@ -7,8 +7,8 @@ use weft_upstream::{ProxySettings, UpstreamMember};
 
 use super::Plan;
 
-/// Logs a warning if the connections, cached files and upstream connections that a plan permits need
-/// more descriptors than the process may open.
+/// Logs a warning if the connections, cached files and upstream connections that a plan permits
+/// need more descriptors than the process may open.
 pub(crate) fn warn_if_insufficient(plan: &Plan, workers: usize) {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let needed = needed(plan, workers);

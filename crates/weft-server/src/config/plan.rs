@@ -46,8 +46,8 @@ pub(crate) struct Plan {
 /// Routes of one or more hosts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
-    /// Names in lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~ REGEX`, as
-    /// the only name, those in which the pattern is found.
+    /// Names in lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~
+    /// REGEX`, as the only name, those in which the pattern is found.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
     /// Pages for errors of the router itself.
@@ -73,7 +73,7 @@ impl HostPlan {
 }
 
 impl Plan {
-    /// Validates the configuration. The errors are all of it, also those of its syntax.
+    /// Validates the configuration. Returns all errors, also errors of its syntax.
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
         match Plan::of_valid_parts(config) {
             (plan, problems) if problems.is_empty() => Ok(plan),
@@ -82,8 +82,8 @@ impl Plan {
     }
 
     /// Makes a plan of the parts of a configuration that are valid, and returns all problems of the
-    /// others. Resources of this plan can still be opened to report their problems, although it cannot be
-    /// served.
+    /// others. Resources of this plan can still be opened to report their problems, although it
+    /// cannot be served.
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);

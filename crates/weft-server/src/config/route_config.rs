@@ -124,7 +124,8 @@ fn find_form(name: &str) -> Option<&'static FormType> {
     FORMS.iter().find(|form| (form.name)() == name)
 }
 
-/// Returns the form with this name, unless it is `rewrite`, which tables of other forms may have, too.
+/// Returns the form with this name, unless it is `rewrite`, which tables of other forms may have,
+/// too.
 fn find_target_form(name: &str) -> Option<&'static FormType> {
     find_form(name).filter(|_| find(&REWRITE, name).is_none())
 }

@@ -118,8 +118,8 @@ fn already_given(written: &str, key: &RouteKey) -> String {
     format!("the route `{written}` is given twice; {reason}")
 }
 
-/// Returns the route for requests that have none, with which they get the error pages of the options;
-/// `None` if all requests have a route, or if there are no such pages.
+/// Returns the route for requests that have none, with which they get the error pages of the
+/// options; `None` if all requests have a route, or if there are no such pages.
 pub(crate) fn route_of_others(
     routes: &[RoutePlan],
     options: &RouteOptions,

@@ -9,8 +9,8 @@ use crate::apps::{FORMS, PathKeys};
 use crate::options::option_keys;
 use crate::route::SPLIT;
 
-/// Returns the schema of a route: a text, or a table with the key of the form. A table without one takes
-/// it from a snippet. `uses` is the schema of the names of snippets.
+/// Returns the schema of a route: a text, or a table with the key of the form. A table without one
+/// takes it from a snippet. `uses` is the schema of the names of snippets.
 pub(super) fn route_schema(uses: &Value) -> Value {
     let signs: Vec<_> = operators().map(|operator| operator.sign).collect();
     let text = format!("^ *({}) *[^ ]", signs.join("|"));

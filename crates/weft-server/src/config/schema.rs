@@ -1,5 +1,5 @@
-//! `weft schema`: a JSON schema of the configuration file, with which editors complete and check it.
-//! It is made from the lists of keys.
+//! `weft schema`: a JSON schema of the configuration file, with which editors complete and check
+//! it. It is made from the lists of keys.
 
 use serde_json::{Value, json};
 use weft_config::schema::{Properties, properties, table, texts, with_description};

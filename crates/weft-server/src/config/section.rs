@@ -1,5 +1,5 @@
-//! The list of the sections with fixed keys. Parser, command line, help, JSON schema, `--print` and hints in
-//! error messages come from it.
+//! The list of the sections with fixed keys. Parser, command line, help, JSON schema, `--print` and
+//! hints in error messages come from it.
 
 use std::sync::LazyLock;
 

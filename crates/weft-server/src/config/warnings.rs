@@ -1,5 +1,5 @@
-//! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
-//! logs them at a start and at a reload.
+//! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the
+//! server logs them at a start and at a reload.
 
 use weft_config::Problem;
 

@@ -340,8 +340,8 @@ fn watch_for_stop(
         logs.close(LOG_FLUSH_TIMEOUT);
         std::process::exit(1);
     };
-    // Without this thread, of which a shutdown starts one, further signals are ignored, and the shutdown
-    // completes anyway.
+    // If the thread cannot be started, further signals are ignored, and the shutdown completes
+    // anyway.
     let thread = std::thread::Builder::new().name("weft-signals".to_owned());
     drop(thread.spawn(watch));
 }

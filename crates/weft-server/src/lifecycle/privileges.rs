@@ -128,7 +128,7 @@ impl PidFile {
         Ok(PidFile { path: path.to_owned(), access })
     }
 
-    /// Writes the PID of this process, which replaces that of its predecessor. Logs a warning if
+    /// Writes the PID of this process, which replaces the PID of its predecessor. Logs a warning if
     /// the file belongs to root and so keeps the PID of the predecessor.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         match &mut self.access {
@@ -146,8 +146,8 @@ impl PidFile {
         }
     }
 
-    /// Removes the file, or truncates it if this user has no permission to remove it. A file of root
-    /// in a directory of root remains.
+    /// Removes the file, or truncates it if this user has no permission to remove it. A file of
+    /// root in a directory of root remains.
     pub(crate) fn remove(self) {
         let Err(error) = std::fs::remove_file(&self.path) else { return };
         match self.access {

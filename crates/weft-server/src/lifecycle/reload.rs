@@ -68,8 +68,8 @@ impl ServerProcess<'_> {
         systemd::ready();
     }
 
-    /// Makes a change of a client, logs it, and sends the result. A failed reply is ignored: the client
-    /// has disconnected, and the change is logged.
+    /// Makes a change of a client, logs it, and sends the result. A failed reply is ignored: the
+    /// client has disconnected, and the change is logged.
     pub(crate) fn change(&mut self, request: ChangeRequest) {
         match request {
             ChangeRequest::Config { change, reply } => {

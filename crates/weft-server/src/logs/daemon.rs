@@ -13,7 +13,8 @@ use weft::date::rfc3339;
 use super::message::MessageHeader;
 use crate::base::log_target::{DaemonAddress, LogDaemon};
 
-/// Maximum length of the text of a message, in bytes: it fits into the send buffer of a Unix socket.
+/// Maximum length of the text of a message, in bytes: it fits into the send buffer of a Unix
+/// socket.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// The same for UDP, which has datagrams of at most 64 KiB, in several packets (RFC 5426 §3.2).

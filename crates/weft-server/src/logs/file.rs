@@ -15,7 +15,7 @@ pub(super) struct LogFile {
     file: File,
     /// `None` for a stream, which is neither rotated nor reopened.
     rotated: Option<RotatedPath>,
-    /// True if the last write ended within a line.
+    /// Set if the last write ended within a line.
     is_within_line: bool,
     /// Error of the last rotation.
     rotation_error: Option<io::Error>,
@@ -64,7 +64,7 @@ impl LogFile {
         Some(metadata.dev())
     }
 
-    /// Returns whether the next bytes continue a partially written line.
+    /// Returns true if the next bytes continue a partially written line.
     pub(super) fn is_within_line(&self) -> bool {
         self.is_within_line
     }

@@ -1,4 +1,4 @@
-//! Messages of the protocols of logging daemons: syslog (RFC 5424) and that of journald. Pure.
+//! Messages of the protocols of logging daemons: syslog (RFC 5424) and journald. Pure.
 
 use std::io::Write;
 

@@ -62,7 +62,7 @@ impl Logs {
         Logs { state: Mutex::new(state), generation: AtomicU64::new(0) }
     }
 
-    /// Replaces the logs by those of another plan. Lines that were appended before are written.
+    /// Replaces the logs by the logs of another plan. Lines that were appended before are written.
     pub(crate) fn replace(&self, logs: Arc<OpenLogs>) {
         logs.install_error_log();
         let mut state = self.state();
@@ -108,7 +108,7 @@ impl Logs {
         }
     }
 
-    /// Returns the writers of distinct outputs, that of the error log last.
+    /// Returns the writers of distinct outputs. The writer of the error log is the last.
     fn writers(&self) -> Vec<Arc<Writer>> {
         let State { current, former } = &*self.state();
         let current = current.writers();

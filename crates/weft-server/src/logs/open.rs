@@ -138,7 +138,7 @@ impl OpenLogs {
         }
     }
 
-    /// Returns the writers of distinct sinks, that of the error log last.
+    /// Returns the writers of distinct sinks. The writer of the error log is the last.
     pub(super) fn writers(&self) -> Vec<Arc<Writer>> {
         let mut writers = Vec::<Arc<Writer>>::new();
         let error = self.error.as_ref().map(|error| error.sink.writer());
@@ -158,7 +158,7 @@ impl OpenLogs {
     }
 }
 
-/// Starts the export of spans, or keeps that of `former` if its settings are the same.
+/// Starts the export of spans, or keeps the export of `former` if its settings are the same.
 fn open_tracer(
     config: Option<&TracingSettings>,
     former: Option<&OpenLogs>,
@@ -170,7 +170,7 @@ fn open_tracer(
     }
 }
 
-/// Creates the access logs of a worker, of which those with the same output share a buffer.
+/// Creates the access logs of a worker. Logs with the same output share a buffer.
 pub(crate) struct WorkerAccessLogs<'a> {
     logs: &'a OpenLogs,
     senders: HashMap<*const Sink, Arc<LineSender>>,

@@ -25,7 +25,7 @@ pub(super) struct Output {
     backlog: Vec<u8>,
     /// Lines dropped since the last report.
     lost: u64,
-    /// True if a write error was reported, but not yet the recovery from it.
+    /// Set if a write error was reported, but not yet the recovery from it.
     has_reported_failure: bool,
     failures: ThrottledReporter,
     /// Rotation errors; writing continues in the same file.
@@ -72,7 +72,7 @@ impl Output {
         matches!(self.target, Target::Daemon(_))
     }
 
-    /// Returns whether bytes are waiting to be written again.
+    /// Returns true if bytes are waiting to be written again.
     pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }

@@ -49,7 +49,7 @@ impl Rotation {
     }
 }
 
-/// Returns whether `path` still names the open file.
+/// Returns true if `path` still names the open file.
 fn is_at(path: &Path, file: &File) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(found) => Ok(is_same_file(&found, &file.metadata()?)),
@@ -58,7 +58,7 @@ fn is_at(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns whether both belong to the same file.
+/// Returns true if both belong to the same file.
 pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }

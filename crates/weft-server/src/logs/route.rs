@@ -13,6 +13,6 @@ pub(crate) struct RouteLogPlan {
     pub(crate) response_fields: Box<[HeaderName]>,
     /// The lines have groups of patterns.
     pub(crate) has_groups: bool,
-    /// Logs in place of that of `[log]`.
+    /// Logs in place of the access log of `[log]`.
     pub(crate) own: Option<Box<[AccessLogSettings]>>,
 }

@@ -77,7 +77,7 @@ struct Shared {
 struct State {
     buffers: Vec<Arc<Buffer>>,
     urgency: Urgency,
-    /// True if the output has to be reopened.
+    /// Set if the output has to be reopened.
     reopen: bool,
     /// True after all lines were written.
     is_finished: bool,
@@ -177,7 +177,8 @@ impl WriterThread {
         }
     }
 
-    /// Waits until there is work, and takes the added sinks. Returns false if no further ones follow.
+    /// Waits until there is work, and takes the added sinks. Returns false if no further ones
+    /// follow.
     fn wait_for_work(&self, has_backlog: bool, sinks: &mut Vec<(Arc<Shared>, Output)>) -> bool {
         let is_idle = |state: &mut ThreadState| state.urgency == Urgency::Idle && !has_backlog;
         let can_wait = |state: &mut ThreadState| state.urgency <= Urgency::Soon;

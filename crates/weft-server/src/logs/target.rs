@@ -19,7 +19,7 @@ impl Target {
         }
     }
 
-    /// Returns whether the next bytes continue a partially written line.
+    /// Returns true if the next bytes continue a partially written line.
     pub(super) fn is_within_line(&self) -> bool {
         match self {
             Target::File(file) => file.is_within_line(),
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// Writes the beginning of lines, of which a daemon gets one at a time. Returns the number of
+    /// Writes the beginning of `lines`; to a daemon, the first line only. Returns the number of
     /// bytes written.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         match self {

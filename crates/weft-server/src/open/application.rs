@@ -1,6 +1,7 @@
 //! The application of a server of the program: the routes, or the status endpoint.
 //!
-//! Both servers have the same type of application, so that the engine, which is generic, is compiled once.
+//! Both servers have the same type of application, so that the engine, which is generic, is
+//! compiled once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ pub(crate) enum ServedApplication {
 }
 
 impl ServedApplication {
-    /// Creates the application that routes requests by the current plan. Must be called on the event
-    /// loop of the worker. Requests are counted in `metrics`, if there are any.
+    /// Creates the application that routes requests by the current plan. Must be called on the
+    /// event loop of the worker. Requests are counted in `metrics`, if there are any.
     pub(crate) fn routes(
         plans: PlanReceiver,
         metrics: Option<Arc<RouteMetrics>>,

@@ -47,8 +47,8 @@ struct AppSource {
     root: Option<(u64, u64)>,
 }
 
-/// The route that middleware belongs to, with its options and the trusted proxies: each route counts
-/// its own requests.
+/// The route that middleware belongs to, with its options and the trusted proxies: each route
+/// counts its own requests.
 type MiddlewareSource = (Vec<String>, String, RouteOptions, Vec<Network>);
 
 impl Plan {

@@ -48,7 +48,8 @@ impl ReloadableRouter {
         // The router matches normalized paths only. They are rewritten, without a redirect.
         let redirect = CleanPath::new().rewrite().apply(&mut request);
         debug_assert!(redirect.is_none());
-        // A connection accepted after a reload may be served before the task that updates the router.
+        // A connection accepted after a reload may be served before the task that updates the
+        // router.
         self.0.update();
         // A request in progress keeps the application with which it began.
         self.0.current.borrow().handle(request)

@@ -9,8 +9,8 @@ use crate::logs::RouteLogPlan;
 use crate::route::PathKey;
 use crate::sections::log::LogSettings;
 
-/// Returns the logs of a route. A route without logs of its own needs none if the lines in the log of all
-/// routes have only values of the record. Spans have values of the notes, too.
+/// Returns the logs of a route. A route without logs of its own needs none if the lines in the log
+/// of all routes have only values of the record. Spans have values of the notes, too.
 pub(super) fn route_logs(
     route: &RoutePlan,
     log: &LogSettings,
@@ -44,7 +44,7 @@ fn has_value(route: &RoutePlan, name: &str) -> bool {
         "trace_id" | "span_id" => route.options.tracing.has_spans(),
         name if RequestValue::parse(name).is_some() => true,
         name if name.starts_with("re.") => matches!(route.key.path, PathKey::Pattern(_)),
-        // A host has several names, of which some may be patterns.
+        // Some of the names of a host may be patterns.
         name if is_group(name) => true,
         "user" => route.options.has_users(),
         "request_id" => route.options.request_id.is_set() || route.form.value.runs_application(),

@@ -16,12 +16,11 @@ pub(crate) struct ClientCertificateOptions {
 impl RouteOption for ClientCertificateOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "client_cert_required",
-        flag: "",
-        argument: "",
         help: "refuse clients without a certificate that `client_ca` has signed, if `client_auth` is \
                optional: 403",
         kind: ValueKind::Bool(|options, switch| options.is_required = Some(switch)),
         show: |options| show(options.is_required.as_ref()),
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {

@@ -18,20 +18,18 @@ impl RouteOption for CompressOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "compress",
-            flag: "",
-            argument: "",
             help: "compress responses of upstreams and scripts for clients that accept it; for files \
                    see [files]",
             kind: ValueKind::Bool(|options, switch| options.is_enabled = Some(switch)),
             show: |options| show(options.is_enabled.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "gzip_level",
-            flag: "",
-            argument: "",
             help: "level of gzip for the responses that `compress` compresses, from 1 (fast) to 9 (small) (2)",
             kind: ValueKind::Count(1..=9, |options, level| options.gzip_level = Some(level as u32)),
             show: |options| show(options.gzip_level.as_ref()),
+            ..Key::FILE_ONLY
         },
     ];
 

@@ -56,8 +56,6 @@ impl RouteOption for CorsOptions {
         },
         Key {
             name: "cors_methods",
-            flag: "",
-            argument: "",
             help: "methods that scripts of `cors` may use besides GET, HEAD and POST (PUT, PATCH, DELETE)",
             kind: ValueKind::Texts(|options, texts| {
                 let methods = texts.into_iter().map(method);
@@ -65,11 +63,10 @@ impl RouteOption for CorsOptions {
                 Ok(())
             }),
             show: |options| show_list(options.methods.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "cors_headers",
-            flag: "",
-            argument: "",
             help: "request fields that these scripts may set (Authorization, Content-Type)",
             kind: ValueKind::Texts(|options, texts| {
                 let name = |text: Located<String>| {
@@ -85,22 +82,21 @@ impl RouteOption for CorsOptions {
                 Ok(())
             }),
             show: |options| show_list(options.headers.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "cors_credentials",
-            flag: "",
-            argument: "",
             help: "permit requests of these scripts with cookies; not with the origin * (false)",
             kind: ValueKind::Bool(|options, switch| options.credentials = Some(switch)),
             show: |options| show(options.credentials.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "cors_max_age",
-            flag: "",
-            argument: "",
             help: "time for which browsers remember the response to a preflight request (5s)",
             kind: ValueKind::Time(|options, time| options.max_age = Some(time)),
             show: |options| options.max_age.map_or_else(String::new, quoted_time),
+            ..Key::FILE_ONLY
         },
     ];
 
@@ -124,7 +120,8 @@ impl RouteOption for CorsOptions {
         )]
     }
 
-    /// Allows the methods and fields of common APIs, without cookies, unless the options have others.
+    /// Allows the methods and fields of common APIs, without cookies, unless the options have
+    /// others.
     fn open(&self, _: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
         let Some(origins) = self.origins.as_ref().filter(|origins| !origins.is_empty()) else {
             return Ok(Vec::new());

@@ -109,8 +109,8 @@ impl RouteMiddleware {
 
     /// Wraps the application of a worker.
     pub(crate) fn wrap(&self, app: WrappedApp) -> WrappedApp {
-        // With one type for all layers, the future of each request would contain a copy of the request
-        // for every layer that the route does not use.
+        // With one type for all layers, the future of each request would contain a copy of the
+        // request for every layer that the route does not use.
         self.layers.iter().rev().fold(app, |app, layer| (layer.0)(app))
     }
 }

@@ -1,8 +1,9 @@
-//! Options of a route, whatever serves it. A host, and `[defaults]` for all hosts, have the same keys: a route
-//! inherits each key that it does not set.
+//! Options of a route, whatever serves it. A host, and `[defaults]` for all hosts, have the same
+//! keys: a route inherits each key that it does not set.
 //!
-//! An option, or a family of options, is a module with a type that implements [`RouteOption`]: the values of
-//! its keys, and everything that follows from them. A new option is a file, and a line in the list below.
+//! An option, or a family of options, is a module with a type that implements [`RouteOption`]: the
+//! values of its keys, and everything that follows from them. A new option is a file, and a line in
+//! the list below.
 
 mod fields; // names of fields and changes to fields
 mod layer; // middleware of a route
@@ -22,12 +23,14 @@ use crate::template::Template;
 use layer::Layer;
 use scope::Finding;
 
-/// Declares the options: their modules, [`RouteOptions`], and the functions that concern all of them.
+/// Declares the options: their modules, [`RouteOptions`], and the functions that concern all of
+/// them.
 macro_rules! options {
     ($($(#[$doc:meta])* $type:ident: mod $module:ident;)*) => {
         $(pub(crate) mod $module;)*
 
-        /// Options of a route, of a host, or of all hosts, in the order in which a request passes through them.
+        /// Options of a route, of a host, or of all hosts, in the order in which a request passes
+        /// through them.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
         pub(crate) struct RouteOptions {
             $($(#[$doc])* pub(crate) $module: $module::$type,)*
@@ -54,8 +57,8 @@ macro_rules! options {
                 RouteOptions { $($module: self.$module.or(&outer.$module),)* }
             }
 
-            /// Completes the options of a route after it has inherited values: removes values without effect,
-            /// and takes values from `limits` that belong to others.
+            /// Completes the options of a route after it has inherited values: removes values
+            /// without effect, and takes values from `limits` that belong to others.
             pub(crate) fn complete(mut self, limits: &Settings) -> RouteOptions {
                 let all = self.clone();
                 $(self.$module.complete(&all, limits);)*
@@ -91,7 +94,8 @@ options! {
     /// First, so that all responses and all logs have the ID.
     RequestIdOptions: mod request_id;
     TracingOptions: mod tracing;
-    /// Outside of all middleware that may refuse a request, so that the fields are on every response.
+    /// Outside of all middleware that may refuse a request, so that the fields are on every
+    /// response.
     SecurityHeaderOptions: mod security_headers;
     ResponseHeaderOptions: mod response_headers;
     BandwidthOptions: mod bandwidth;
@@ -121,7 +125,8 @@ options! {
     AccessLogOptions: mod access_log;
 }
 
-/// An option of routes, or a family of options: the values of its keys. `None` or an empty list is not set.
+/// An option of routes, or a family of options: the values of its keys. `None` or an empty list is
+/// not set.
 pub(crate) trait RouteOption: Sized + 'static {
     /// Keys in a file, with their options of the command line.
     const KEYS: &'static [Key<Self>];
@@ -129,8 +134,8 @@ pub(crate) trait RouteOption: Sized + 'static {
     /// Takes values that are not set from `outer`.
     fn or(self, outer: &Self) -> Self;
 
-    /// Removes values that have no effect after a route has inherited `all` options, and takes values that
-    /// belong to others from `limits`.
+    /// Removes values that have no effect after a route has inherited `all` options, and takes
+    /// values that belong to others from `limits`.
     fn complete(&mut self, _all: &RouteOptions, _limits: &Settings) {}
 
     /// Finds values that have no effect.

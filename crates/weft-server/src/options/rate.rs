@@ -65,7 +65,7 @@ impl RouteOption for RateOptions {
 
     fn or(self, outer: &Self) -> Self {
         RateOptions {
-            // A burst without a rate of its own would be that of another rate.
+            // An inherited burst belongs to the inherited rate.
             burst: if self.rate.is_some() { self.burst } else { self.burst.or(outer.burst) },
             rate: self.rate.or_else(|| outer.rate.clone()),
             key: self.key.or_else(|| outer.key.clone()),

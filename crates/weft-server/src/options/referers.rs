@@ -18,12 +18,11 @@ pub(crate) struct RefererOptions {
 impl RouteOption for RefererOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "referers",
-        flag: "",
-        argument: "",
         help: "hosts whose pages may refer to the resources, such as example.org or *.example.org, \
                besides the requested host; requests with another `Referer`: 403; [] permits all",
         kind: ValueKind::Texts(set_hosts),
         show: |options| show_list(options.hosts.as_ref()),
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {
@@ -43,8 +42,8 @@ fn set_hosts(options: &mut RefererOptions, texts: Vec<Located<String>>) -> Confi
     Ok(())
 }
 
-/// Refuses requests that pages of other hosts cause. A client may omit or forge the field, so that this
-/// prevents embedding, not access.
+/// Refuses requests that pages of other hosts cause. A client may omit or forge the field, so that
+/// this prevents embedding, not access.
 #[derive(Clone)]
 struct RefererFilter(Arc<[String]>);
 

@@ -11,7 +11,7 @@ use weft_config::{Key, ValueKind, quoted, quoted_time, show_size};
 use super::layer::{Layer, OpenContext, WorkerLayer, WrappedApp};
 use super::{RouteOption, RouteOptions, show};
 
-/// Limits of the body of a request in place of those of `[limits]`.
+/// Limits of the body of a request in place of the values of `[limits]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RequestBodyOptions {
     max_bytes: Option<u64>,
@@ -30,30 +30,27 @@ impl RouteOption for RequestBodyOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "max_body_bytes",
-            flag: "",
-            argument: "",
             help: "maximum size of a request body (as in [limits]); larger: 413",
             kind: ValueKind::Size(0..=u64::MAX, |options, bytes| options.max_bytes = Some(bytes)),
             show: |options| options.max_bytes.map_or_else(String::new, |it| quoted(&show_size(it))),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "min_bytes_per_second",
-            flag: "",
-            argument: "",
             help: "minimum rate at which a request body is received (as in [limits]); 0: none",
             kind: ValueKind::Count(0..=u32::MAX as u64, |options, count| {
                 options.min_bytes_per_second = Some(count as u32);
             }),
             show: |options| show(options.min_bytes_per_second.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "stall_timeout",
-            flag: "",
-            argument: "",
             help: "time for which a request body may fall behind the minimum rate, or pause (as \
                    in [limits]); never: for streams of messages before the response",
             kind: ValueKind::Time(|options, time| options.stall_timeout = Some(time)),
             show: |options| options.stall_timeout.map_or_else(String::new, quoted_time),
+            ..Key::FILE_ONLY
         },
     ];
 

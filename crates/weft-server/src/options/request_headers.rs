@@ -19,8 +19,6 @@ impl RouteOption for RequestHeaderOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "request_headers",
-            flag: "",
-            argument: "",
             help: "request fields that upstreams and scripts get: `{ Name = \"value\" }` or `NAME: VALUE`; \
                    each replaces fields of that name, with `\"?Name\"` only if there is none; inherited name \
                    by name",
@@ -30,11 +28,10 @@ impl RouteOption for RequestHeaderOptions {
                 Ok(())
             }),
             show: |options| show_fields(&options.changes.set),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "remove_request_headers",
-            flag: "",
-            argument: "",
             help: "names of request fields that upstreams and scripts do not get",
             kind: ValueKind::Texts(|options, texts| {
                 let names =
@@ -43,6 +40,7 @@ impl RouteOption for RequestHeaderOptions {
                 Ok(())
             }),
             show: |options| quoted_list(options.changes.remove.iter()),
+            ..Key::FILE_ONLY
         },
     ];
 

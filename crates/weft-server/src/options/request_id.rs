@@ -27,8 +27,6 @@ impl RequestIdOptions {
 impl RouteOption for RequestIdOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "request_id",
-        flag: "",
-        argument: "",
         help: "give each request an ID, which upstreams, scripts and the client get in the field \
                X-Request-ID (true) or in the named field; the ID from `trusted_proxies` is kept",
         kind: ValueKind::BoolOrText(set_request_id),
@@ -38,6 +36,7 @@ impl RouteOption for RequestIdOptions {
             Some(Setting::Value(name)) if *name == X_REQUEST_ID => "true".to_owned(),
             Some(Setting::Value(name)) => quoted(name.as_str()),
         },
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {
@@ -67,7 +66,7 @@ fn set_request_id(options: &mut RequestIdOptions, value: Located<BoolOrText>) ->
     Ok(())
 }
 
-/// Passes the ID of a request on in a field, which replaces that of the client.
+/// Passes the ID of a request on in a field, which replaces the ID of the client.
 #[derive(Clone)]
 struct ForwardRequestId(HeaderName);
 

@@ -32,21 +32,19 @@ impl RouteOption for ResponseHeaderOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "response_headers",
-            flag: "",
-            argument: "",
             help: "response fields: `{ Name = \"value\" }` or `NAME: VALUE`; each replaces fields of \
                    that name, `\"+Name\"` adds one, `\"?Name\"` sets it if there is none; by status \
                    `{ Name = { \"404 5xx\" = \"value\" } }`; inherited name by name",
             kind: ValueKind::Fields(set_headers),
             show: |options| show_fields(&options.changes.set),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "remove_response_headers",
-            flag: "",
-            argument: "",
             help: "names of response fields to remove, before `response_headers` are set",
             kind: ValueKind::Texts(set_removed),
             show: |options| quoted_list(options.changes.remove.iter()),
+            ..Key::FILE_ONLY
         },
     ];
 

@@ -5,7 +5,7 @@ use super::RouteOptions;
 /// A condition, and the warning if it is true.
 pub(super) type Finding = (bool, &'static str);
 
-/// The routes to which options apply: all that inherit them, or one that has them itself.
+/// The routes to which options apply: all routes that inherit them, or the route that sets them.
 pub(crate) struct Scope<'a> {
     /// All options of these routes, with the inherited ones.
     routes: Vec<RouteOptions>,

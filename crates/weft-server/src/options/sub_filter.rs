@@ -39,8 +39,6 @@ impl RouteOption for SubFilterOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "sub_filter",
-            flag: "",
-            argument: "",
             help: "texts that are replaced in the bodies of responses, without regard to case: \
                    `{ \"</head>\" = \"<script src=/a.js></script></head>\" }`",
             kind: ValueKind::Pairs(set_sub_filter),
@@ -51,22 +49,21 @@ impl RouteOption for SubFilterOptions {
                     list.iter().map(|it| (it.text.clone(), it.replacement.source().to_owned())),
                 ),
             },
+            ..Key::FILE_ONLY
         },
         Key {
             name: "sub_filter_types",
-            flag: "",
-            argument: "",
             help: "media types of the bodies in which `sub_filter` replaces texts; * for all (text/html)",
             kind: ValueKind::Texts(set_types),
             show: |options| show_list(options.types.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "sub_filter_once",
-            flag: "",
-            argument: "",
             help: "replace each text of `sub_filter` only once per response (true)",
             kind: ValueKind::Bool(|options, switch| options.is_once = Some(switch)),
             show: |options| show(options.is_once.as_ref()),
+            ..Key::FILE_ONLY
         },
     ];
 
@@ -138,8 +135,8 @@ fn set_types(options: &mut SubFilterOptions, types: Vec<Located<String>>) -> Con
     Ok(())
 }
 
-/// Replaces texts in the bodies of responses, which upstreams and scripts send uncoded. If they send a
-/// range of such a body, they are asked again for the whole.
+/// Replaces texts in the bodies of responses, which upstreams and scripts send uncoded. If they
+/// send a range of such a body, they are asked again for the whole.
 #[derive(Clone)]
 struct ReplaceTexts(Substitute);
 
@@ -149,7 +146,7 @@ fn replacement(template: &Template) -> Replacement {
         None => {
             let template = template.clone();
             Replacement::ByRequest(Arc::new(move |request| {
-                // Values that are too long are those of an attack; the text is removed.
+                // Only an attack has values that are too long; the text is removed.
                 Bytes::from(template.expand_html(request).unwrap_or_default())
             }))
         }

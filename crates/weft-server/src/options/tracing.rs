@@ -37,8 +37,6 @@ impl TracingOptions {
 impl RouteOption for TracingOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "tracing",
-        flag: "",
-        argument: "",
         help: "continue the trace of each request (W3C Trace Context), or begin one: upstreams \
                and scripts get `traceparent` with the span of this server (true); a share of the \
                traces such as \"10%\" is sampled if the trace begins here",
@@ -49,6 +47,7 @@ impl RouteOption for TracingOptions {
             Some(Setting::Value(share)) if *share == Share::ALL => "true".to_owned(),
             Some(Setting::Value(share)) => quoted(&share.to_string()),
         },
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {

@@ -1,5 +1,5 @@
-//! Keys of routes in the section of a host: methods, and a prefix, an exact path, a pattern or a name.
-//! Pure.
+//! Keys of routes in the section of a host: methods, and a prefix, an exact path, a pattern or a
+//! name. Pure.
 
 use std::fmt;
 

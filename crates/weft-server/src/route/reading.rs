@@ -45,7 +45,7 @@ pub(crate) enum InvalidPath {
     HiddenParent,
 }
 
-/// Returns true for a path that all servers read as it is, as nearly all paths are.
+/// Returns true if all servers read the path in the same way, as they do nearly all paths.
 pub(crate) fn has_one_reading(path: &str) -> bool {
     scan::plain_path(path.as_bytes()) == path.len()
 }

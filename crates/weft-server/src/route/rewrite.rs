@@ -6,7 +6,7 @@ use super::reading::{InvalidPath, Readings, has_one_reading};
 use super::unrouted::Unrouted;
 use crate::template::Template;
 
-/// Maximum number of elements of `try_files`, each of which costs a look-up of a file.
+/// Maximum number of elements of `try_files`. Each element costs a look-up of a file.
 const MAX_ELEMENTS: usize = 16;
 
 /// A change of the path.
@@ -35,7 +35,7 @@ pub(crate) struct TryFiles {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Candidate {
     path: PathTemplate,
-    /// Set if the path is that of a folder, which has a slash at its end.
+    /// Set if the path has a slash at its end, and so names a folder.
     pub(crate) is_folder: bool,
 }
 
@@ -70,7 +70,8 @@ impl PathTemplate {
         &self.0
     }
 
-    /// Returns path and query. A query in the template replaces that of the request, also by nothing.
+    /// Returns path and query. A query in the template replaces the query of the request, also
+    /// if it is empty.
     ///
     /// # Errors
     /// With a response if the values are too long, or if they are segments of dots.
@@ -92,8 +93,8 @@ impl PathTemplate {
 /// Removes empty segments, which an empty value leaves.
 ///
 /// # Errors
-/// With a segment of dots, in any reading. The router has removed them from the path of the request,
-/// but the values of a query, of a field or of two groups can be one.
+/// With a segment of dots, in any reading. The router has removed them from the path of the
+/// request, but the values of a query, of a field or of two groups can be one.
 fn normalize(path: &str) -> Result<String, Response> {
     let mut normal = String::with_capacity(path.len() + 1);
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {

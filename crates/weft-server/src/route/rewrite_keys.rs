@@ -15,8 +15,6 @@ pub(crate) struct RewriteConfig {
 pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
     Key {
         name: "rewrite",
-        flag: "",
-        argument: "",
         help: "path in place of the path behind the prefix, with placeholders; a query in it \
                replaces the query of the request; alone: the route of this path responds",
         kind: ValueKind::Text(|config, text| {
@@ -24,11 +22,10 @@ pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
             Ok(())
         }),
         show: |config| config.rewrite.as_ref().map_or_else(String::new, |text| quoted(&text.value)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "try_files",
-        flag: "",
-        argument: "",
         help: "paths, the first existing one is served; at last a path, a route such as @app or \
                a status such as =404; only with `files`",
         kind: ValueKind::Texts(|config, texts| {
@@ -36,12 +33,14 @@ pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
             Ok(())
         }),
         show: |config| quoted_list(config.try_files.iter().map(|text| &text.value)),
+        ..Key::FILE_ONLY
     },
 ];
 
 impl Rewrite {
-    /// Validates the keys that change the path. `pass_on`: the route has no other form, so that another
-    /// route responds. `try_files_conflict` is the reason why the form has no files to look up.
+    /// Validates the keys that change the path. `pass_on`: the route has no other form, so that
+    /// another route responds. `try_files_conflict` is the reason why the form has no files to look
+    /// up.
     pub(crate) fn plan(
         config: RewriteConfig,
         pass_on: bool,

@@ -1,7 +1,7 @@
 //! Shares of the requests of a route that other routes of the host get. Pure.
 //!
-//! The choice depends on a key of the request and on the shares, so that a client stays in its group.
-//! It is the same in all workers and servers.
+//! The choice depends on a key of the request and on the shares, so that a client stays in its
+//! group. It is the same in all workers and servers.
 
 use weft::Request;
 use weft_config::{
@@ -23,8 +23,6 @@ pub(crate) struct SplitConfig {
 pub(crate) static SPLIT: [Key<SplitConfig>; 2] = [
     Key {
         name: "split",
-        flag: "",
-        argument: "",
         help: "shares of the requests that other routes get, such as `{ \"@canary\" = \"5%\" }`",
         kind: ValueKind::Pairs(|config, pairs| {
             config.shares = pairs.into_iter().map(parse_share).collect::<ConfigResult<_>>()?;
@@ -34,11 +32,10 @@ pub(crate) static SPLIT: [Key<SplitConfig>; 2] = [
             let shares = config.shares.iter();
             quoted_table(shares.map(|(name, share)| (name.value.clone(), share.to_string())))
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "split_key",
-        flag: "",
-        argument: "",
         help: "value by which `split` chooses, such as {cookie.session}; requests without a value \
                stay; by default the address of the client",
         kind: ValueKind::Text(|config, text| {
@@ -46,6 +43,7 @@ pub(crate) static SPLIT: [Key<SplitConfig>; 2] = [
             Ok(())
         }),
         show: |config| config.key.as_ref().map_or_else(String::new, |text| quoted(&text.value)),
+        ..Key::FILE_ONLY
     },
 ];
 
@@ -203,8 +201,8 @@ mod tests {
                 "{before:?} {after:?}"
             );
         }
-        // With several groups, 10% have to move to the new one. It takes some of them from the other
-        // group, which takes as many from the rest.
+        // With several groups, 10% have to move to the new one. It takes some of them from the
+        // other group, which takes as many from the rest.
         let (one, two) = (split(&[("a", 10)]), split(&[("a", 10), ("b", 10)]));
         let moved = groups(&one).into_iter().zip(groups(&two)).filter(|(old, new)| old != new);
         let (to_new, others): (Vec<_>, Vec<_>) = moved.partition(|(_, new)| *new == Some("b"));

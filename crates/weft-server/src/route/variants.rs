@@ -32,7 +32,7 @@ enum Backslashes {
     All,
 }
 
-/// Empty segments, and those of a single dot, that are kept.
+/// Empty segments and segments of a single dot that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmptySegments {
     All,
@@ -41,7 +41,7 @@ enum EmptySegments {
     None,
 }
 
-/// Returns the readings of a path other than that of the router; `None` if they are too long
+/// Returns the readings of a path besides the reading of the router; `None` if they are too long
 /// together.
 pub(crate) fn all_readings(path: &str) -> Option<impl Iterator<Item = Vec<u8>>> {
     let units: Vec<Unit> = units(path).collect();

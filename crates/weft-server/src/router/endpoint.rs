@@ -35,7 +35,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Handles a request. The future of one that is not rewritten is that of the application.
+    /// Handles a request. Without a rewrite, the future is the future of the application.
     pub(super) fn respond(
         self: &Rc<Self>,
         mut request: Request,

@@ -82,7 +82,7 @@ impl RouteMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the metrics of these routes, followed by those of requests that match no route.
+    /// Returns the metrics of these routes, followed by the metrics of requests without a route.
     /// Existing routes keep their counts; the counts of removed routes are dropped.
     pub(crate) fn for_routes(&self, names: &[RouteName]) -> Vec<Arc<RouteCounts>> {
         let mut all = self.lock();

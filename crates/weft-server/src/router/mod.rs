@@ -68,7 +68,7 @@ pub(crate) struct Target {
 pub(crate) struct Router {
     table: Arc<RouteTable>,
     targets: Vec<WorkerTarget>,
-    /// Metrics of each route, followed by those of requests without a route. `None` if
+    /// Metrics of each route, followed by the metrics of requests without a route. `None` if
     /// metrics are disabled.
     counts: Option<Vec<Arc<RouteCounts>>>,
     real_address: Option<Arc<RealAddress>>,
@@ -226,8 +226,8 @@ impl Routing {
         self.names.iter().zip(self.targets.iter().map(|target| &*target.app))
     }
 
-    /// Changes an upstream of all routes that have it, and logs that. Returns the number of changes:
-    /// routes with the same settings share their upstreams.
+    /// Changes an upstream of all routes that have it, and logs that. Returns the number of
+    /// changes: routes with the same settings share their upstreams.
     pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> usize {
         let mut proxies = HashMap::new();
         for (name, app) in self.routes().filter(|(name, _)| change.applies_to(name)) {
@@ -249,7 +249,8 @@ impl Routing {
         proxies.values().filter(has_changed).count()
     }
 
-    /// Takes over the states of upstreams that operators have set, from the routes of the same names.
+    /// Takes over the states of upstreams that operators have set, from the routes of the same
+    /// names.
     pub(crate) fn take_over_upstreams(&self, former: &Routing) {
         let former: HashMap<_, _> = former.routes().collect();
         for (name, app) in self.routes() {

@@ -40,7 +40,7 @@ pub(super) struct Host {
     pub(super) error_pages: Option<ErrorPages>,
 }
 
-/// Maximum number of patterns of host names, each of which costs time.
+/// Maximum number of patterns of host names. Each pattern costs time.
 const MAX_HOST_PATTERNS: usize = 64;
 
 /// Maximum length of a host name that is compared with patterns (RFC 1035 §2.3.4).
@@ -130,8 +130,8 @@ impl<'t> Match<'t> {
     }
 }
 
-/// Groups of the patterns that matched a request, and the path behind the prefix of its route, for its
-/// line in the log.
+/// Groups of the patterns that matched a request, and the path behind the prefix of its route, for
+/// its line in the log.
 #[derive(Debug)]
 struct NotedCaptures {
     path: Option<Captures>,
@@ -177,8 +177,8 @@ impl RouteTable {
         named.chain(&self.fallback).flat_map(|host| host.routes.iter())
     }
 
-    /// Returns the route of a request for a path. Inlined, as are the functions that it calls for plain routes: calls would
-    /// take as many instructions as the search itself.
+    /// Returns the route of a request for a path. Inlined, as are the functions that it calls for
+    /// plain routes: calls would take as many instructions as the search itself.
     #[inline(always)]
     pub(super) fn find<'t>(
         &'t self,
@@ -305,7 +305,8 @@ impl HostRoutes {
     }
 }
 
-/// Maximum number of prefixes that are compared one by one: as many as take less time than a search.
+/// Maximum number of prefixes that are compared one by one: as many as take less time than a
+/// search.
 const MAX_SCANNED_PREFIXES: usize = 8;
 
 impl<T> PrefixMap<T> {
@@ -333,16 +334,16 @@ impl<T> PrefixMap<T> {
         }
     }
 
-    /// Compares a path with each prefix. Of those that match it, the longest is the last in the order of
-    /// the bytes.
+    /// Compares a path with each prefix. Of those that match it, the longest is the last in the
+    /// order of the bytes.
     #[inline]
     fn scan(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
         self.list.iter().rev().find(|prefix| prefix.matches(decoded))
     }
 
-    /// Returns the longest prefix of a decoded path. In the order of the bytes, all prefixes between it
-    /// and the path begin with it: it is the last one that does not follow the path, or one of those
-    /// that this one begins with.
+    /// Returns the longest prefix of a decoded path. The prefixes are sorted by their bytes, so the
+    /// search begins at the last prefix that does not follow the path. If the path does not begin
+    /// with that prefix, the longest prefix of the path is also a prefix of that prefix.
     fn search(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
         let following = self.list.partition_point(|prefix| prefix.precedes(decoded));
         let mut candidate = following.checked_sub(1);
@@ -356,8 +357,8 @@ impl<T> PrefixMap<T> {
     }
 }
 
-// The empty prefix is not compared: on a processor with masked compares, comparing zero bytes at the
-// dangling address of an empty slice takes a fault.
+// The empty prefix is not compared: on a processor with masked compares, comparing zero bytes at
+// the dangling address of an empty slice takes a fault.
 impl<T> Prefix<T> {
     /// Returns true if the path follows this prefix in the order of the bytes, or is the prefix.
     fn precedes(&self, decoded: &[u8]) -> bool {
@@ -502,8 +503,8 @@ impl MixedRoutes {
         Ok(Match { captures, ..Match::new(route, mount) })
     }
 
-    /// Returns the routes for a decoded path: those of the exact path, of the first pattern, or of the
-    /// longest prefix.
+    /// Returns the routes for a decoded path: the exact path comes first, then the first pattern,
+    /// then the longest prefix.
     fn find_decoded(&self, decoded: &[u8]) -> Option<Found<'_>> {
         if let Ok(at) = self.exact.binary_search_by(|(path, _)| (**path).cmp(decoded)) {
             return Some(Found::Exact(&self.exact[at].1));

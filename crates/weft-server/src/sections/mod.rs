@@ -1,4 +1,5 @@
-//! The sections of a file that have fixed keys: each with its keys, their defaults, and their checks.
+//! The sections of a file that have fixed keys: each with its keys, their defaults, and their
+//! checks.
 
 pub(crate) mod acme; // [acme]: certificates that are ordered
 pub(crate) mod addresses; // addresses to listen on

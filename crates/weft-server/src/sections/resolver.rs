@@ -6,7 +6,7 @@ use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, sh
 use weft_upstream::dns;
 use weft_upstream::{DnsSettings, ProxySettings};
 
-/// Settings that have those of names.
+/// Settings that contain the settings of names.
 pub(crate) trait HasDns {
     fn dns(&self) -> &DnsSettings;
     fn dns_mut(&mut self) -> &mut DnsSettings;
@@ -25,8 +25,6 @@ impl HasDns for ProxySettings {
 pub(crate) const fn resolver<T: HasDns>() -> Key<T> {
     Key {
         name: "resolver",
-        flag: "",
-        argument: "",
         help: "servers of the DNS that resolve the names of upstreams, by their addresses, in place of the \
                files and servers of the system",
         kind: ValueKind::Texts(|settings, texts| {
@@ -34,28 +32,27 @@ pub(crate) const fn resolver<T: HasDns>() -> Key<T> {
             Ok(())
         }),
         show: |settings| quoted_list(settings.dns().servers.iter().map(SocketAddr::to_string)),
+        ..Key::FILE_ONLY
     }
 }
 
 pub(crate) const fn min_ttl<T: HasDns>() -> Key<T> {
     Key {
         name: "dns_min_ttl",
-        flag: "",
-        argument: "",
         help: "minimum time until a name is resolved again, if the time to live of its records is shorter",
         kind: ValueKind::Time(|settings, time| settings.dns_mut().ttl.min = time),
         show: |settings| quoted(&show_time(settings.dns().ttl.min)),
+        ..Key::FILE_ONLY
     }
 }
 
 pub(crate) const fn max_ttl<T: HasDns>() -> Key<T> {
     Key {
         name: "dns_max_ttl",
-        flag: "",
-        argument: "",
         help: "maximum time until a name is resolved again, if the time to live of its records is longer",
         kind: ValueKind::Time(|settings, time| settings.dns_mut().ttl.max = time),
         show: |settings| quoted(&show_time(settings.dns().ttl.max)),
+        ..Key::FILE_ONLY
     }
 }
 

@@ -59,8 +59,8 @@ impl TopConfig {
         }
     }
 
-    /// Returns the keys that have changed, and whose values a running process cannot apply. The pattern
-    /// has no `..`, so that each new key must be assigned to one of its two halves.
+    /// Returns the keys that have changed, and whose values a running process cannot apply. The
+    /// pattern has no `..`, so that each new key must be assigned to one of its two halves.
     pub(crate) fn restart_only_changes(
         &self,
         former: &TopConfig,
@@ -119,12 +119,11 @@ impl Default for TopConfig {
 pub(crate) static TOP: [Key<TopConfig>; 16] = [
     Key {
         name: "include",
-        flag: "",
-        argument: "",
         help: "further files, or patterns such as sites/*.toml",
         // The files are read before their keys.
         kind: ValueKind::Texts(|_, _| Ok(())),
         show: |_| String::new(),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "listen",

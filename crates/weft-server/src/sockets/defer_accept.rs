@@ -24,8 +24,8 @@ nix::setsockopt_impl!(
     SetStruct<'_, libc::c_int>
 );
 
-/// Enables or disables deferred accepting on all TCP sockets of a server. The status endpoint, whose
-/// connections are few, does without it.
+/// Enables or disables deferred accepting on all TCP sockets of a server. The status endpoint,
+/// whose connections are few, does without it.
 ///
 /// # Errors
 /// The operation that failed, with the address.

@@ -108,8 +108,8 @@ fn hand_over(
     });
     let reason = match reply {
         Ok(reply) if reply == READY => {
-            // Reaps the child if it exits before this process. There is one such thread at most, because
-            // this process exits after its successor serves.
+            // Reaps the child if it exits before this process. There is one such thread at most,
+            // because this process exits after its successor serves.
             let thread = thread::Builder::new().name("weft-successor".to_owned());
             drop(thread.spawn(move || child.wait()));
             return UpgradeResult::Serving;

@@ -1,4 +1,4 @@
-//! Listening sockets: those of the plan, and those inherited from a predecessor or service manager.
+//! Listening sockets: bound for the plan, or inherited from a predecessor or service manager.
 
 pub(crate) mod defer_accept; // connections are accepted with their first bytes
 pub(crate) mod handover; // passes the sockets to the next process at an upgrade
@@ -264,8 +264,8 @@ fn bind(spec: &ListenSpec, limits: &Settings) -> weft::Result<Vec<OpenSocket>> {
     Ok(listeners.map(open).collect())
 }
 
-/// Binds a socket for UDP. That of all addresses is one of IPv6, if the system has it, which receives
-/// datagrams over IPv4, too.
+/// Binds a socket for UDP. That of all addresses is one of IPv6, if the system has it, which
+/// receives datagrams over IPv4, too.
 fn bind_udp(address: &Address) -> io::Result<UdpSocket> {
     let socket = match address {
         Address::Any(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))
@@ -339,7 +339,7 @@ mod tests {
             (status, None, "http 127.0.0.1:8080, status :9"),
             (status, Some(Protocol::Https), "status :9"),
             (stream, Some(Protocol::Http), "stream :7, datagram udp://:8"),
-            // The certificates are those of the stream.
+            // The certificates belong to the stream.
             (tls_stream, None, "http 127.0.0.1:8080, stream :7"),
             (listening, None, "http :80, stream :7"),
             (tls_listening, None, "https :443, stream :7"),

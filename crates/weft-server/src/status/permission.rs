@@ -1,7 +1,7 @@
 //! Clients that may change something: the configuration, or upstreams.
 //!
-//! A client that may change the configuration may read all files of the server's user, and start its
-//! programs. So changes are disabled by default, and refused if they could come from elsewhere:
+//! A client that may change the configuration may read all files of the server's user, and start
+//! its programs. So changes are disabled by default, and refused if they could come from elsewhere:
 //!
 //! - connections other than the permitted ones;
 //! - requests that a proxy has forwarded;
@@ -19,8 +19,8 @@ use crate::sections::status::PermittedChanges;
 const FOREIGN_FIELDS: [&str; 6] =
     ["origin", "sec-fetch-site", "via", "forwarded", "x-forwarded-for", "x-real-ip"];
 
-/// Returns an error with the reason why a client must not make changes. `disabled` is that if nobody
-/// may.
+/// Returns an error with the reason why a client must not make changes. `disabled` is that if
+/// nobody may.
 pub(super) fn check(
     request: &Request,
     permitted: PermittedChanges,

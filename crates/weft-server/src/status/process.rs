@@ -38,6 +38,6 @@ fn number(file: &str, prefix: &str) -> Option<u64> {
 
 fn open_descriptors() -> Option<u64> {
     let count = fs::read_dir("/proc/self/fd").ok()?.count();
-    // One descriptor is that of the open directory itself.
+    // One descriptor belongs to the open directory itself.
     Some(count.saturating_sub(1) as u64)
 }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use super::worker::{MetricsHooks, WorkerCounts};
 use crate::router::RouteMetrics;
 
@@ -11,17 +13,17 @@ use crate::router::RouteMetrics;
 pub(crate) struct MetricsRegistry(Arc<Shared>);
 
 struct Shared {
+    started: SystemTime,
     workers: Mutex<Vec<Arc<WorkerCounts>>>,
     route_metrics: Mutex<Vec<Arc<RouteMetrics>>>,
-    lifecycle: Mutex<Lifecycle>,
+    configuration: Mutex<Configuration>,
 }
 
-/// Start of the program and its reloads so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lifecycle {
-    pub(super) started: SystemTime,
-    /// Time at which the active configuration was loaded.
-    pub(super) loaded: SystemTime,
+/// The configuration in effect, and the reloads so far.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Configuration {
+    /// Unix time at which the configuration in effect was loaded, in seconds.
+    pub(super) loaded: f64,
     pub(super) reloads: u64,
     pub(super) failed_reloads: u64,
     pub(super) has_last_reload_failed: bool,
@@ -29,23 +31,19 @@ pub(super) struct Lifecycle {
 
 impl MetricsRegistry {
     pub(crate) fn new() -> MetricsRegistry {
-        let now = SystemTime::now();
-        let lifecycle = Lifecycle {
-            started: now,
-            loaded: now,
-            reloads: 0,
-            failed_reloads: 0,
-            has_last_reload_failed: false,
-        };
-        let (workers, route_metrics) = (Mutex::default(), Mutex::default());
+        let started = SystemTime::now();
+        let configuration =
+            Configuration { loaded: unix_seconds(started), ..Configuration::default() };
         MetricsRegistry(Arc::new(Shared {
-            workers,
-            route_metrics,
-            lifecycle: Mutex::new(lifecycle),
+            started,
+            workers: Mutex::default(),
+            route_metrics: Mutex::default(),
+            configuration: Mutex::new(configuration),
         }))
     }
 
-    /// Wraps the hooks of a new worker, whose counters are registered. Must be called on the worker's thread.
+    /// Wraps the hooks of a new worker, whose counters are registered. Must be called on the
+    /// worker's thread.
     pub(crate) fn count_events<H>(&self, hooks: H) -> MetricsHooks<H> {
         let counts = Arc::new(WorkerCounts::of_this_thread());
         lock(&self.0.workers).push(counts.clone());
@@ -61,14 +59,14 @@ impl MetricsRegistry {
 
     /// Records the outcome of a reload.
     pub(crate) fn record_reload(&self, is_success: bool) {
-        let mut lifecycle = lock(&self.0.lifecycle);
-        lifecycle.has_last_reload_failed = !is_success;
+        let mut configuration = lock(&self.0.configuration);
+        configuration.has_last_reload_failed = !is_success;
         match is_success {
             true => {
-                lifecycle.reloads += 1;
-                lifecycle.loaded = SystemTime::now();
+                configuration.reloads += 1;
+                configuration.loaded = unix_seconds(SystemTime::now());
             }
-            false => lifecycle.failed_reloads += 1,
+            false => configuration.failed_reloads += 1,
         }
     }
 
@@ -80,11 +78,19 @@ impl MetricsRegistry {
         lock(&self.0.route_metrics).clone()
     }
 
-    pub(super) fn lifecycle(&self) -> Lifecycle {
-        *lock(&self.0.lifecycle)
+    pub(super) fn started(&self) -> SystemTime {
+        self.0.started
+    }
+
+    pub(super) fn configuration(&self) -> Configuration {
+        *lock(&self.0.configuration)
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

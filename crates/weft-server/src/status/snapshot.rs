@@ -10,14 +10,12 @@ use weft_upstream::UpstreamReport;
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 
 use super::process::Process;
-use super::registry::{Lifecycle, MetricsRegistry};
+use super::registry::{Configuration, MetricsRegistry, unix_seconds};
 use super::worker::WorkerCounts;
-use crate::router::{ByClass, RouteMetrics};
-
 use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
 use crate::route::RouteName;
-use crate::router::Routing;
+use crate::router::{ByClass, RouteMetrics, Routing};
 use crate::sections::tracing::SpanCounts;
 use crate::stream::{EndTotals, TargetReport};
 
@@ -52,14 +50,6 @@ pub(super) struct Certificate {
     /// Failures since the last success.
     pub(super) failures: u32,
     pub(super) last_error: Option<String>,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Configuration {
-    pub(super) loaded: f64,
-    pub(super) reloads: u64,
-    pub(super) failed_reloads: u64,
-    pub(super) has_last_reload_failed: bool,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -111,8 +101,6 @@ impl Snapshot {
     pub(super) fn take(registry: &MetricsRegistry, active: &ActivePlan) -> Snapshot {
         let opened = &active.opened;
         let routing = &opened.routing;
-        let Lifecycle { started, loaded, reloads, failed_reloads, has_last_reload_failed } =
-            registry.lifecycle();
         let workers = registry.workers();
         let mut workers: Vec<Worker> = workers.iter().map(|counts| worker(counts)).collect();
         // By length first, so that `weft-2` precedes `weft-10`.
@@ -121,15 +109,10 @@ impl Snapshot {
         let names = routing.routes().map(|(name, _)| name).chain([&unmatched]);
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),
-            time: seconds(SystemTime::now()),
-            started: seconds(started),
+            time: unix_seconds(SystemTime::now()),
+            started: unix_seconds(registry.started()),
             process: Process::read(),
-            configuration: Configuration {
-                loaded: seconds(loaded),
-                reloads,
-                failed_reloads,
-                has_last_reload_failed,
-            },
+            configuration: registry.configuration(),
             bucket_bounds: BUCKET_BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
             workers,
             routes: names.map(|name| route(name, &metrics)).collect(),
@@ -145,16 +128,12 @@ fn certificates(acme: &Acme) -> Vec<Certificate> {
     let names = acme.certificates().into_iter();
     let certificate = |(name, info): (Name, CertificateInfo)| Certificate {
         name: name.to_string(),
-        expires: info.not_after.map(seconds),
-        next_order: info.next_order.map(seconds),
+        expires: info.not_after.map(unix_seconds),
+        next_order: info.next_order.map(unix_seconds),
         failures: info.failures,
         last_error: info.last_error,
     };
     names.map(certificate).collect()
-}
-
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 fn worker(counts: &WorkerCounts) -> Worker {

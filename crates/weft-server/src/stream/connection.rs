@@ -23,8 +23,8 @@ use super::record::{ByteCounts, ConnectionRecord};
 use super::targets::Targets;
 use crate::sections::streams::{ProxyVersion, StreamSettings};
 
-/// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
-/// key shares have 2 KiB, and the longest PROXY header 4 KiB.
+/// Maximum size of the PROXY header and the ClientHello together. Those of browsers with
+/// post-quantum key shares have 2 KiB, and the longest PROXY header 4 KiB.
 const MAX_PREAMBLE_BYTES: usize = 32 << 10;
 
 /// The alert `unrecognized_name` (RFC 6066 §3), as a record of TLS 1.2.

@@ -1,9 +1,9 @@
 //! TCP connections and UDP datagrams that are forwarded without HTTP (`[streams]`).
 //!
-//! `stream_server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
-//! the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to one of the
-//! upstreams (`targets`), and then bytes in both directions. TLS passes through unless the stream
-//! terminates it.
+//! `stream_server` accepts them, in threads of its own, and `connection` serves each: the PROXY
+//! header of the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to
+//! one of the upstreams (`targets`), and then bytes in both directions. TLS passes through unless
+//! the stream terminates it.
 
 pub(crate) mod connection; // one connection
 mod end; // reasons for the end of a connection
@@ -30,8 +30,8 @@ use self::metrics::EndCounts;
 pub(crate) use self::metrics::{EndTotals, TargetReport};
 use self::targets::Targets;
 
-/// A stream: its upstreams with their health, and its connections. A reload keeps it if its settings
-/// do not change.
+/// A stream: its upstreams with their health, and its connections. A reload keeps it if its
+/// settings do not change.
 pub(crate) struct Stream {
     settings: StreamSettings,
     /// Upstreams of the connections without one of the names.
@@ -102,7 +102,8 @@ impl Stream {
         self.others.iter().chain(by_name).for_each(|targets| targets.start_checks(&check));
     }
 
-    /// Returns true if a client with this address is allowed. Its connections are not counted before.
+    /// Returns true if a client with this address is allowed. Its connections are not counted
+    /// before.
     pub(crate) fn allows(&self, client: IpAddr) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.allows(Some(client)))
     }
@@ -140,8 +141,8 @@ impl Stream {
         self.ends.totals()
     }
 
-    /// Returns the upstreams for a server name: those of the same name, else those of the longest
-    /// pattern, else those of all others.
+    /// Returns the upstreams for a server name: the upstreams of the same name, else of the longest
+    /// pattern, else of all other names.
     pub(crate) fn targets(&self, name: Option<&str>) -> Option<&Targets> {
         let matching = self
             .by_name

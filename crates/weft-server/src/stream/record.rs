@@ -31,7 +31,8 @@ impl StreamProtocol {
     }
 }
 
-/// A connection, or a session of UDP. It is counted and logged when this is dropped, once, also if its task is cancelled.
+/// A connection, or a session of UDP. It is counted and logged when this is dropped, once, also if
+/// its task is cancelled.
 pub(crate) struct ConnectionRecord {
     pub(crate) stream: Arc<Stream>,
     log: Option<StreamLog>,
@@ -111,7 +112,7 @@ impl Drop for ConnectionRecord {
     }
 }
 
-/// Counts the bytes of a connection, and those of its upstream.
+/// Counts the bytes of a connection, for the connection and for its upstream.
 pub(crate) struct ByteCounts<'a> {
     pub(crate) connection: &'a Traffic,
     pub(crate) upstream: &'a TargetMetrics,

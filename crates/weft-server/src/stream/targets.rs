@@ -34,7 +34,8 @@ pub(crate) struct Targets {
     full_warning: ThrottledWarning,
 }
 
-/// The upstreams at one time. A change of services replaces the group; both share their common upstreams.
+/// The upstreams at one time. A change of services replaces the group; both share their common
+/// upstreams.
 struct TargetGroup {
     targets: Vec<Arc<Target>>,
     /// Members in the order of `targets`.
@@ -146,8 +147,8 @@ impl Targets {
         TargetGroup::new(targets, members, answers, self.balance)
     }
 
-    /// Connects to one of the upstreams and sends `preface`, after a failure to the next. `None` if none
-    /// accepts a connection; the reasons are logged.
+    /// Connects to one of the upstreams and sends `preface`, after a failure to the next. `None` if
+    /// none accepts a connection; the reasons are logged.
     pub(crate) async fn connect(
         &self,
         client: IpAddr,
@@ -172,8 +173,8 @@ impl Targets {
         None
     }
 
-    /// Opens a socket for the datagrams of one of the upstreams, after a failure for those of the next.
-    /// `None` if there is none; the reasons are logged.
+    /// Opens a socket for datagrams to one of the upstreams. After a failure, tries the next
+    /// upstream. `None` if there is none; the reasons are logged.
     pub(crate) async fn connect_datagrams(
         &self,
         client: IpAddr,
@@ -215,8 +216,8 @@ impl Targets {
         self.lock().targets.iter().map(report).collect()
     }
 
-    /// Chooses an upstream that was not tried, whose checks pass, and that has fewer connections than
-    /// its maximum. Upstreams that are down are tried last.
+    /// Chooses an upstream that was not tried, whose checks pass, and that has fewer connections
+    /// than its maximum. Upstreams that are down are tried last.
     fn reserve(&self, group: &TargetGroup, client: IpAddr, tried: &[usize]) -> Option<TargetSlot> {
         let now = Instant::now();
         let is_full = |target: &Target| {

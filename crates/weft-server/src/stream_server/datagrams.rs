@@ -1,8 +1,8 @@
 //! UDP: the datagrams of a client and of its upstream, as a session.
 //!
-//! A task receives the datagrams of all clients, and each session has a task of its own, with a socket
-//! that is connected to the upstream. So a session gets datagrams of its upstream only, and a client gets
-//! as many as the upstream has sent for it.
+//! A task receives the datagrams of all clients, and each session has a task of its own, with a
+//! socket that is connected to the upstream. So a session gets datagrams of its upstream only, and
+//! a client gets as many as the upstream has sent for it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -62,7 +62,7 @@ impl Receiving {
                 ready = self.socket.readable() => match ready {
                     Ok(()) => {
                         self.receive_all(&mut sessions);
-                        // There may be more, of which the socket does not notify again.
+                        // There may be more datagrams, and the socket does not notify again.
                         tokio::task::yield_now().await;
                     }
                     Err(error) => return log::error!("the stream {}: {error}", self.address),
@@ -250,7 +250,8 @@ async fn receive(socket: &UdpSocket, max_bytes: usize) -> io::Result<Option<Vec<
     }
 }
 
-/// Returns the error of a socket, such as that of a closed port, for which it does not become readable.
+/// Returns the error of a socket, such as a closed port. A socket does not become readable because
+/// of an error.
 fn take_error(socket: &UdpSocket) -> io::Result<()> {
     let taken = socket.try_io(Interest::ERROR, || match socket.take_error()? {
         Some(error) => Err(error),

@@ -62,7 +62,7 @@ struct DatagramSocket {
 pub(crate) struct StreamDeadline(watch::Sender<Option<Instant>>);
 
 impl StreamServer {
-    /// Creates a server without sockets. The settings of streams are those of the active plan.
+    /// Creates a server without sockets. The active plan has the settings of streams.
     pub(crate) fn new(plans: PlanReceiver, threads: usize) -> StreamServer {
         let (runtime, sockets, datagrams) = (None, Vec::new(), Vec::new());
         let (active, deadline) = (mpsc::channel(1), watch::Sender::new(None));
@@ -146,13 +146,14 @@ impl StreamServer {
         self.sockets.retain(|socket| socket.listener.local_address() != address);
     }
 
-    /// Stops receiving datagrams for an address. Its sessions get the responses of upstreams that are on
-    /// their way.
+    /// Stops receiving datagrams for an address. Its sessions get the responses of upstreams that
+    /// are on their way.
     pub(crate) fn stop_receiving(&mut self, spec: &ListenSpec) {
         self.datagrams.retain(|socket| socket.spec != *spec);
     }
 
-    /// Returns duplicates of the sockets for datagrams, for a process that takes over from this one.
+    /// Returns duplicates of the sockets for datagrams, for a process that takes over from this
+    /// one.
     pub(crate) fn datagram_sockets(&self) -> io::Result<Vec<(ListenSpec, OwnedFd)>> {
         let duplicate =
             |it: &DatagramSocket| Ok((it.spec.clone(), it.socket.as_fd().try_clone_to_owned()?));
@@ -216,8 +217,8 @@ impl StreamDeadline {
     }
 }
 
-/// Starts the checks of upstreams, and reloads certificates when their files change, as long as there
-/// are plans.
+/// Starts the checks of upstreams, and reloads certificates when their files change, as long as
+/// there are plans.
 async fn maintain(mut plans: PlanReceiver) {
     loop {
         let plan = plans.borrow_and_update().clone();

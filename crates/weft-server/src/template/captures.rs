@@ -1,5 +1,5 @@
-//! Groups of the patterns that matched a path, for the placeholders `{re.1}` and `{re.name}`, and the
-//! name of a host, for `{host.1}` and `{host.name}`. Pure.
+//! Groups of the patterns that matched a path, for the placeholders `{re.1}` and `{re.name}`, and
+//! the name of a host, for `{host.1}` and `{host.name}`. Pure.
 
 use std::fmt;
 use std::ops::Range;

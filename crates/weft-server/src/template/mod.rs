@@ -72,8 +72,8 @@ impl Template {
     /// Parses a template.
     ///
     /// # Errors
-    /// With an unknown name, and with `{upstream}`, which requests do not have. The message suggests
-    /// another name.
+    /// With an unknown name, and with `{upstream}`, which requests do not have. The message
+    /// suggests another name.
     pub(crate) fn parse(text: &str) -> Result<Template, String> {
         let template = Template::parse_of_response(text)?;
         match template.has_upstream() {
@@ -138,8 +138,8 @@ impl Template {
         self.parts.iter().any(|part| matches!(part, Part::Placeholder(Placeholder::Upstream)))
     }
 
-    /// Returns an error if the template has `{user}`, for an option that applies before a request is
-    /// authenticated.
+    /// Returns an error if the template has `{user}`, for an option that applies before a request
+    /// is authenticated.
     pub(crate) fn forbid_user(self) -> Result<Template, String> {
         let is_user = |part: &Part| matches!(part, Part::Placeholder(Placeholder::User));
         match self.parts.iter().any(is_user) {
@@ -191,8 +191,8 @@ impl Template {
         texts.collect()
     }
 
-    /// Expands the template to a part of a page. Values are escaped as text of HTML and as values of
-    /// attributes in quotes.
+    /// Expands the template to a part of a page. Values are escaped as text of HTML and as values
+    /// of attributes in quotes.
     pub(crate) fn expand_html(&self, request: &Request) -> Result<String, ExpansionError> {
         self.expand_with(request, |out, value| {
             for c in value.to_text().chars() {
@@ -212,7 +212,8 @@ impl Template {
     /// Expands the template to a URL, or to a path with a query. Values are percent-encoded for
     /// their position, so that they add neither a host, nor a query, nor a parameter of the query.
     ///
-    /// Without a query, a question mark or an ampersand in front of `{query}` at the end is omitted.
+    /// Without a query, a question mark or an ampersand in front of `{query}` at the end is
+    /// omitted.
     pub(crate) fn expand_url(&self, request: &Request) -> Result<String, ExpansionError> {
         let mut url = self.expand_with(request, push_url_value)?;
         let ends_in_query =

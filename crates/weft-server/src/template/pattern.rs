@@ -1,5 +1,5 @@
-//! Patterns: regular expressions that match decoded paths, in time linear in the length of the path.
-//! Pure.
+//! Patterns: regular expressions that match decoded paths, in time linear in the length of the
+//! path. Pure.
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 

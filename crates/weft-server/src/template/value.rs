@@ -134,7 +134,7 @@ fn rest(request: &Request) -> &str {
     &request.path()[prefix.map_or(0, |PrefixLength(bytes)| *bytes)..]
 }
 
-/// Returns the port of a request: that of its authority, or the default of the scheme.
+/// Returns the port of a request: the port of its authority, or the default of the scheme.
 pub(crate) fn port(head: &RequestHead, is_secure: bool) -> &str {
     let authority = head.authority().unwrap_or_default();
     let behind_host = authority.rsplit_once(']').map_or(authority, |(_, behind)| behind);

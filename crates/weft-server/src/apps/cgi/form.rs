@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use weft::{Application, Request};
-use weft_config::{
-    ConfigResult, Key, Located, SectionKeys, ValueKind, quoted, quoted_list, show_size, show_time,
-};
-use weft_upstream::script::ScriptVariable;
+use weft_config::{Key, SectionKeys, ValueKind, quoted, quoted_list, show_size, show_time};
 
 use super::{Cgi, CgiSettings};
 use crate::apps::form::{
     OpenContext, Operator, PathKeys, PlanContext, RouteApp, RouteForm, section_keys,
 };
 use crate::apps::proxy::BUFFER_BYTES;
+use crate::apps::script::{index_name, variables};
 use crate::apps::{ResponseFuture, respond_later};
 use crate::options::RouteOptions;
 use crate::sections::limits::limit;
@@ -25,29 +23,32 @@ const MAX_COUNT: u64 = 65_535;
 static KEYS: [Key<CgiSettings>; 16] = [
     Key {
         name: "cgi",
-        flag: "",
-        argument: "",
         help: "script, or directory of scripts",
         kind: ValueKind::Path(|settings, root| settings.root = root.value),
         show: |settings| quoted(&settings.root.to_string_lossy()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "index",
-        flag: "",
-        argument: "",
         help: "index script of a directory",
-        kind: ValueKind::Text(set_index),
+        kind: ValueKind::Text(|settings, name| {
+            settings.index = Some(index_name(name)?);
+            Ok(())
+        }),
         show: |settings| settings.index.as_deref().map_or(String::new(), quoted),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "environment",
-        flag: "",
-        argument: "",
         help: "environment variables, which override the variables of the request: `NAME=VALUE`, \
                or `NAME` to pass on a variable of the server; by default only `PATH` is passed \
                on",
-        kind: ValueKind::Texts(set_environment),
+        kind: ValueKind::Texts(|settings, texts| {
+            settings.environment = variables(texts)?;
+            Ok(())
+        }),
         show: |settings| quoted_list(settings.environment.iter().map(ToString::to_string)),
+        ..Key::FILE_ONLY
     },
     limit!(
         timeout,
@@ -143,20 +144,4 @@ impl RouteApp for Cgi {
         let cgi = self.clone();
         respond_later(async move { Application::call(&cgi, request).await }.boxed_local())
     }
-}
-
-fn set_index(settings: &mut CgiSettings, name: Located<String>) -> ConfigResult {
-    if name.value.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) {
-        return Err(name.problem(format!("expected the name of a script, found {:?}", name.value)));
-    }
-    settings.index = Some(name.value);
-    Ok(())
-}
-
-fn set_environment(settings: &mut CgiSettings, variables: Vec<Located<String>>) -> ConfigResult {
-    let parse = |text: Located<String>| {
-        ScriptVariable::parse(&text.value).map_err(|invalid| text.problem(invalid))
-    };
-    settings.environment = variables.into_iter().map(parse).collect::<ConfigResult<_>>()?;
-    Ok(())
 }

@@ -8,12 +8,13 @@
 //!    requests queue.
 //! 4. `apps/script` sets the meta-variables. No part of the request becomes a command-line argument
 //!    (§4.4 makes that optional), and no shell is involved.
-//! 5. `base/process_group` starts the script in a process group of its own, `upload` writes the request body
-//!    to its standard input, and `apps/stderr` copies its standard error to the log.
+//! 5. `base/process_group` starts the script in a process group of its own, `upload` writes the
+//!    request body to its standard input, and `apps/stderr` copies its standard error to the log.
 //! 6. `run` waits for the head of the response (`apps/script`). `output` reads the body, as
 //!    fast as the script writes it (`apps/spool`). If a step fails, the client gets an error page
 //!    (`apps/gateway`).
-//! 7. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
+//! 7. When the client disconnects or a timeout (`timeout`) expires, the process group is
+//!    terminated.
 
 mod form;
 mod output;
@@ -141,8 +142,8 @@ impl Cgi {
         Ok(head.apply_to(response))
     }
 
-    /// Returns the client that a process and buffered bodies are counted for; `None` for one without
-    /// a limit of its own.
+    /// Returns the client that a process and buffered bodies are counted for; `None` for one
+    /// without a limit of its own.
     fn limited_client(&self, request: &Request) -> Option<Client> {
         Client::of_request(request, &self.0.settings.trusted)
     }

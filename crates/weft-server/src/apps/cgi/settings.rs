@@ -17,8 +17,8 @@ pub(crate) struct CgiSettings {
     /// Index script of a directory. Default none: a path that names a directory is not found.
     pub(crate) index: Option<String>,
 
-    /// Environment variables in addition to those of RFC 3875; they override these. Default none:
-    /// scripts inherit only `PATH` from the server's environment.
+    /// Environment variables in addition to the variables of RFC 3875, which they override. Default
+    /// none: scripts inherit only `PATH` from the server's environment.
     pub(crate) environment: Vec<ScriptVariable>,
 
     /// Time limit for the head of the response; the script is then terminated, and the client gets
@@ -36,8 +36,8 @@ pub(crate) struct CgiSettings {
     pub(crate) max_processes: usize,
 
     /// Maximum number of these scripts that run for one client at the same time; its further
-    /// requests queue, without delaying those of others. A client is an IPv4 address or an IPv6 /64
-    /// network; clients on Unix sockets are not limited. Default 0: half of
+    /// requests queue, without delaying requests of other clients. A client is an IPv4 address or
+    /// an IPv6 /64 network; clients on Unix sockets are not limited. Default 0: half of
     /// [`max_processes`](CgiSettings::max_processes).
     pub(crate) max_processes_per_client: usize,
 

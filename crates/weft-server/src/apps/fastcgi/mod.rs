@@ -1,4 +1,5 @@
-//! `fastcgi`, `scgi` and `uwsgi`: scripts and applications of an application server such as PHP-FPM.
+//! `fastcgi`, `scgi` and `uwsgi`: scripts and applications of an application server such as
+//! PHP-FPM.
 
 mod keys; // the keys of these routes, and of a files route with `php`
 

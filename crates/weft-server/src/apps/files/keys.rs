@@ -169,8 +169,8 @@ impl FilesConfig {
         }
     }
 
-    /// Takes values that are not set from `inherited`. Options of the route that files have themselves move
-    /// here.
+    /// Takes values that are not set from `inherited`. Options of the route that files have
+    /// themselves move here.
     pub(super) fn plan(&mut self, options: &mut RouteOptions, inherited: &FilesConfig) {
         self.compress = self.compress.or(options.compress.is_enabled.take());
         let own: Vec<_> = self.headers.iter().flatten().map(|rule| rule.rule.name()).collect();

@@ -34,11 +34,10 @@ pub(crate) struct FilesForm {
 
 static ROOT: Key<FilesForm> = Key {
     name: "files",
-    flag: "",
-    argument: "",
     help: "directory to serve",
     kind: ValueKind::Path(|form, root| form.root = root.value),
     show: |form| quoted(&form.root.to_string_lossy()),
+    ..Key::FILE_ONLY
 };
 
 static PHP: Key<ProxySettings> =
@@ -186,8 +185,8 @@ impl FilesForm {
         is_missing.then(|| format!("the fallback {path} does not exist; 404 in its place"))
     }
 
-    /// Finds a folder of the command line whose first page is 404, for a person at a terminal. In a file,
-    /// such a folder is usually intended: it has style sheets or images.
+    /// Finds a folder of the command line whose first page is 404, for a person at a terminal. In a
+    /// file, such a folder is usually intended: it has style sheets or images.
     fn missing_index(&self, location: &ConfigLocation) -> Option<String> {
         let FilesConfig { index, list, fallback, .. } = &self.files;
         let names = index.as_deref().unwrap_or_default();

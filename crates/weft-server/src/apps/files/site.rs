@@ -1,4 +1,4 @@
-//! A directory of scripts and other files, such as that of WordPress.
+//! A directory of scripts and other files, such as WordPress.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::apps::form::OpenContext;
 use crate::apps::proxy::open_proxy;
 use crate::apps::script::LookupError;
 
-/// Application for a folder of scripts and other files, such as that of WordPress: runs the scripts,
-/// and serves the files.
+/// Application for a folder of scripts and other files, such as WordPress: runs the scripts, and
+/// serves the files.
 pub(crate) struct ScriptSite {
     files: Directory,
     scripts: FastCgi,
@@ -92,7 +92,7 @@ impl ScriptSite {
 }
 
 /// The parts of a folder with scripts: index files and the fallback are scripts if their names end
-/// as those of scripts.
+/// like the names of scripts.
 struct SiteFiles {
     files: FilesConfig,
     scripts: FastCgiSettings,

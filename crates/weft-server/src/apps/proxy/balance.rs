@@ -1,7 +1,9 @@
 //! Keys of a proxy route about the choice of an upstream.
 
 use weft::StatusCode;
-use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_time};
+use weft_config::{
+    ConfigResult, Key, Located, ValueKind, quoted, quoted_list, quoted_path, show_time,
+};
 use weft_upstream::{BalancePolicy, ProxySettings};
 
 use crate::base::share::Share;
@@ -10,18 +12,15 @@ use crate::template::Template;
 
 pub(super) const BALANCE: Key<ProxySettings> = Key {
     name: "balance",
-    flag: "",
-    argument: "",
     help: "load balancing between upstreams: round-robin, least-connections, random-two (of two at \
            random, the one with fewer requests) or hash (by `hash_key`)",
     kind: ValueKind::Choice(&POLICY_NAMES, |settings, choice| settings.balance = policy(choice)),
     show: |settings| quoted(policy_name(settings.balance)),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const HASH_KEY: Key<ProxySettings> = Key {
     name: "hash_key",
-    flag: "",
-    argument: "",
     help: "value by which `balance = \"hash\"` chooses the upstream, such as {uri} or \
            {cookie.session}; requests without a value take turns; by default the address of the \
            client",
@@ -30,12 +29,11 @@ pub(super) const HASH_KEY: Key<ProxySettings> = Key {
         BalancePolicy::Hash => quoted(&settings.hash_key),
         _ => String::new(),
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const STICKY_COOKIE: Key<ProxySettings> = Key {
     name: "sticky_cookie",
-    flag: "",
-    argument: "",
     help: "name of a cookie that leads the requests of a client to the same upstream, while that is \
            up",
     kind: ValueKind::Text(|settings, name| {
@@ -49,37 +47,31 @@ pub(super) const STICKY_COOKIE: Key<ProxySettings> = Key {
         "" => String::new(),
         name => quoted(name),
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const STICKY_MAX_AGE: Key<ProxySettings> = Key {
     name: "sticky_max_age",
-    flag: "",
-    argument: "",
     help: "time for which clients keep that cookie; by default until the end of their session",
     kind: ValueKind::Time(|settings, time| settings.sticky.max_age = time),
     show: |settings| match settings.sticky.max_age {
         time if time.is_zero() => String::new(),
         time => quoted(&show_time(time)),
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const STICKY_SECRET: Key<ProxySettings> = Key {
     name: "sticky_secret",
-    flag: "",
-    argument: "",
     help: "file with the key by which its values are computed, the same on all servers; by default \
            a random key, which reloads keep",
     kind: ValueKind::Path(|settings, path| settings.sticky.secret = Some(path.value)),
-    show: |settings| {
-        let path = settings.sticky.secret.as_ref();
-        path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
-    },
+    show: |settings| quoted_path(settings.sticky.secret.as_ref()),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const FAILURE_STATUSES: Key<ProxySettings> = Key {
     name: "failure_statuses",
-    flag: "",
-    argument: "",
     help: "statuses of responses that count as failures, such as 503; a request that may be sent \
            again is sent to another upstream",
     kind: ValueKind::Texts(|settings, statuses| {
@@ -96,12 +88,11 @@ pub(super) const FAILURE_STATUSES: Key<ProxySettings> = Key {
     show: |settings| {
         quoted_list(settings.failure_statuses.iter().map(|status| status.as_str().to_owned()))
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const FAILURE_LATENCY: Key<ProxySettings> = Key {
     name: "failure_latency",
-    flag: "",
-    argument: "",
     help: "time from a request to the head of its response beyond which the response counts as a \
            failure; it is forwarded nevertheless",
     kind: ValueKind::Time(|settings, time| settings.failure_latency = time),
@@ -109,12 +100,11 @@ pub(super) const FAILURE_LATENCY: Key<ProxySettings> = Key {
         time if time.is_zero() => String::new(),
         time => quoted(&show_time(time)),
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const FAILURE_RATE: Key<ProxySettings> = Key {
     name: "failure_rate",
-    flag: "",
-    argument: "",
     help: "share of the requests of an upstream in `failure_window`, of at least 20, that may fail, such \
            as 25%; with more it gets no requests for `down_time`, as after `max_failures` in a row",
     kind: ValueKind::Text(|settings, text| {
@@ -122,12 +112,11 @@ pub(super) const FAILURE_RATE: Key<ProxySettings> = Key {
         Ok(())
     }),
     show: |settings| show_share(settings.failure_rate),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const MIN_AVAILABLE: Key<ProxySettings> = Key {
     name: "min_available",
-    flag: "",
-    argument: "",
     help: "share of the upstreams, such as 50%; while fewer are up, upstreams that are down get \
            requests, too, so that the others are not overrun",
     kind: ValueKind::Text(|settings, text| {
@@ -135,6 +124,7 @@ pub(super) const MIN_AVAILABLE: Key<ProxySettings> = Key {
         Ok(())
     }),
     show: |settings| show_share(settings.min_available),
+    ..Key::FILE_ONLY
 };
 
 fn share(text: Located<String>) -> ConfigResult<u32> {
@@ -148,8 +138,6 @@ fn show_share(share: Option<u32>) -> String {
 
 pub(super) const SLOW_START: Key<ProxySettings> = Key {
     name: "slow_start",
-    flag: "",
-    argument: "",
     help: "time in which the share of an upstream that is up again grows to its weight; by default \
            it has its full share at once",
     kind: ValueKind::Time(|settings, time| settings.slow_start = time),
@@ -157,6 +145,7 @@ pub(super) const SLOW_START: Key<ProxySettings> = Key {
         time if time.is_zero() => String::new(),
         time => quoted(&show_time(time)),
     },
+    ..Key::FILE_ONLY
 };
 
 fn set_hash_key(settings: &mut ProxySettings, text: Located<String>) -> ConfigResult {

@@ -14,8 +14,6 @@ const MAX_TEXT_BYTES: usize = 1_024;
 
 pub(super) const CHECK: Key<ProxySettings> = Key {
     name: "check",
-    flag: "",
-    argument: "",
     help: "path of health checks, or grpc or grpc:SERVICE for `grpc.health.v1`: an upstream gets \
            requests only after a successful check",
     kind: ValueKind::Text(|settings, path| {
@@ -23,30 +21,27 @@ pub(super) const CHECK: Key<ProxySettings> = Key {
         Ok(())
     }),
     show: |settings| show(settings, |check| quoted(&check.target.to_string())),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_INTERVAL: Key<ProxySettings> = Key {
     name: "check_interval",
-    flag: "",
-    argument: "",
     help: "interval between health checks; by default 5s",
     kind: ValueKind::Time(|settings, time: Duration| check(settings).interval = time),
     show: |settings| show(settings, |check| quoted(&show_time(check.interval))),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_TIMEOUT: Key<ProxySettings> = Key {
     name: "check_timeout",
-    flag: "",
-    argument: "",
     help: "timeout of a health check; by default 2s",
     kind: ValueKind::Time(|settings, time: Duration| check(settings).timeout = time),
     show: |settings| show(settings, |check| quoted(&show_time(check.timeout))),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_STATUSES: Key<ProxySettings> = Key {
     name: "check_statuses",
-    flag: "",
-    argument: "",
     help: "statuses of the responses to health checks by which they succeed, such as 204; by default \
            200 to 399",
     kind: ValueKind::Texts(|settings, statuses| {
@@ -66,12 +61,11 @@ pub(super) const CHECK_STATUSES: Key<ProxySettings> = Key {
             statuses => quoted_list(statuses.iter().map(|status| status.as_str().to_owned())),
         })
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_BODY: Key<ProxySettings> = Key {
     name: "check_body",
-    flag: "",
-    argument: "",
     help: "text that the responses to health checks must contain in their first 64 KiB",
     kind: ValueKind::Text(|settings, text| {
         if !(1..=MAX_TEXT_BYTES).contains(&text.value.len()) {
@@ -86,26 +80,25 @@ pub(super) const CHECK_BODY: Key<ProxySettings> = Key {
             text => quoted(text),
         })
     },
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_FALL: Key<ProxySettings> = Key {
     name: "check_fall",
-    flag: "",
-    argument: "",
     help: "number of failed health checks in a row after which an upstream gets no requests; by \
            default 2",
     kind: ValueKind::Count(1..=MAX_CHECKS, |settings, count| check(settings).fall = count as u32),
     show: |settings| show(settings, |check| check.fall.to_string()),
+    ..Key::FILE_ONLY
 };
 
 pub(super) const CHECK_RISE: Key<ProxySettings> = Key {
     name: "check_rise",
-    flag: "",
-    argument: "",
     help: "number of successful health checks in a row after which it gets requests again; by default \
            1",
     kind: ValueKind::Count(1..=MAX_CHECKS, |settings, count| check(settings).rise = count as u32),
     show: |settings| show(settings, |check| check.rise.to_string()),
+    ..Key::FILE_ONLY
 };
 
 /// Returns the settings of the checks. Enables them if they are not enabled yet.

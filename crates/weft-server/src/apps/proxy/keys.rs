@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 use weft_config::{
-    BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table,
-    show_size, show_time,
+    BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_path,
+    quoted_table, show_size, show_time,
 };
 use weft_upstream::{
     ClientCert, ForwardedHost, ForwardedNames, HttpVersion, ProxySettings, TextReplacement,
@@ -40,8 +40,6 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     STICKY_SECRET,
     Key {
         name: "host",
-        flag: "",
-        argument: "",
         help: "`Host` in upstream requests: client (as received), upstream (of its URL), or \
                another such as app.internal:8080",
         kind: ValueKind::Text(set_host),
@@ -50,11 +48,10 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             ForwardedHost::Upstream => quoted("upstream"),
             ForwardedHost::Fixed(host) => quoted(host),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "http_version",
-        flag: "",
-        argument: "",
         help: "version of HTTP for upstreams: 1.1, 2 (by ALPN with `https://`, or else by prior \
                knowledge, as always with `h2c://`) or auto (by ALPN)",
         kind: ValueKind::Choice(&["1.1", "2", "auto"], |settings, choice| {
@@ -69,6 +66,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             HttpVersion::Http2 => quoted("2"),
             HttpVersion::Negotiated => quoted("auto"),
         },
+        ..Key::FILE_ONLY
     },
     limit!(
         grpc_web,
@@ -78,8 +76,6 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     ),
     Key {
         name: "trusted",
-        flag: "",
-        argument: "",
         help: "trusted proxies: their `Forwarded` and `X-Forwarded-*` fields are extended, and \
                their other fields about the client, such as `X-Real-IP`, are forwarded; fields \
                of other clients are replaced or dropped (`trusted_proxies`)",
@@ -88,11 +84,10 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             let show = |trusted: &Vec<_>| quoted_list(trusted.iter().map(Network::to_string));
             settings.trusted.as_ref().map_or_else(String::new, show)
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "field_names",
-        flag: "",
-        argument: "",
         help: "names of request fields that are forwarded: plain (letters, digits, hyphens), \
                underscores (also `_`) or any",
         kind: ValueKind::Choice(&["plain", "underscores", "any"], |settings, choice| {
@@ -107,20 +102,18 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             ForwardedNames::Underscores => quoted("underscores"),
             ForwardedNames::Any => quoted("any"),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "request_trailers",
-        flag: "",
-        argument: "",
         help: "names of fields that are forwarded in the trailer section of a request; others are \
                dropped",
         kind: ValueKind::Texts(set_request_trailers),
         show: |settings| quoted_list(settings.request_trailers.iter().map(ToString::to_string)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "client_cert",
-        flag: "",
-        argument: "",
         help: "verified certificates of the client that upstreams get (RFC 9440): leaf (in \
                `Client-Cert`), chain (also in `Client-Cert-Chain`) or none",
         kind: ValueKind::Choice(&["leaf", "chain", "none"], |settings, choice| {
@@ -135,14 +128,14 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             ClientCert::Chain => quoted("chain"),
             ClientCert::None => quoted("none"),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "via",
-        flag: "",
-        argument: "",
         help: "name in `Via`; empty: no field",
         kind: ValueKind::Text(set_via),
         show: |settings| quoted(&settings.via),
+        ..Key::FILE_ONLY
     },
     limit!(
         connect_timeout,
@@ -224,8 +217,6 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     CHECK_RISE,
     Key {
         name: "rewrite_location",
-        flag: "",
-        argument: "",
         help: "replace the URL of the upstream at the beginning of `Location` and `Refresh` by the prefix \
                of the route; before that, other texts: `{ \"http://app.local/\" = \"/app/\" }`",
         kind: ValueKind::BoolOrPairs(|settings, value| {
@@ -240,22 +231,20 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             Some(pairs) if pairs.is_empty() => "true".to_owned(),
             Some(pairs) => quoted_table(pairs.iter().cloned()),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "cookie_path",
-        flag: "",
-        argument: "",
         help: "replace the beginning of the attribute `Path` of cookies: `{ \"/\" = \"/app/\" }`",
         kind: ValueKind::Pairs(|settings, pairs| {
             settings.cookie_path = replacements(pairs)?;
             Ok(())
         }),
         show: |settings| quoted_table(settings.cookie_path.iter().cloned()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "cookie_domain",
-        flag: "",
-        argument: "",
         help: "replace the attribute `Domain` of cookies: `{ \"app.local\" = \"example.org\" }`; an \
                empty value removes it",
         kind: ValueKind::Pairs(|settings, pairs| {
@@ -263,6 +252,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             Ok(())
         }),
         show: |settings| quoted_table(settings.cookie_domain.iter().cloned()),
+        ..Key::FILE_ONLY
     },
     MIRROR,
     MIRROR_SHARE,
@@ -273,41 +263,27 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     max_ttl(),
     Key {
         name: "ca",
-        flag: "",
-        argument: "",
         help: "trusted CA certificates in PEM, in place of the certificates of the system",
         kind: ValueKind::Path(|settings, path| settings.ca = Some(path.value)),
-        show: |settings| {
-            let path = settings.ca.as_ref();
-            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
-        },
+        show: |settings| quoted_path(settings.ca.as_ref()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "tls_cert",
-        flag: "",
-        argument: "",
         help: "certificate in PEM, with its chain, that upstreams get if they ask for one",
         kind: ValueKind::Path(|settings, path| settings.tls_cert = Some(path.value)),
-        show: |settings| {
-            let path = settings.tls_cert.as_ref();
-            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
-        },
+        show: |settings| quoted_path(settings.tls_cert.as_ref()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "tls_key",
-        flag: "",
-        argument: "",
         help: "private key of `tls_cert` in PEM",
         kind: ValueKind::Path(|settings, path| settings.tls_key = Some(path.value)),
-        show: |settings| {
-            let path = settings.tls_key.as_ref();
-            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
-        },
+        show: |settings| quoted_path(settings.tls_key.as_ref()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "tls_name",
-        flag: "",
-        argument: "",
         help: "name that upstreams get in TLS handshakes (SNI), and that their certificates must have; \
                by default the host of the URL",
         kind: ValueKind::Text(|settings, name| {
@@ -315,11 +291,10 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             Ok(())
         }),
         show: |settings| settings.tls_name.as_deref().map_or(String::new(), quoted),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "tls_pin",
-        flag: "",
-        argument: "",
         help: "public keys; the certificate of an upstream must have one of them, besides all \
                else: sha256/ and the SHA-256 in base64",
         kind: ValueKind::Texts(|settings, pins| {
@@ -330,6 +305,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             Ok(())
         }),
         show: |settings| quoted_list(settings.tls_pin.iter().map(ToString::to_string)),
+        ..Key::FILE_ONLY
     },
 ];
 

@@ -91,16 +91,16 @@ impl RouteApp for Arc<ReverseProxy> {
     }
 }
 
-/// Returns the key that names the upstreams. Its values are URLs, or addresses with a protocol other than
-/// HTTP: a text with spaces between the upstreams and their options, or a list of such texts.
+/// Returns the key that names the upstreams. Its values are URLs, or addresses with a protocol
+/// other than HTTP: a text with spaces between the upstreams and their options, or a list of such
+/// texts.
 pub(super) const fn upstreams_key(name: &'static str, help: &'static str) -> Key<ProxySettings> {
     Key {
         name,
-        flag: "",
-        argument: "",
         help,
         kind: ValueKind::Custom(&UPSTREAM_LIST, set_upstreams),
         show: |settings| quoted_list(settings.upstreams.iter().map(ToString::to_string)),
+        ..Key::FILE_ONLY
     }
 }
 

@@ -18,14 +18,15 @@ use weft_upstream::attempt_hooks::{self, AttemptHooks};
 use self::upstream::Attempt;
 use crate::base::trace_context::TraceContext;
 
-/// Returns true if the name is that of a part of the path or host that the route determines: a group of
-/// a pattern (`re.GROUP` of the path, `host.GROUP` of the host), or `rest` behind a prefix.
+/// Returns true if a value with this name is a part of the path or host that the route determines:
+/// a group of a pattern (`re.GROUP` of the path, `host.GROUP` of the host), or `rest` behind a
+/// prefix.
 pub(crate) fn is_group(name: &str) -> bool {
     let group = name.strip_prefix("re.").or_else(|| name.strip_prefix("host."));
     name == "rest" || group.is_some_and(|group| !group.is_empty())
 }
 
-/// Names of the values that notes have, besides those of the library.
+/// Names of the values that notes have, besides the values of the library.
 pub(crate) const NAMES: [&str; 11] = [
     "route",
     "trace_id",
@@ -156,7 +157,7 @@ impl RequestNotes {
         self.values().trace
     }
 
-    /// The logs of the route; `None` for that of all routes.
+    /// The logs of the route; `None` for the log of all routes.
     pub(crate) fn logs(&self) -> Option<&dyn AccessLogs> {
         self.route.logs.as_deref()
     }

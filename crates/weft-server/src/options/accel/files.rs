@@ -1,5 +1,5 @@
-//! Files in place of the bodies of responses: upstreams and scripts name them in `X-Accel-Redirect`,
-//! as with nginx, or in `X-Sendfile`, as with Apache.
+//! Files in place of the bodies of responses: upstreams and scripts name them in
+//! `X-Accel-Redirect`, as with nginx, or in `X-Sendfile`, as with Apache.
 //!
 //! Only files inside the folders of the route are sent. [`Directory`] refuses paths with `..`, also
 //! percent-encoded, and the kernel refuses symbolic links that lead out of a folder. The engine
@@ -28,7 +28,7 @@ use crate::options::layer::{WorkerLayer, WrappedApp};
 const X_ACCEL_REDIRECT: HeaderName = HeaderName::from_static("x-accel-redirect");
 const X_SENDFILE: HeaderName = HeaderName::from_static("x-sendfile");
 
-/// Fields that describe the body in whose place the file is sent. The engine sets those of the file.
+/// Fields that describe the replaced body. The engine sets these fields for the file.
 const REPLACED: [HeaderName; 5] =
     [ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED];
 
@@ -107,7 +107,8 @@ impl AccelFiles {
         }
     }
 
-    /// Finds the file of a path in `X-Accel-Redirect`, which is percent-encoded and may have a query.
+    /// Finds the file of a path in `X-Accel-Redirect`, which is percent-encoded and may have a
+    /// query.
     fn find_path(&self, value: &[u8]) -> Option<NamedFile<'_>> {
         let end = value.iter().position(|&b| b == b'?').unwrap_or(value.len());
         self.folders.iter().find_map(|folder| {
@@ -236,8 +237,8 @@ mod tests {
 
     use super::*;
 
-    /// Each row: a value, and the number of the folder and the path there by `X-Accel-Redirect`, then
-    /// by `X-Sendfile`.
+    /// Each row: a value, and the number of the folder and the path there by `X-Accel-Redirect`,
+    /// then by `X-Sendfile`.
     #[test]
     fn finds_the_folder_of_a_file() {
         let folder = tempfile::tempdir().unwrap();

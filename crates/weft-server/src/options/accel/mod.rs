@@ -28,8 +28,6 @@ pub(crate) struct AccelOptions {
 impl RouteOption for AccelOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "accel",
-        flag: "",
-        argument: "",
         help: "folders with the files that upstreams and scripts may name in `X-Accel-Redirect`, by the \
                beginning of the path there, or in `X-Sendfile`: `{ \"/protected/\" = \"/srv/private\" }`",
         kind: ValueKind::Pairs(set_accel),
@@ -43,6 +41,7 @@ impl RouteOption for AccelOptions {
                 quoted_table(list.iter().map(pair))
             }
         },
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {

@@ -18,12 +18,12 @@ use crate::base::log_format::AccessFormat;
 use crate::base::log_target::{LOG_TARGET, LogTarget};
 use crate::base::share::Share;
 
-/// An access log of a route. The default is that of `[log]`.
+/// An access log of a route. The default is the access log of `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AccessLogSettings {
-    /// `None`: that of `[log]`.
+    /// `None`: the destination of `[log]`.
     pub(crate) to: Option<LogTarget>,
-    /// `None`: that of `[log]`.
+    /// `None`: the format of `[log]`.
     pub(crate) format: Option<AccessFormat>,
     /// Statuses of the requests that are logged. Empty: all.
     pub(crate) status: Vec<StatusRange>,
@@ -43,7 +43,7 @@ impl AccessLogSettings {
     }
 }
 
-/// The access logs in place of that of `[log]`.
+/// The access logs in place of the access log of `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AccessLogOptions {
     /// Empty: no log.
@@ -51,7 +51,7 @@ pub(crate) struct AccessLogOptions {
 }
 
 impl AccessLogOptions {
-    /// Returns the logs, if they are not that of `[log]`.
+    /// Returns the logs that replace the access log of `[log]`, if any.
     pub(crate) fn logs(&self) -> Option<&[AccessLogSettings]> {
         self.logs.as_deref().filter(|logs| *logs != [AccessLogSettings::default()])
     }
@@ -60,8 +60,6 @@ impl AccessLogOptions {
 impl RouteOption for AccessLogOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "access_log",
-        flag: "",
-        argument: "",
         help: "access logs in place of the log of [log]: false, true for the log of [log], a \
                destination, a table, or a list of these",
         kind: ValueKind::Custom(&ACCESS_LOGS, |options, given| {
@@ -71,6 +69,7 @@ impl RouteOption for AccessLogOptions {
             Ok(())
         }),
         show: |options| options.logs.as_deref().map_or_else(String::new, show_logs),
+        ..Key::FILE_ONLY
     }];
 
     fn or(self, outer: &Self) -> Self {
@@ -100,8 +99,6 @@ static ACCESS_LOGS: CustomType = CustomType {
 pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
     Key {
         name: "to",
-        flag: "",
-        argument: "",
         help: "destination, as of `access` in [log]; without it, that one",
         kind: ValueKind::Custom(&LOG_TARGET, |log, given| {
             let to = LogTarget::read(given)?;
@@ -109,11 +106,10 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
             Ok(())
         }),
         show: |log| log.to.as_ref().map_or_else(String::new, LogTarget::show),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "format",
-        flag: "",
-        argument: "",
         help: "format of the lines, as of `format` in [log]; without it, that one",
         kind: ValueKind::Text(|log, text| {
             let format = AccessFormat::parse(&text.value);
@@ -121,33 +117,30 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
             Ok(())
         }),
         show: |log| log.format.as_ref().map_or_else(String::new, |format| quoted(&format.text)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "status",
-        flag: "",
-        argument: "",
         help: "statuses of the requests that are logged: \"404\", \"5xx\" or \"400-404\"",
         kind: ValueKind::Texts(|log, texts| {
             log.status = parse_statuses(texts)?;
             Ok(())
         }),
         show: |log| show_statuses(&log.status),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "min_duration",
-        flag: "",
-        argument: "",
         help: "minimum duration of the requests that are logged",
         kind: ValueKind::Time(|log, time| log.min_duration = time),
         show: |log| match log.min_duration {
             Duration::ZERO => String::new(),
             time => quoted_time(time),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "skip_agents",
-        flag: "",
-        argument: "",
         help: "requests with one of these texts in `User-Agent` are not logged",
         kind: ValueKind::Texts(|log, texts| {
             if let Some(empty) = texts.iter().find(|text| text.value.is_empty()) {
@@ -160,11 +153,10 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
             true => String::new(),
             false => quoted_list(log.skip_agents.iter()),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "sample",
-        flag: "",
-        argument: "",
         help: "share of the requests that are logged, such as \"1%\"",
         kind: ValueKind::Text(|log, text| {
             let share = Share::parse(&text.value);
@@ -172,17 +164,17 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogSettings>; 7] = [
             Ok(())
         }),
         show: |log| log.sample.map_or_else(String::new, |share| quoted(&share.to_string())),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "keep_status",
-        flag: "",
-        argument: "",
         help: "statuses of requests that are logged regardless of `sample`",
         kind: ValueKind::Texts(|log, texts| {
             log.keep_status = parse_statuses(texts)?;
             Ok(())
         }),
         show: |log| show_statuses(&log.keep_status),
+        ..Key::FILE_ONLY
     },
 ];
 

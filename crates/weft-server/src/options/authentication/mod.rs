@@ -1,4 +1,5 @@
-//! Authentication of clients: by name and password, by tokens (`jwt`), or by another server (`forward_auth`).
+//! Authentication of clients: by name and password, by tokens (`jwt`), or by another server
+//! (`forward_auth`).
 
 mod passwords; // authentication by name and password
 

@@ -19,7 +19,7 @@ use super::{RouteOption, RouteOptions, show};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ErrorPage {
     of: Statuses,
-    /// Status of the response with the page; `None`: that of the error.
+    /// Status of the response with the page; `None`: the status of the error.
     status: Option<StatusCode>,
     source: PageSource,
 }
@@ -82,11 +82,10 @@ impl RouteOption for ErrorPageOptions {
         },
         Key {
             name: "intercept_errors",
-            flag: "",
-            argument: "",
             help: "use `error_pages` also in place of error responses of upstreams and scripts (false)",
             kind: ValueKind::Bool(|options, switch| options.intercepts = Some(switch)),
             show: |options| show(options.intercepts.as_ref()),
+            ..Key::FILE_ONLY
         },
     ];
 

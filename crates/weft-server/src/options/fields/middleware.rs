@@ -113,7 +113,7 @@ enum Expanded {
 }
 
 impl Expanded {
-    /// Returns the value; that of a response without an upstream is empty if it is nothing else.
+    /// Returns the value with the address of the upstream, which is empty without an upstream.
     fn complete(self, notes: Option<&RequestNotes>) -> Option<HeaderValue> {
         match self {
             Expanded::Whole(value) => Some(value),

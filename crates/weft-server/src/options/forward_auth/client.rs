@@ -63,11 +63,11 @@ impl ForwardAuth {
         ForwardAuth { proxy: proxy.clone(), target: target.clone(), copied: copied.clone() }
     }
 
-    /// Asks about a request. If the server agrees, with a status of 2xx, the request gets the copied
-    /// fields of its response.
+    /// Asks about a request. If the server agrees, with a status of 2xx, the request gets the
+    /// copied fields of its response.
     ///
     /// # Errors
-    /// The response for the client: that of the server, or 502, 503 or 504 if there is none.
+    /// The response for the client: the response of the server, or 502, 503 or 504 without one.
     pub(in crate::options) async fn authenticate(
         &self,
         request: &mut Request,

@@ -51,17 +51,14 @@ impl RouteOption for ForwardAuthOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "forward_auth",
-            flag: "",
-            argument: "",
             help: "URL of a server that is asked about each request: with a status of 2xx the request \
                    continues, any other response is that for the client; none: no such server",
             kind: ValueKind::Text(set_url),
             show: |options| show_setting(options.url.as_ref(), AuthUrl::to_string),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "forward_auth_headers",
-            flag: "",
-            argument: "",
             help: "names of fields of the response of `forward_auth` that upstreams and scripts \
                    get, in place of the fields of the client",
             kind: ValueKind::Texts(|options, texts| {
@@ -71,14 +68,14 @@ impl RouteOption for ForwardAuthOptions {
                 Ok(())
             }),
             show: |options| show_list(options.headers.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "forward_auth_timeout",
-            flag: "",
-            argument: "",
             help: "timeout for the response of `forward_auth` (10s); then 504",
             kind: ValueKind::Time(|options, time| options.timeout = Some(time)),
             show: |options| options.timeout.map_or_else(String::new, quoted_time),
+            ..Key::FILE_ONLY
         },
     ];
 

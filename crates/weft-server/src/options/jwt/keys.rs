@@ -10,7 +10,7 @@ use weft_upstream::RemoteResource;
 use super::JwtKeys;
 use crate::base::watched_file::WatchedFile;
 
-/// Maximum size of a set of keys, in bytes: that of a thousand keys.
+/// Maximum size of a set of keys, in bytes: enough for a thousand keys.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Age at which the keys of a URL are fetched again.
@@ -22,7 +22,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Minimum length of a secret, in bytes: that of its hash (RFC 7518 §3.2).
+/// Minimum length of a secret, in bytes: the length of its hash (RFC 7518 §3.2).
 const MIN_SECRET_BYTES: usize = 32;
 
 /// Keys with the algorithms for which each is valid.

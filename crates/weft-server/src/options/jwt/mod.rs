@@ -62,8 +62,6 @@ impl RouteOption for JwtOptions {
     const KEYS: &'static [Key<Self>] = &[
         Key {
             name: "jwt_keys",
-            flag: "",
-            argument: "",
             help: "file of keys (JWKS) by which the tokens of requests (JWT) are verified, reloaded when it \
            changes; none: no tokens",
             kind: ValueKind::WordOrPath(&[NONE], |options, file| {
@@ -77,22 +75,20 @@ impl RouteOption for JwtOptions {
                 Some(Setting::Value(JwtKeys::File(path))) => quoted(&path.to_string_lossy()),
                 _ => String::new(),
             },
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_keys_url",
-            flag: "",
-            argument: "",
             help: "URL of such keys, in place of a file, fetched every 5 minutes",
             kind: ValueKind::Text(set_url),
             show: |options| match &options.keys {
                 Some(Setting::Value(JwtKeys::Url(url))) => quoted(&url.to_string()),
                 _ => String::new(),
             },
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_secret",
-            flag: "",
-            argument: "",
             help: "file with a secret of at least 32 bytes for tokens with HMAC, in place of keys",
             kind: ValueKind::Path(|options, path| {
                 options.keys = Some(Setting::Value(JwtKeys::Secret(path.value)));
@@ -101,33 +97,30 @@ impl RouteOption for JwtOptions {
                 Some(Setting::Value(JwtKeys::Secret(path))) => quoted(&path.to_string_lossy()),
                 _ => String::new(),
             },
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_issuer",
-            flag: "",
-            argument: "",
             help: "permitted values of the claim `iss` (any)",
             kind: ValueKind::Texts(|options, texts| {
                 options.issuers = Some(texts.into_iter().map(|text| text.value).collect());
                 Ok(())
             }),
             show: |options| show_list(options.issuers.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_audience",
-            flag: "",
-            argument: "",
             help: "values of the claim `aud`; a token has at least one of them (any)",
             kind: ValueKind::Texts(|options, texts| {
                 options.audiences = Some(texts.into_iter().map(|text| text.value).collect());
                 Ok(())
             }),
             show: |options| show_list(options.audiences.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_claims",
-            flag: "",
-            argument: "",
             help: "required claims: NAME, or NAME=VALUE for a value, an item of a list or a word of `scope`",
             kind: ValueKind::Texts(|options, texts| {
                 let claim = |text: Located<String>| match text.value.split('=').next() {
@@ -139,17 +132,17 @@ impl RouteOption for JwtOptions {
                 Ok(())
             }),
             show: |options| show_list(options.claims.as_ref()),
+            ..Key::FILE_ONLY
         },
         Key {
             name: "jwt_clock_skew",
-            flag: "",
-            argument: "",
             help: "difference of clocks that is permitted in `exp` and `nbf`, at most 1h (30s)",
             // A longer one would be a mistake, and make tokens valid long after their end.
             kind: ValueKind::Time(|options, time| {
                 options.clock_skew = Some(time.min(Duration::from_secs(3_600)));
             }),
             show: |options| options.clock_skew.map_or_else(String::new, quoted_time),
+            ..Key::FILE_ONLY
         },
     ];
 

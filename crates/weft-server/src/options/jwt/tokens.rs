@@ -206,8 +206,8 @@ impl TokenRules {
     }
 }
 
-/// Returns true if a claim has the required value: as its text, in a list, or as one of the words of
-/// a text, as in `scope` (RFC 8693 §4.2).
+/// Returns true if a claim has the required value: as its text, in a list, or as one of the words
+/// of a text, as in `scope` (RFC 8693 §4.2).
 fn has_claim(claims: &Map<String, Value>, required: &str) -> bool {
     let Some((name, expected)) = required.split_once('=') else {
         return claims.get(required).is_some_and(|value| !matches!(value, Value::Null));

@@ -1,4 +1,5 @@
-//! Networks of clients that a route or a stream serves or refuses, from the configuration and from files.
+//! Networks of clients that a route or a stream serves or refuses, from the configuration and from
+//! files.
 
 use std::net::IpAddr;
 use std::path::Path;

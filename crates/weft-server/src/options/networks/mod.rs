@@ -2,10 +2,10 @@
 
 mod filter; // the filter of addresses, which streams have, too
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use weft::Network;
-use weft_config::{Key, ValueKind, quoted};
+use weft_config::{Key, ValueKind, quoted_path};
 
 pub(crate) use self::filter::{NetworkFilter, NetworkRules};
 use super::layer::{Layer, OpenContext};
@@ -70,7 +70,7 @@ impl RouteOption for NetworkOptions {
             help: "file with further networks that are allowed, one in each line, # begins a comment; \
                    reloaded when it changes",
             kind: ValueKind::Path(|options, path| options.allow_file = Some(path.value)),
-            show: |options| show_path(options.allow_file.as_deref()),
+            show: |options| quoted_path(options.allow_file.as_ref()),
         },
         Key {
             name: "deny_file",
@@ -78,7 +78,7 @@ impl RouteOption for NetworkOptions {
             argument: "FILE",
             help: "file with further networks that are refused, as in `allow_file`",
             kind: ValueKind::Path(|options, path| options.deny_file = Some(path.value)),
-            show: |options| show_path(options.deny_file.as_deref()),
+            show: |options| quoted_path(options.deny_file.as_ref()),
         },
     ];
 
@@ -91,10 +91,6 @@ impl RouteOption for NetworkOptions {
         let filter = self.filter()?.filter(|_| !all.authentication.includes_addresses(all));
         Ok(filter.map(Layer::of_middleware).into_iter().collect())
     }
-}
-
-fn show_path(path: Option<&Path>) -> String {
-    path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 
 mod settings; // the values of the keys
 
-use std::path::Path;
 use std::time::Duration;
 
 use weft::{Address, Network};
 use weft_config::{
-    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_table,
-    show_size, show_time,
+    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_path,
+    quoted_table, show_size, show_time,
 };
 use weft_upstream::{DnsSettings, UpstreamMember, UpstreamUrl};
 
@@ -97,8 +96,6 @@ const MAX_CONNECTIONS: u64 = 1_000_000;
 pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
     Key {
         name: "to",
-        flag: "",
-        argument: "",
         help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, srv+tcp://SERVICE, \
                srv+udp://SERVICE, or unix:/SOCKET, each with its options; of all connections, or of those without one \
                of the `server_names`",
@@ -108,11 +105,10 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
             Ok(())
         }),
         show: |stream| quoted_list(stream.to.iter().map(UpstreamMember::to_string)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "server_names",
-        flag: "",
-        argument: "",
         help: "upstreams, separated by spaces, by the server name that a TLS client sends: \
                { \"a.example\" = \"HOST:PORT\", \"*.b.example\" = \"HOST:PORT\" }; without `tls`, \
                the connection stays encrypted",
@@ -124,39 +120,36 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
             let names = stream.server_names.iter();
             quoted_table(names.map(|(name, members)| (name.to_string(), texts(members))))
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "allow",
-        flag: "",
-        argument: "",
         help: "networks of the clients that are allowed; connections of others are closed",
         kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.allow = list)),
         show: |stream| quoted_list(stream.allow.iter().map(Network::to_string)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "deny",
-        flag: "",
-        argument: "",
         help: "networks of clients whose connections are closed, even within allowed ones",
         kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.deny = list)),
         show: |stream| quoted_list(stream.deny.iter().map(Network::to_string)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "allow_file",
-        flag: "",
-        argument: "",
         help: "file with further networks that are allowed, one in each line, # begins a comment; \
                reloaded when it changes",
         kind: ValueKind::Path(|stream, path| stream.allow_file = Some(path.value)),
-        show: |stream| show_path(stream.allow_file.as_deref()),
+        show: |stream| quoted_path(stream.allow_file.as_ref()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "deny_file",
-        flag: "",
-        argument: "",
         help: "file with further networks that are denied, as in `allow_file`",
         kind: ValueKind::Path(|stream, path| stream.deny_file = Some(path.value)),
-        show: |stream| show_path(stream.deny_file.as_deref()),
+        show: |stream| quoted_path(stream.deny_file.as_ref()),
+        ..Key::FILE_ONLY
     },
     limit!(
         tls,
@@ -166,26 +159,22 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
     ),
     Key {
         name: "ca",
-        flag: "",
-        argument: "",
         help: "trusted CA certificates in PEM for upstreams with tls://, in place of the \
                certificates of the system",
         kind: ValueKind::Path(|stream, path| stream.ca = Some(path.value)),
-        show: |stream| show_path(stream.ca.as_deref()),
+        show: |stream| quoted_path(stream.ca.as_ref()),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "balance",
-        flag: "",
-        argument: "",
         help: "load balancing between upstreams: round-robin, least-connections, random-two (of two at \
                random, the one with fewer connections) or hash (by the address of the client)",
         kind: ValueKind::Choice(&POLICY_NAMES, |stream, choice| stream.balance = policy(choice)),
         show: |stream| quoted(policy_name(stream.balance)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "proxy_protocol",
-        flag: "",
-        argument: "",
         help: "version of the PROXY protocol header by which upstreams get the address of the \
                client: none, v1 or v2",
         kind: ValueKind::Choice(&["none", "v1", "v2"], |stream, choice| {
@@ -200,22 +189,20 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
             Some(ProxyVersion::V1) => quoted("v1"),
             Some(ProxyVersion::V2) => quoted("v2"),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "proxy_protocol_from",
-        flag: "",
-        argument: "",
         help: "proxies in front of the server; each of their connections must begin with a PROXY \
                protocol header",
         kind: ValueKind::Texts(|stream, texts| {
             networks(texts).map(|proxies| stream.proxy_protocol_from = proxies)
         }),
         show: |stream| quoted_list(stream.proxy_protocol_from.iter().map(Network::to_string)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "access_log",
-        flag: "",
-        argument: "",
         help: "destination of a line for each connection that has ended, as of `access` in [log]: \
                none, stdout, a file, syslog or journald",
         kind: ValueKind::Custom(&LOG_TARGET, |stream, given| {
@@ -224,11 +211,10 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
             Ok(())
         }),
         show: |stream| stream.access_log.as_ref().unwrap_or(&LogTarget::None).show(),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "log_format",
-        flag: "",
-        argument: "",
         help: "format of these lines: text or json",
         kind: ValueKind::Choice(&["text", "json"], |stream, choice| {
             stream.log_format = match choice {
@@ -240,6 +226,7 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
             LineFormat::Text => quoted("text"),
             LineFormat::Json => quoted("json"),
         },
+        ..Key::FILE_ONLY
     },
     resolver(),
     min_ttl(),
@@ -307,10 +294,6 @@ fn upstreams(text: &Located<String>) -> ConfigResult<Vec<UpstreamMember>> {
         none if none.is_empty() => Err(text.problem("expected an upstream such as 127.0.0.1:5432")),
         members => Ok(members),
     }
-}
-
-fn show_path(path: Option<&Path>) -> String {
-    path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
 }
 
 fn set_server_names(stream: &mut StreamSettings, pairs: Vec<Pair>) -> ConfigResult {

@@ -18,8 +18,8 @@ pub(crate) struct StreamSettings {
     /// [`server_names`](StreamSettings::server_names). Default none.
     pub(crate) to: Vec<UpstreamMember>,
 
-    /// Upstreams by the server name in the TLS ClientHello (RFC 6066 §3). If there are any, the client
-    /// must send first. Default none.
+    /// Upstreams by the server name in the TLS ClientHello (RFC 6066 §3). If there are any, the
+    /// client must send first. Default none.
     pub(crate) server_names: Vec<(ServerNamePattern, Vec<UpstreamMember>)>,
 
     /// Networks of the clients that are allowed. Default none: all that are not denied.
@@ -35,7 +35,7 @@ pub(crate) struct StreamSettings {
     /// TLS is terminated, with the certificates of `[tls]`. Default false: it passes through.
     pub(crate) tls: bool,
 
-    /// File with the authorities of upstreams with TLS. Default those of the system.
+    /// File with the authorities of upstreams with TLS. Default: the authorities of the system.
     pub(crate) ca: Option<PathBuf>,
 
     /// Resolution of the names of the upstreams.
@@ -47,8 +47,8 @@ pub(crate) struct StreamSettings {
     /// Version of the PROXY header that upstreams get. Default none.
     pub(crate) proxy_protocol: Option<ProxyVersion>,
 
-    /// Proxies in front of this server, which must send a PROXY header. A header of any other peer is
-    /// forwarded as data. Default none.
+    /// Proxies in front of this server, which must send a PROXY header. A header of any other peer
+    /// is forwarded as data. Default none.
     pub(crate) proxy_protocol_from: Vec<Network>,
 
     /// Destination of a line for each connection. Default none.
@@ -61,7 +61,7 @@ pub(crate) struct StreamSettings {
     /// Default 5 s.
     pub(crate) connect_timeout: Duration,
 
-    /// Time between two checks of an upstream, each of which opens a connection. Default
+    /// Time between two checks of an upstream. Each check opens a connection. Default
     /// [`Duration::MAX`]: none.
     pub(crate) check_interval: Duration,
 
@@ -74,7 +74,8 @@ pub(crate) struct StreamSettings {
     /// Time for which an upstream is tried last. Default 10 s.
     pub(crate) down_time: Duration,
 
-    /// Longest time for the PROXY header, the ClientHello and the handshake of TLS together. Default 10 s.
+    /// Longest time for the PROXY header, the ClientHello and the handshake of TLS together.
+    /// Default 10 s.
     pub(crate) handshake_timeout: Duration,
 
     /// Longest time without data in both directions. Default 10 min, as nginx.
@@ -90,11 +91,12 @@ pub(crate) struct StreamSettings {
     /// Maximum size of a datagram; larger ones are dropped. Default 64 KiB, which none exceeds.
     pub(crate) max_datagram_bytes: usize,
 
-    /// Maximum number of connections and of sessions of UDP; further ones are closed. Default 1,024.
+    /// Maximum number of connections and of sessions of UDP; further ones are closed. Default
+    /// 1,024.
     pub(crate) max_connections: usize,
 
-    /// Maximum number of connections of one client, which is an IPv4 address or an IPv6 /64 network.
-    /// Default 0: half of [`max_connections`](StreamSettings::max_connections).
+    /// Maximum number of connections of one client, which is an IPv4 address or an IPv6 /64
+    /// network. Default 0: half of [`max_connections`](StreamSettings::max_connections).
     pub(crate) max_connections_per_client: usize,
 }
 
@@ -150,7 +152,7 @@ impl StreamSettings {
         [&self.to].into_iter().chain(self.server_names.iter().map(|(_, members)| members))
     }
 
-    /// Returns true for a peer that sends a PROXY header.
+    /// Returns true if the peer sends a PROXY header.
     pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
         self.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }

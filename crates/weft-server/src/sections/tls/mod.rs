@@ -36,8 +36,8 @@ impl TlsConfig {
         !self.listen.list.is_empty() && self.pairs().is_empty() && !self.self_signed
     }
 
-    /// Certificates with their keys. Empty: they are ordered, or a self-signed certificate is generated
-    /// at startup.
+    /// Certificates with their keys. Empty: they are ordered, or a self-signed certificate is
+    /// generated at startup.
     pub(crate) fn pairs(&self) -> &[Located<CertificatePair>] {
         match &self.certificates {
             Certificates::Automatic => &[],
@@ -45,9 +45,9 @@ impl TlsConfig {
         }
     }
 
-    /// Validates the section, and sets its default address. Returns `None` if TLS is not configured. A
-    /// missing value is an error only if the configuration is complete. With streams that use the
-    /// certificates, there is no default address.
+    /// Validates the section, and sets its default address. Returns `None` if TLS is not
+    /// configured. A missing value is an error only if the configuration is complete. With streams
+    /// that use the certificates, there is no default address.
     pub(crate) fn plan(
         self,
         orders_certificates: bool,
@@ -99,8 +99,8 @@ impl TlsConfig {
 /// Certificates of the listeners of `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
-    /// Certificates that are ordered for the names of the hosts; also the default of listeners without
-    /// certificates, if a host has a name.
+    /// Certificates that are ordered for the names of the hosts; also the default of listeners
+    /// without certificates, if a host has a name.
     Automatic,
     Pairs(Vec<Located<CertificatePair>>),
 }
@@ -117,8 +117,9 @@ pub(crate) struct CertificatePair {
     pub(crate) key: PathBuf,
 }
 
-/// Versions and cipher suites, as in Mozilla's guidelines for servers. There is no key for the versions
-/// alone: the cipher suites of each version are fixed, so that it would say the same again.
+/// Versions and cipher suites, as in Mozilla's guidelines for servers. There is no key for the
+/// versions alone: the cipher suites of each version are fixed, so that it would say the same
+/// again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TlsProfile {
     /// TLS 1.3 only.

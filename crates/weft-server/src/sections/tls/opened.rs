@@ -28,8 +28,8 @@ pub(crate) struct OpenedTls {
     acme_settings: Option<AcmeSettings>,
 }
 
-/// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file. Long
-/// enough that a key written after its certificate is usually found with it.
+/// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file.
+/// Long enough that a key written after its certificate is usually found with it.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl OpenedTls {

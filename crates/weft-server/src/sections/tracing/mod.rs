@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue};
 use weft_config::{
-    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_table, show_time,
+    ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_path, quoted_table,
+    show_time,
 };
 
 pub(crate) use self::span::Span;
@@ -62,8 +63,6 @@ impl TracingSettings {
 pub(crate) static TRACING: [Key<TracingSettings>; 7] = [
     Key {
         name: "endpoint",
-        flag: "",
-        argument: "",
         help: "URL of a collector that gets the spans of sampled requests by OTLP/HTTP, such as \
                http://127.0.0.1:4318/v1/traces",
         kind: ValueKind::Text(|tracing, url| {
@@ -72,22 +71,20 @@ pub(crate) static TRACING: [Key<TracingSettings>; 7] = [
             Ok(())
         }),
         show: |tracing| tracing.endpoint.as_ref().map_or_else(String::new, |url| quoted(&url.text)),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "service",
-        flag: "",
-        argument: "",
         help: "name of this server among the services of a trace",
         kind: ValueKind::Text(|tracing, name| {
             tracing.service = name.value;
             Ok(())
         }),
         show: |tracing| quoted(&tracing.service),
+        ..Key::FILE_ONLY
     },
     Key {
         name: "headers",
-        flag: "",
-        argument: "",
         help: "fields of the requests to the collector: `{ Authorization = \"Bearer {env.TOKEN}\" }`",
         kind: ValueKind::Pairs(set_headers),
         show: |tracing| match tracing.headers.is_empty() {
@@ -97,17 +94,14 @@ pub(crate) static TRACING: [Key<TracingSettings>; 7] = [
                 (name.as_str().to_owned(), value)
             })),
         },
+        ..Key::FILE_ONLY
     },
     Key {
         name: "ca",
-        flag: "",
-        argument: "",
         help: "trusted CA certificates in PEM, in place of the certificates of the system",
         kind: ValueKind::Path(|tracing, path| tracing.ca = Some(path.value)),
-        show: |tracing| {
-            let path = tracing.ca.as_ref();
-            path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
-        },
+        show: |tracing| quoted_path(tracing.ca.as_ref()),
+        ..Key::FILE_ONLY
     },
     limit!(
         interval,

@@ -1,7 +1,7 @@
 //! Spans → JSON of the OpenTelemetry protocol (`ExportTraceServiceRequest`). Pure.
 //!
-//! IDs are hexadecimal and numbers of 64 bits are texts, as the protocol requires of JSON. The names of
-//! the attributes are those of the semantic conventions for HTTP servers.
+//! IDs are hexadecimal and numbers of 64 bits are texts, as the protocol requires of JSON. The
+//! names of the attributes follow the semantic conventions for HTTP servers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

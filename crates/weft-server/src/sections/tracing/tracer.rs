@@ -1,8 +1,9 @@
 //! The queue of spans, which are exported to a collector by the OpenTelemetry protocol (OTLP/HTTP).
 //!
-//! A worker puts the span of a sampled request into a bounded queue when its exchange has ended; it never
-//! waits. A thread of its own takes batches from the queue and sends them as JSON. Spans for which
-//! the queue has no room, and batches that the collector does not accept, are lost and counted.
+//! A worker puts the span of a sampled request into a bounded queue when its exchange has ended; it
+//! never waits. A thread of its own takes batches from the queue and sends them as JSON. Spans for
+//! which the queue has no room, and batches that the collector does not accept, are lost and
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
