@@ -197,7 +197,15 @@ async fn exchange(
         // The server may close the connection at any time.
         let _ = write(script, writer, progress).await;
         match attack.ends {
-            Ends::Served(hold) => sleep(hold).await,
+            Ends::Served(hold) => {
+                sleep(hold).await;
+                // On a busy machine, the answer may need longer. Some attacks have none.
+                let has_answer = || answer.lock().unwrap().has_response();
+                let waits = !hold.is_zero() && !attack.answer.contains("nothing");
+                while waits && !has_answer() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
             Ends::GivenUp(_) => std::future::pending().await,
         }
     };
@@ -275,6 +283,15 @@ impl Answer {
         self.frames.receive(bytes);
         let missing = 12_usize.saturating_sub(self.start.len()).min(bytes.len());
         self.start.extend(&bytes[..missing]);
+    }
+
+    /// Returns true if more than the SETTINGS of HTTP/2 were received.
+    fn has_response(&self) -> bool {
+        match &self.start[..] {
+            [] => false,
+            [_, _, _, 4, ..] => self.frames.summary() != "SETTINGS",
+            _ => true,
+        }
     }
 
     /// Returns the status of the first HTTP/1 response, the most serious HTTP/2 frame, `nothing`,
