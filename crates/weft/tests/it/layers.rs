@@ -46,10 +46,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
     ("files", &["app", "clock", "compression", "disk", "error", "message"]),
+    ("client_limit", &["message", "sync"]),
     (
         "middleware",
         &[
             "app",
+            "client_limit",
             "clock",
             "compression",
             "error",
