@@ -140,7 +140,7 @@ fn drop_second_keys(locations: &[Location<'_>], routes: &mut Vec<(Option<&Direct
         };
         let is_new = !known.contains(&key);
         if let (false, Some(directive)) = (is_new, directive) {
-            location.scope.outcomes.lost(directive, "there is another route for these paths");
+            location.lost(directive, "there is another route for these paths");
         }
         known.push(key);
         is_new
@@ -273,7 +273,7 @@ fn prefer(locations: &mut Vec<Location<'_>>) {
         match location.directive.filter(|_| needs_prefix) {
             Some(directive) => {
                 let reason = "regular expressions have precedence over its prefix";
-                location.scope.outcomes.lost(directive, reason);
+                location.lost(directive, reason);
             }
             None => location.pattern = Pattern::Regex(format!("^{}", regex::escape(prefix))),
         }

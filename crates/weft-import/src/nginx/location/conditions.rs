@@ -55,7 +55,7 @@ pub(crate) fn translate(location: &Location<'_>, block: &[Directive], options: &
         };
         match done {
             true => location.scope.outcomes.carried_with_block(directive),
-            false => location.scope.outcomes.lost(directive, "this condition has no equivalent"),
+            false => location.lost(directive, "this condition has no equivalent"),
         }
     }
 }

@@ -233,7 +233,7 @@ fn report_index(location: &Location<'_>, table: &mut Table, form: &str) {
     let Some(index) = index.filter(|index| index.arg(0) != "index.php") else { return };
     match form {
         "fastcgi" => table.set("index", index.arg(0)),
-        _ => location.scope.outcomes.lost(index, "the index of a folder is `index.php`"),
+        _ => location.lost(index, "the index of a folder is `index.php`"),
     }
 }
 
@@ -247,7 +247,7 @@ fn report_try_files(location: &Location<'_>) {
     };
     for directive in location.scope.own("try_files") {
         if !directive.args.iter().all(is_usual) {
-            location.scope.outcomes.lost(directive, "a path without a script gets 404");
+            location.lost(directive, "a path without a script gets 404");
         }
     }
 }

@@ -105,7 +105,7 @@ fn removed_fields<'a>(location: &Location<'a>, responder: Responder) -> Vec<&'a 
 /// Returns the value of a field as a template, or reports a variable without an equivalent.
 fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
     let value = location.variables.template(text);
-    value.map_err(|reason| location.scope.outcomes.lost(directive, reason)).ok()
+    value.map_err(|reason| location.lost(directive, reason)).ok()
 }
 
 /// Joins the values of `Cache-Control` and the lifetime that `expires` adds to them.
@@ -215,6 +215,6 @@ fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
     let map = text.strip_prefix('$').and_then(|name| location.global.maps.get(name));
     let is_upgrade = map.is_some_and(|map| map.arg(0) == "$http_upgrade");
     if !text.is_empty() && !lists(USUAL, text) && !is_upgrade {
-        location.scope.outcomes.lost(directive, "the proxy generates this field itself");
+        location.lost(directive, "the proxy generates this field itself");
     }
 }

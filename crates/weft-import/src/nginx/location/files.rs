@@ -67,7 +67,7 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
         }
         _ => match tried_paths(location, directive) {
             Ok(paths) => table.set("try_files", paths),
-            Err(reason) => location.scope.outcomes.lost(directive, reason),
+            Err(reason) => location.lost(directive, reason),
         },
     }
 }

@@ -101,6 +101,11 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 impl<'a> Location<'a> {
+    /// Reports a directive that is not carried over.
+    pub(crate) fn lost(&self, directive: &Directive, reason: impl Into<String>) {
+        self.scope.outcomes.lost(directive, reason);
+    }
+
     /// Reports a rule about access that cannot be carried over. The route refuses all requests.
     pub(crate) fn refuse(&self, directive: &Directive, reason: impl Into<String>) {
         self.scope.outcomes.lost(directive, reason);

@@ -231,7 +231,7 @@ fn replacements(location: &Location<'_>, name: &str) -> Table {
             (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
                 replacements.set(from, to);
             }
-            _ => location.scope.outcomes.lost(directive, "only fixed texts are"),
+            _ => location.lost(directive, "only fixed texts are"),
         }
     }
     replacements

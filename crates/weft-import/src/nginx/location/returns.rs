@@ -59,10 +59,7 @@ fn redirect<'a>(
             return Err(Refusal::new(response, reason));
         }
         (false, false) => {
-            location
-                .scope
-                .outcomes
-                .lost(response, "the rest of the path and the query are appended");
+            location.lost(response, "the rest of the path and the query are appended");
             target
         }
     };

@@ -23,7 +23,7 @@ pub(crate) fn routes<'a>(location: &Location<'a>) -> Vec<Route> {
         let route = parse(location, directive).and_then(|rewrite| route(location, &rewrite));
         match route {
             Ok(route) => routes.push(route),
-            Err(reason) => location.scope.outcomes.lost(directive, reason),
+            Err(reason) => location.lost(directive, reason),
         }
     }
     routes

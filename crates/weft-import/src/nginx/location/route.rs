@@ -28,7 +28,7 @@ pub(crate) fn translate(location: &Location<'_>) -> Route {
     match respond(location, &mut table, &mut options) {
         Ok(responder) => fields::responses(location, responder, &mut table, &mut options),
         Err(Refusal { directive, reason }) => {
-            location.scope.outcomes.lost(directive, reason);
+            location.lost(directive, reason);
             let text = "this location could not be imported\n";
             return Route::refusal(key(location, &location.pattern), text, 501);
         }
@@ -119,7 +119,7 @@ fn report_internal(location: &Location<'_>, internal: &Directive) {
         || !location.scope.own("fastcgi_pass").is_empty();
     match is_requested {
         true => location.scope.outcomes.adapted(internal, "clients get 404"),
-        false => location.scope.outcomes.lost(
+        false => location.lost(
             internal,
             "clients get 404; `accel` of a route names the folders for X-Accel-Redirect",
         ),
