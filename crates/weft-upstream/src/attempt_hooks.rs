@@ -9,26 +9,27 @@ use weft::{Request, StatusCode};
 use crate::retry_reason::RetryReason;
 
 /// Hooks for the attempts to send one request. Each attempt begins with
-/// [`begin_attempt`](AttemptHooks::begin_attempt), and the other functions are about the last one.
+/// [`begin_attempt`](AttemptHooks::begin_attempt). The other functions are about the last attempt.
 ///
-/// They are called by the thread of the worker, and for a body that has moved, by another one.
+/// The thread of the worker calls them. If a body has moved to another thread, that thread calls
+/// [`end_attempt`](AttemptHooks::end_attempt).
 pub trait AttemptHooks: Send + Sync {
-    /// The request is sent to an upstream: its host and port as configured, or the path of its socket.
+    /// Begins an attempt. `upstream` is the configured host and port, or the path of a socket.
     fn begin_attempt(&self, upstream: &Arc<str>);
 
-    /// The attempt has waited so long for a connection in use by others.
+    /// Records the time for which the attempt has waited for a connection in use by other requests.
     fn on_queue_time(&self, time: Duration);
 
-    /// The attempt has a connection. A Unix socket has no address.
+    /// Records the connection of the attempt. A Unix socket has no address.
     fn on_connection(&self, address: Option<SocketAddr>);
 
-    /// The head of the response was received.
+    /// Records that the head of the response was received.
     fn on_status(&self, status: StatusCode);
 
-    /// The response has ended, or the attempt has failed.
+    /// Ends an attempt: its response has ended, or it has failed.
     fn end_attempt(&self);
 
-    /// Another attempt follows, for this reason.
+    /// Records the reason of another attempt, which follows.
     fn on_retry(&self, reason: RetryReason);
 }
 

@@ -1,5 +1,5 @@
-//! Errors of a gateway (RFC 9110 §3.7): reasons for a missing or incomplete response of an upstream
-//! or a CGI script, their status codes and their log lines.
+//! Errors of a gateway (RFC 9110 §3.7): reasons for a missing or incomplete response of an
+//! upstream or a CGI script, their status codes and their log lines.
 
 use std::fmt;
 use std::io;
@@ -9,8 +9,8 @@ use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 use crate::base::exhaustion::is_exhaustion;
 
 /// Methods that applications may respond to, for `Allow`. `TRACE` is rejected: its response has the
-/// fields of the request, with those that this server has added and those that scripts in a page
-/// must not see (RFC 9110 §9.3.8).
+/// fields of the request. This server has added some of them, and scripts in a page must not see
+/// others (RFC 9110 §9.3.8).
 pub const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Creates the response to `TRACE`.
@@ -48,7 +48,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    /// An error for bytes that are no valid response.
+    /// Creates an error for bytes that are no valid response.
     pub fn invalid_response(reason: impl fmt::Display) -> GatewayError {
         GatewayError::BadResponse(format!("invalid response: {reason}"))
     }

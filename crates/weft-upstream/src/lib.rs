@@ -9,15 +9,16 @@
 //! # }
 //! ```
 //!
-//! - [`ReverseProxy`] is an [`Application`](weft::Application) that forwards requests to upstreams, within the
-//!   limits and timeouts of [`ProxySettings`]. Each worker of a server has a clone with connections of its own;
-//!   the clones share the health of the upstreams.
-//! - [`UpstreamUrl`] and [`UpstreamMember`] say where an upstream is; an [`Upstream`] opens connections to it,
-//!   and [`DnsServices`] finds the servers of a service in the DNS.
-//! - [`Balancer`] selects one of several upstreams, [`UpstreamHealth`] counts their failures, [`run_checks`] checks them.
+//! - [`ReverseProxy`] is an [`Application`](weft::Application) that forwards requests to upstreams,
+//!   within the limits and timeouts of [`ProxySettings`]. Each worker of a server has a clone with
+//!   connections of its own; the clones share the health of the upstreams.
+//! - [`UpstreamUrl`] and [`UpstreamMember`] say where an upstream is; an [`Upstream`] opens
+//!   connections to it, and [`DnsServices`] finds the servers of a service in the DNS.
+//! - [`Balancer`] selects one of several upstreams, [`UpstreamHealth`] counts their failures,
+//!   [`run_checks`] checks them.
 //! - [`RemoteServer`] sends single requests of the program itself, such as for keys.
-//! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`] resolves names,
-//!   [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
+//! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`]
+//!   resolves names, [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
 
 pub mod attempt_hooks;
 mod balance;

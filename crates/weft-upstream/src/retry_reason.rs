@@ -9,8 +9,8 @@ pub enum RetryReason {
     Unreachable,
     /// A new connection closed before the first byte of the response.
     Closed,
-    /// A connection of the pool closed before the first byte of the response: upstreams may close idle
-    /// connections at any time.
+    /// A connection of the pool closed before the first byte of the response: upstreams may close
+    /// idle connections at any time.
     IdleClosed,
     /// The upstream has stated that it has not processed the request.
     NotProcessed,

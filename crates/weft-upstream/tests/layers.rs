@@ -1,7 +1,7 @@
 //! The direction of imports among the folders of the crate, as ARCHITECTURE.md draws it.
 
-/// The modules directly beneath `src/`. Each may import the modules that stand before it, so that there is
-/// no cycle.
+/// The modules directly beneath `src/`. Each may import the modules that stand before it, so that
+/// there is no cycle.
 const LAYERS: &[&str] = &[
     "base",
     "gateway_error",

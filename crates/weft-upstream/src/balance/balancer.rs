@@ -15,9 +15,10 @@ pub struct BalanceCandidate {
     pub was_tried: bool,
     /// All permitted connections are in use: the request would be queued.
     pub is_full: bool,
-    /// Requests in progress or queued.
+    /// Returns the number of requests in progress or queued.
     pub load: usize,
-    /// Share of the requests in relation to the weights of the others, which may change at any time.
+    /// Share of the requests in relation to the weights of the others, which may change at any
+    /// time.
     pub weight: u32,
 }
 
@@ -59,9 +60,10 @@ impl Balancer {
         self.balance == BalancePolicy::Hash && self.shares.len() > 1
     }
 
-    /// Returns the index of the best available upstream: preferably one that was not tried yet, then
-    /// one without a queue, then one that is no backup, then by the policy. Equal candidates take
-    /// turns. `key` is the hash of the request's key; without one, requests without a key take turns.
+    /// Returns the index of the best available upstream. Upstreams that were not tried come first,
+    /// then upstreams without a queue, then upstreams that are no backups. The policy decides among
+    /// the rest, and equal candidates take turns. `key` is the hash of the request's key. Requests
+    /// without a key take turns.
     pub fn choose(
         &self,
         key: Option<u64>,
@@ -144,8 +146,8 @@ impl Balancer {
         }
     }
 
-    /// Takes turns by weight (nginx's smooth weighted round robin): each upstream earns its weight
-    /// as credit, the one with the most credit is chosen and pays the sum of the weights.
+    /// Takes turns by weight (nginx's smooth weighted round robin). Each upstream earns its weight
+    /// as credit. The upstream with the most credit is chosen and pays the sum of the weights.
     fn take_weighted_turn(&self, all: impl Iterator<Item = Eligible>) -> Option<usize> {
         let (mut total, mut best) = (0, None);
         for Eligible { index, weight, .. } in all {
@@ -161,7 +163,7 @@ impl Balancer {
         Some(chosen)
     }
 
-    /// Chooses two upstreams at random, by weight, and returns the one with fewer requests.
+    /// Chooses two upstreams at random, by weight, and returns the upstream with fewer requests.
     fn lighter_of_two<I: Iterator<Item = Eligible>>(&self, all: impl Fn() -> I) -> Option<usize> {
         let first = self.random_of(all())?;
         match self.random_of(all().filter(|it| it.index != first.index)) {
@@ -182,9 +184,9 @@ impl Balancer {
         chosen
     }
 
-    /// Returns the upstream that a key belongs to: the highest of the scores by key and upstream
-    /// (rendezvous hashing), so that only the keys of an upstream move when it leaves. An upstream
-    /// that has more than 1.25 times its share of the requests in progress is passed over.
+    /// Returns the upstream that a key belongs to: the upstream with the highest score for the key
+    /// (rendezvous hashing). If an upstream leaves, only its keys move. An upstream that has more
+    /// than 1.25 times its share of the requests in progress is passed over.
     fn owner<I: Iterator<Item = Eligible>>(&self, key: u64, all: impl Fn() -> I) -> Option<usize> {
         let sum = |(loads, weights), it: Eligible| (loads + it.load, weights + it.weight as usize);
         let (loads, weights): (usize, usize) = all().fold((0, 0), sum);
@@ -218,7 +220,8 @@ struct Eligible {
 }
 
 impl Eligible {
-    /// Returns the one with fewer requests in relation to its weight, of equals the first.
+    /// Returns the upstream with fewer requests in relation to its weight. Of equal upstreams, it
+    /// is the first.
     fn lighter(self, other: Eligible) -> Eligible {
         if other.load * (self.weight as usize) < self.load * other.weight as usize {
             return other;

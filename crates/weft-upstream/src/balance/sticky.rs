@@ -1,7 +1,7 @@
-//! Sessions: a cookie leads the requests of a client to the upstream that had the first one.
+//! Sessions: a cookie leads the requests of a client to the upstream of its first request.
 //!
-//! The value of the cookie is a tag of the upstream: the beginning of an HMAC of its address. It does
-//! not reveal the address, and without the key nobody can compute the tag of another upstream.
+//! The value of the cookie is a tag of the upstream: the beginning of an HMAC of its address. It
+//! does not reveal the address, and without the key nobody can compute the tag of another upstream.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -62,7 +62,7 @@ impl StickyCookie {
         BASE64_URL_SAFE_NO_PAD.encode(&tag.as_ref()[..TAG_BYTES])
     }
 
-    /// Returns the index of the tag that the cookie of a request has.
+    /// Returns the index of the tag in the cookie of a request.
     pub(crate) fn find(&self, request: &Request, tags: &[String]) -> Option<usize> {
         let fields = request.headers().get_all(COOKIE.as_str());
         let mut pairs =

@@ -24,32 +24,20 @@ impl Counter {
     }
 }
 
-const fn micros(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
-
 /// Number of bucket bounds. `BUCKET_BOUNDS.len()` in its place causes a cycle in optimized builds.
 const BOUND_COUNT: usize = 16;
 
 /// Inclusive upper bounds of the histogram buckets. One more bucket counts everything above.
-pub const BUCKET_BOUNDS: [Duration; BOUND_COUNT] = [
-    micros(100),
-    micros(250),
-    micros(500),
-    micros(1_000),
-    micros(2_500),
-    micros(5_000),
-    micros(10_000),
-    micros(25_000),
-    micros(50_000),
-    micros(100_000),
-    micros(250_000),
-    micros(500_000),
-    micros(1_000_000),
-    micros(2_500_000),
-    micros(5_000_000),
-    micros(10_000_000),
-];
+pub const BUCKET_BOUNDS: [Duration; BOUND_COUNT] = {
+    const MANTISSAS: [u64; 3] = [100, 250, 500];
+    let (mut bounds, mut index) = ([Duration::ZERO; BOUND_COUNT], 0);
+    while index < BOUND_COUNT {
+        let micros = MANTISSAS[index % 3] * 10u64.pow(index as u32 / 3);
+        bounds[index] = Duration::from_micros(micros);
+        index += 1;
+    }
+    bounds
+};
 
 /// Histogram of durations. Only one thread may record; any thread may read.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timer that is started and stopped often and rarely elapses. Stopping and starting it leave the
-/// underlying `Sleep` unchanged if that fires earlier; when it fires, it is reset to the current
-/// deadline.
+/// A timer that is started and stopped often and rarely elapses. A start leaves the underlying
+/// `Sleep` unchanged if it fires earlier than the deadline. When it fires, it is reset to the
+/// current deadline.
 #[derive(Default)]
 pub struct InactivityTimer {
     /// Deadline, while the timer runs.
@@ -27,8 +27,8 @@ impl InactivityTimer {
         self.poll_elapsed_since(None, timeout, cx)
     }
 
-    /// As [`poll_elapsed`](InactivityTimer::poll_elapsed). If the timer is not running, it has started at
-    /// `since`; `None`: now.
+    /// Acts as [`poll_elapsed`](InactivityTimer::poll_elapsed). A timer that is not running starts
+    /// at `since`. `None`: now.
     pub fn poll_elapsed_since(
         &mut self,
         since: Option<std::time::Instant>,

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-/// Reason for which settings are invalid, or a file that they name cannot be read. The text has the names
-/// of fields in backquotes: `mirror.share` is a field of [`ProxySettings::mirror`](crate::ProxySettings::mirror).
+/// Reason for which settings are invalid, or a file that they name cannot be read. The text has the
+/// names of fields in backquotes: `mirror.share` is a field of
+/// [`ProxySettings::mirror`](crate::ProxySettings::mirror).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSettings(String);
 
 impl InvalidSettings {
-    /// Returns the text with the names that `name` returns for the names in backquotes, such as keys of a
-    /// configuration file.
+    /// Returns the text with the names that `name` returns for the names in backquotes, such as
+    /// keys of a configuration file.
     pub fn with_names<'a>(&'a self, name: impl Fn(&'a str) -> &'a str) -> String {
         let parts = self.0.split('`').enumerate();
         let parts = parts.map(|(index, part)| if index % 2 == 1 { name(part) } else { part });

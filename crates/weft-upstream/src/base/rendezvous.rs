@@ -1,8 +1,9 @@
-//! Rendezvous hashing: each owner has a score for a key, and the key belongs to the one with the
-//! highest. If an owner leaves or its weight changes, only keys from and to this owner move. Pure.
+//! Rendezvous hashing: each owner has a score for a key, and the key belongs to the owner with the
+//! highest score. If an owner leaves or its weight changes, only keys from and to this owner move.
+//! Pure.
 
-/// Returns the score of an owner for a key, both as hashes. It is the highest of all with a
-/// probability in proportion to the weight; with the weight 0, it is never the only highest.
+/// Returns the score of an owner for a key, both as hashes. The probability that it is the highest
+/// score is in proportion to the weight. With the weight 0, it is never the only highest score.
 pub fn score(key: u64, owner: u64, weight: u32) -> f64 {
     // 53 bits, the precision of the type; in (0, 1).
     let fraction = ((mix(key ^ owner) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;

@@ -44,8 +44,8 @@ impl MayDrop {
     }
 }
 
-/// Future that continues in a task of its own if it is dropped before its work permits that. The task
-/// ends when the work permits it.
+/// Future that continues in a task of its own if it is dropped too early. The task ends when the
+/// work permits that it is dropped.
 pub struct UntilMayDrop<T: 'static> {
     /// `None` while it is polled, so that a panic drops it, and after its end.
     work: Option<LocalBoxFuture<'static, T>>,
@@ -96,8 +96,8 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::task::{LocalSet, yield_now};
 
-    /// Polls work once, drops it, and returns how far it has got: it sets the steps, and permits its
-    /// drop after the first one if `drops_early` is set.
+    /// Polls work once, drops it, and returns how far it has got: it sets the steps, and permits
+    /// its drop after the first one if `drops_early` is set.
     async fn steps_after_drop(drops_early: bool) -> u32 {
         let (steps, may_drop) = (Rc::new(Cell::new(0)), MayDrop::default());
         let work = {

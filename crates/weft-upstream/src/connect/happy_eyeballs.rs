@@ -1,5 +1,5 @@
-//! Connections to a host with several addresses (RFC 8305): an address that does not respond delays the
-//! next one for a moment only.
+//! Connections to a host with several addresses (RFC 8305): an address that does not respond delays
+//! the next one for a moment only.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses that are tried at the same time: each has a socket.
 const MAX_ATTEMPTS: usize = 8;
 
-/// Connects to the first address that accepts a connection. Each is tried when the one before it has
-/// failed, or has not responded for a moment. Other attempts end with the first success.
+/// Connects to the first address that accepts a connection. Each is tried when the one before it
+/// has failed, or has not responded for a moment. Other attempts end with the first success.
 pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, SocketAddr)> {
     let mut rest = interleave(addresses).into_iter();
     let mut attempts = FuturesUnordered::new();
@@ -38,8 +38,8 @@ pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, 
     }
 }
 
-/// Alternates between the families, beginning with the first address (RFC 8305 §4): a family that is
-/// broken delays the other one by one attempt.
+/// Alternates between the families, beginning with the first address (RFC 8305 §4): a family that
+/// is broken delays the other one by one attempt.
 fn interleave(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let begins_with_ipv4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let is_first = |address: &&SocketAddr| address.is_ipv4() == begins_with_ipv4;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +22,7 @@ use super::upstream_connection::UpstreamConnection;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::answer_cache::AddressCache;
 use crate::dns::dns_settings::DnsSettings;
+use crate::dns::query::unspecified;
 use crate::dns::{Resolved, Resolver};
 use crate::health::operator_control::{Control, ControlChange, UpstreamMode};
 use crate::health::upstream_health::{HealthChange, UpstreamHealth};
@@ -84,8 +85,8 @@ impl Upstream {
         })
     }
 
-    /// Sets the name that is sent in TLS handshakes (SNI) and verified in certificates; `None`: that of
-    /// the URL.
+    /// Sets the name that is sent in TLS handshakes (SNI) and verified in certificates. `None`: the
+    /// host of the URL.
     ///
     /// # Errors
     /// If it is not a valid name for a certificate.
@@ -127,7 +128,7 @@ impl Upstream {
         self.control.mode()
     }
 
-    /// Weight as it is configured, or as an operator has set it.
+    /// Returns the configured weight, or the weight that an operator has set.
     pub(crate) fn set_weight(&self) -> u32 {
         self.control.weight()
     }
@@ -145,7 +146,8 @@ impl Upstream {
         self.control.apply(change);
     }
 
-    /// Takes over the state that operators have set for the same upstream in a former configuration.
+    /// Takes over the state that operators have set for the same upstream in a former
+    /// configuration.
     pub(crate) fn take_over(&self, former: &Upstream) {
         if !std::ptr::eq(self, former) {
             self.control.take_over(&former.control);
@@ -160,8 +162,8 @@ impl Upstream {
         self.connect_with_preface(&[], connect_timeout)
     }
 
-    /// Opens a connection as [`connect`](Upstream::connect), and sends `preface` on it before the handshake
-    /// of TLS.
+    /// Opens a connection as [`connect`](Upstream::connect), and sends `preface` on it before the
+    /// handshake of TLS.
     ///
     /// Clients may keep many connections waiting for an upstream. Rarely needed state is boxed, and
     /// without `async`, the future contains each argument once.
@@ -252,7 +254,8 @@ impl Upstream {
         }
     }
 
-    /// Starts a lookup if the addresses of its name have expired: idle connections do not need one.
+    /// Starts a lookup if the addresses of the name have expired. Requests on idle connections do
+    /// not start one.
     pub(crate) fn refresh_addresses(&self, now: Instant) {
         if self.addresses.is_due(now)
             && let UpstreamAddress::Tcp { host, port, .. } = &self.url.address
@@ -261,8 +264,9 @@ impl Upstream {
         }
     }
 
-    /// Returns true if a connection leads to one of the addresses of its name. `compared_at` is the number
-    /// of changes of these at which it was compared before.
+    /// Returns true if a connection leads to an address that the name of the upstream has.
+    /// `compared_at` is the number of changes of these addresses at the last comparison, and is
+    /// updated.
     pub(crate) fn has_address(&self, address: Option<SocketAddr>, compared_at: &mut u64) -> bool {
         let changes = self.addresses.changes();
         if *compared_at == changes {
@@ -281,11 +285,7 @@ impl Upstream {
         let addresses = found.unwrap_or_else(timed_out)?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses.iter() {
-            let any: SocketAddr = match address.is_ipv4() {
-                true => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                false => (Ipv6Addr::UNSPECIFIED, 0).into(),
-            };
-            let socket = UdpSocket::bind(any).await?;
+            let socket = UdpSocket::bind((unspecified(address.is_ipv4()), 0)).await?;
             match socket.connect(address).await {
                 Ok(()) => return Ok(socket),
                 Err(error) => failure = error,
@@ -331,12 +331,13 @@ impl Upstream {
         }
     }
 
-    /// Logs, rate-limited, that a request was rejected because too many are in progress.
+    /// Logs that a request was rejected because too many are in progress. The warning is
+    /// rate-limited.
     pub(crate) fn warn_overloaded(&self) {
         self.overload_warning.warn(&format!("the upstream {self}: too many requests in progress"));
     }
 
-    /// Total number of failures.
+    /// Returns the number of all failures.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }

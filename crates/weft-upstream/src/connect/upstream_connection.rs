@@ -15,8 +15,8 @@ use weft_proto::write_buffer::WriteBuffer;
 
 use crate::base::inactivity_timer::InactivityTimer;
 
-/// Buffer space for a read of a response head, in bytes: that of a body of 16 KiB and its head. Many
-/// responses fit with their bodies.
+/// Buffer space for a read of a response head, in bytes. A head and a body of 16 KiB fit, as many
+/// responses have.
 pub(crate) const INPUT_BYTES: usize = 20 << 10;
 
 /// Size from which a part of a body is written from its own buffer instead of being copied, in
@@ -36,12 +36,14 @@ pub struct UpstreamConnection {
     stream: Box<dyn Transport>,
     /// Address of the upstream; a Unix socket has none.
     pub(crate) address: Option<SocketAddr>,
-    /// Number of changes of the addresses of the upstream at which this one was compared with them.
+    /// Number of changes of the upstream's addresses when the address of the connection was
+    /// compared with them.
     pub(crate) compared_at: u64,
-    /// Time at which it was taken from the idle ones, until the first wait for the response: a second
-    /// reading of the clock within a microsecond is not worth its cost.
+    /// Time at which the connection was taken from the idle connections, until the first wait for
+    /// the response. A second reading of the clock within a microsecond is not worth its cost.
     pub(crate) leased_at: Option<Instant>,
-    /// Idle time after which the upstream closes the connection (`Keep-Alive: timeout`), if it was sent.
+    /// Idle time after which the upstream closes the connection (`Keep-Alive: timeout`), if it was
+    /// sent.
     pub(crate) idle_limit: Option<Duration>,
     /// HTTP/2 was negotiated by ALPN.
     pub(crate) has_negotiated_http2: bool,
@@ -77,12 +79,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Returns the stream of a connection on which nothing was sent, and the address of the upstream.
+    /// Returns the stream of a connection on which nothing was sent, and the address of the
+    /// upstream.
     pub(crate) fn into_stream(self) -> (Box<dyn Transport>, Option<SocketAddr>) {
         (self.stream, self.address)
     }
 
-    /// Returns the socket of a connection without TLS, unless received bytes have not been read yet.
+    /// Returns the socket of a connection without TLS, unless received bytes have not been read
+    /// yet.
     pub fn socket(&mut self) -> Option<&mut TcpStream> {
         let stream: &mut dyn Any = &mut *self.stream;
         stream.downcast_mut().filter(|_| self.input.is_empty())
@@ -143,7 +147,8 @@ impl UpstreamConnection {
         retry_interrupted(|| Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]))
     }
 
-    /// Reads once, up to `max_bytes`, into at least `min_bytes` of free space. Returns 0 at the end.
+    /// Reads once, up to `max_bytes`, into at least `min_bytes` of free space. Returns 0 at the
+    /// end.
     ///
     /// The read goes through `poll_read`, which clears the readiness flag after a short read: the
     /// next wait then suspends, and no read is attempted that would fail with `WouldBlock`.
@@ -162,7 +167,7 @@ impl UpstreamConnection {
         })
     }
 
-    /// Frees the buffers that are empty: a connection that is waited for owns none.
+    /// Frees empty buffers. While a request waits for its upstream, the connection owns none.
     pub(crate) fn free_buffers(&mut self) {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -183,7 +188,7 @@ fn retry_interrupted<T>(mut call: impl FnMut() -> Poll<io::Result<T>>) -> Poll<i
     }
 }
 
-/// For tunnels: bytes received after the head of the response are read first.
+/// A tunnel reads the bytes first that were received after the head of the response.
 impl AsyncRead for UpstreamConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,

@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep_until};
 pub use crate::copy::splice::{MAX_PIPES, SplicePipes};
 use crate::copy::splice::{Splice, SpliceError, Spliced};
 
-/// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
-/// buffers, and is small again after a pause, so that an idle or stalled tunnel occupies little.
+/// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes
+/// whole buffers, and is small again after a pause, so that an idle or stalled tunnel occupies
+/// little.
 const MIN_BUFFER_BYTES: usize = 1 << 10;
 const MAX_BUFFER_BYTES: usize = 16 << 10;
 
-/// Reason for which the copying has ended.
+/// The end of a copy between two connections.
 #[derive(Debug)]
 pub enum CopyEnd {
     /// Both directions have ended.
@@ -30,7 +31,7 @@ pub enum CopyEnd {
     Failed(CopySide, io::Error),
 }
 
-/// A connection of the two.
+/// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopySide {
     /// The first connection.
@@ -69,8 +70,8 @@ pub async fn copy_bidirectional(
     end_of(copied, &activity, idle_timeout).await
 }
 
-/// The same for two sockets. Large amounts of bytes are not copied, but moved within the kernel by
-/// `splice(2)`.
+/// Copies between two sockets, as [`copy_bidirectional`]. Large amounts of bytes are moved within
+/// the kernel by `splice(2)`.
 pub async fn copy_sockets(
     a: &mut TcpStream,
     b: &mut TcpStream,
@@ -90,8 +91,8 @@ pub async fn copy_sockets(
     end_of(copied, &activity, idle_timeout).await
 }
 
-/// Waits for both directions, or for the idle timeout. After an error both connections are closed, so
-/// that both peers notice.
+/// Waits for both directions, or for the idle timeout. After an error both connections are closed,
+/// so that both peers notice.
 async fn end_of(
     copied: impl Future<Output = Result<((), ()), (CopySide, io::Error)>>,
     activity: &Activity,
@@ -106,14 +107,14 @@ async fn end_of(
     }
 }
 
-/// One direction of the two.
+/// One direction of a copy.
 struct Direction<'a, C> {
     from: CopySide,
     activity: &'a Activity,
     counts: &'a C,
 }
 
-/// Reason for which the copying through memory ends.
+/// The end of a copy through memory.
 enum Copied {
     /// The sender has ended the direction.
     All,
@@ -132,7 +133,8 @@ impl<C: CountBytes> Direction<'_, C> {
         self.end(to).await
     }
 
-    /// The same for sockets. While many bytes arrive, they are moved without being copied.
+    /// Copies between sockets until the end. While many bytes arrive, they are moved within the
+    /// kernel.
     async fn copy_or_splice(
         self,
         from: &mut ReadHalf<'_>,
@@ -202,7 +204,7 @@ impl<C: CountBytes> Direction<'_, C> {
     }
 }
 
-/// Writes all bytes. Returns the number of those that the first write took.
+/// Writes all bytes. Returns the number of bytes that the first write took.
 async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
     let taken = to.write(bytes).await?;
     to.write_all(&bytes[taken..]).await?;
@@ -210,7 +212,7 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<u
     Ok(taken)
 }
 
-/// The time of the last read or write, which both directions record.
+/// The time of the last read or write in any direction.
 struct Activity {
     start: Instant,
     /// Milliseconds since `start`.

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 /// receiver is slow.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// Maximum number of pipes. Without one, bytes are copied, so that receivers that do not read and hold all
-/// of them do not stop others.
+/// Maximum number of pipes. Receivers that do not read may hold all of them. Without a pipe, bytes
+/// are copied, so that other connections continue.
 pub const MAX_PIPES: usize = 64;
 
 /// Maximum number of pipes that stay open while no direction uses them.
@@ -24,10 +24,10 @@ const MAX_IDLE_PIPES: usize = 8;
 /// Time for which bytes are copied after a pipe could not be opened.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Amount that has to arrive without a pause, in bytes; for less, a pipe is not worth its calls.
+/// Number of bytes that must arrive without a pause: for fewer, a pipe is not worth its calls.
 const MIN_BYTES: usize = 16 << 10;
 
-/// Pipes that connections share. A direction holds one only while it moves bytes.
+/// Pipes that connections share. A direction holds a pipe only while it moves bytes.
 pub struct SplicePipes {
     /// Size of each pipe, in bytes.
     size: usize,
@@ -37,7 +37,7 @@ pub struct SplicePipes {
 #[derive(Default)]
 struct PipeCounts {
     idle: Vec<Pipe>,
-    /// Number of all pipes, those in use and the idle ones.
+    /// Number of all pipes, in use and idle.
     open: usize,
     /// Time before which no other pipe is opened.
     retry_at: Option<Instant>,
@@ -57,24 +57,24 @@ struct PipeLease<'p> {
     held: usize,
 }
 
-/// Two sockets, from one of which bytes are moved to the other.
+/// Two sockets. Bytes are moved from one to the other.
 pub struct Splice<'s> {
     pub from: &'s TcpStream,
     pub to: &'s TcpStream,
     pub pipes: &'s SplicePipes,
 }
 
-/// Error of one of the sockets. An error of a socket is reported only once: the next call on it would
+/// Error of one of the sockets. A socket reports its error only once: the next call on it would
 /// report the end of the direction.
 pub enum SpliceError {
     Receive(io::Error),
     Send(io::Error),
 }
 
-/// Reason for which the moving ends.
+/// The end of a move within the kernel.
 pub enum Spliced {
-    /// Few bytes arrive at a time, or the socket does not permit that they are moved. A read decides whether
-    /// the direction has ended.
+    /// Few bytes arrive at a time, or the socket does not permit that they are moved. The direction
+    /// may have ended, which a read shows.
     UntilPause,
     /// All pipes are in use.
     NoPipe,
@@ -109,15 +109,16 @@ impl Splice<'_> {
     }
 }
 
-/// Returns true if bytes cannot be moved, although the socket has no error: it does not support that, or
-/// there is no memory.
+/// Returns true if bytes cannot be moved, although the socket has no error: it does not support
+/// that, or there is no memory.
 fn is_refusal(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| errno == Errno::INVAL || errno == Errno::NOMEM)
 }
 
 impl SplicePipes {
-    /// Returns an empty pipe. `None` if all are in use, or if no descriptors or no pages of the user are left.
+    /// Returns an empty pipe. `None` if all are in use, or if no descriptors or no pages of the
+    /// user are left.
     fn take(&self) -> Option<PipeLease<'_>> {
         let mut counts = self.counts();
         let pipe = match counts.idle.pop() {
@@ -147,8 +148,9 @@ impl Default for SplicePipes {
 
 impl Pipe {
     /// # Errors
-    /// If no descriptors are left, or beyond the limit of pages of a user without privileges: a small pipe is
-    /// not worth its calls, and other programs of the user need the pages that are left.
+    /// If no descriptors are left, or beyond the limit of pages of a user without privileges: a
+    /// small pipe is not worth its calls, and other programs of the user need the pages that are
+    /// left.
     fn open(size: usize) -> io::Result<Pipe> {
         let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setpipe_size(&input, size)?;

@@ -1,14 +1,14 @@
 //! The order in which the addresses of a name are tried (RFC 6724 §6).
 //!
-//! Rules 3, 4 and 7 compare properties of the system's own addresses that only the kernel has, and it
-//! applies them when it chooses the source. Rule 9 is left out: it would always prefer the same of
-//! several servers, whichever the DNS has put first.
+//! Rules 3, 4 and 7 compare properties of the system's own addresses that only the kernel has, and
+//! it applies them when it chooses the source. Rule 9 is left out: it would always prefer the same
+//! one of several servers, although the DNS changes their order.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Sorts addresses: the ones to try first are at the beginning. `source` returns the address from which the
-/// system would reach one; `None` if it has no route.
+/// Sorts addresses: the ones to try first are at the beginning. `source` returns the local address
+/// from which the system would reach an address. `None`: there is no route.
 pub(crate) fn sort(addresses: &mut [IpAddr], source: impl Fn(IpAddr) -> Option<IpAddr>) {
     // Stable: equal ones keep the order of the DNS (rule 10).
     addresses.sort_by_cached_key(|destination| {
@@ -97,8 +97,9 @@ fn scope_of_ipv4(address: Ipv4Addr, link_local: u8, global: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// Each row: destinations with their sources, in the expected order, of the examples of RFC 6724 §10.2
-    /// and others. Sorted from both directions, they have the same order unless they are equal.
+    /// Each row: destinations with their sources, in the expected order, of the examples of RFC
+    /// 6724 §10.2 and others. Sorted from both directions, they have the same order unless they
+    /// are equal.
     #[test]
     fn orders_destinations() {
         for row in [

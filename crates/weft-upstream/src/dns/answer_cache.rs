@@ -10,16 +10,17 @@ use tokio::time::timeout;
 
 use crate::base::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Time for which addresses are used whose resolver reports none.
+/// Time for which addresses are used if the resolver reports none.
 const UNKNOWN_TTL: Duration = Duration::from_secs(30);
 
 /// Time from a lookup that has failed to the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Time beyond its validity for which an address is used without a wait for the next lookup.
+/// Time after its expiry for which an address is used without a wait for the next lookup.
 const MAX_STALE: Duration = Duration::from_secs(30);
 
-/// Maximum time for which an answer is valid, with bounds of `never`: times have a limit.
+/// Maximum time for which an answer is valid if the bounds are `never`: points in time have a
+/// limit.
 const MAX_TTL: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Maximum wait for a lookup if there are addresses of an earlier one.
@@ -49,8 +50,8 @@ impl Default for TtlBounds {
     }
 }
 
-/// Answers about one name, shared by all workers. Those about a host are read once per new connection; a
-/// request that uses an idle connection compares a time.
+/// Answers about one name, shared by all workers. Answers about a host are read once per new
+/// connection. A request that uses an idle connection compares a time.
 ///
 /// At most one lookup is in progress at a time, and it continues if no caller waits for it any
 /// more: the system's resolver occupies a thread until it is done, regardless of the number of
@@ -64,7 +65,7 @@ struct Shared<T> {
     created_at: Instant,
     /// Milliseconds since the creation at which a lookup is due; the maximum: none was made.
     due_at: AtomicU64,
-    /// Number of lookups with another answer than the one before, in any order.
+    /// Number of lookups whose answer differed from the answer before, apart from the order.
     changes: AtomicU64,
     state: Mutex<State<T>>,
 }
@@ -89,11 +90,11 @@ struct CachedAnswer<T> {
 
 type LookupResult<T> = Result<Arc<[T]>, Arc<io::Error>>;
 
-/// Use of an earlier answer while another lookup is in progress.
+/// The wait for a lookup in progress, and the earlier answer that may be used in its place.
 enum LookupWait<T> {
     None(Arc<[T]>),
-    /// Brief wait for the lookup, as this answer is old, or none of its addresses accepted a connection: the
-    /// lookup may be faster than a connection to an address that is gone.
+    /// Brief wait for the lookup: this answer is old, or none of its addresses accepted a
+    /// connection. The lookup may be faster than a connection to an address that is gone.
     Limited(Arc<[T]>),
     /// Wait for the lookup, as there is no earlier answer.
     UntilResult,
@@ -123,8 +124,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         }))
     }
 
-    /// Returns the answer about a name, and starts a lookup if it has expired. `resolve` returns an answer
-    /// with its TTL. If the lookup fails, the old answer stays in use.
+    /// Returns the answer about a name, and starts a lookup if it has expired. `resolve` returns an
+    /// answer with its TTL. If the lookup fails, the old answer stays in use.
     pub(crate) async fn get<F, L>(
         &self,
         name: &str,
@@ -176,7 +177,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         due_at != u64::MAX && self.0.millis(now) >= due_at
     }
 
-    /// Starts a lookup if the answer has expired. The result is that of a later call.
+    /// Starts a lookup if the answer has expired. A later call has its result.
     pub(crate) fn refresh<F, L>(&self, name: &str, now: Instant, resolve: impl FnOnce(String) -> L)
     where
         F: IntoIterator<Item = T>,
@@ -216,8 +217,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         });
     }
 
-    /// Stores the result of a lookup that was started at `now`. If it failed, the old answer stays in use
-    /// for a while, to avoid another lookup at once.
+    /// Stores the result of a lookup that was started at `now`. After a failure, the old answer
+    /// stays in use for a while, to avoid another lookup at once.
     fn store(
         &self,
         name: &str,
@@ -258,8 +259,9 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         self.state().cached.as_ref().map(|cached| cached.items.clone())
     }
 
-    /// Number of lookups with another answer than before. Connections that were established before a
-    /// change have to be compared with the [answer](AnswerCache::contains).
+    /// Returns the number of lookups whose answer differed from the answer before. Connections that
+    /// were established before a change have to be compared with the
+    /// [answer](AnswerCache::contains).
     pub(crate) fn changes(&self) -> u64 {
         self.0.changes.load(Relaxed)
     }
@@ -270,9 +272,9 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
         state.cached.as_ref().is_none_or(|cached| cached.items.contains(item))
     }
 
-    /// Lets the next caller wait for a lookup, after none of the addresses accepted a connection: the
-    /// host may have moved. An answer is used for the minimum time nevertheless: a host that is down must
-    /// not cause a lookup for each request.
+    /// Lets the next caller wait for a lookup. Called if none of the addresses accepted a
+    /// connection: the host may have moved. An answer is used for the minimum time nevertheless: a
+    /// host that is down must not cause a lookup for each request.
     pub(crate) fn invalidate(&self, now: Instant) {
         let mut state = self.state();
         let age = state.cached.as_ref().map(|it| now.saturating_duration_since(it.since));

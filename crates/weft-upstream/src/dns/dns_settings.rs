@@ -11,8 +11,8 @@ pub struct DnsSettings {
     /// Servers of the DNS. Default none: names are resolved as the system does.
     pub servers: Vec<SocketAddr>,
 
-    /// Bounds of the time for which addresses are used. Within them it is the TTL of the records. Default
-    /// 1 s and 1 h.
+    /// Bounds of the time for which addresses are used. Within them it is the TTL of the records.
+    /// Default 1 s and 1 h.
     pub ttl: TtlBounds,
 }
 

@@ -1,7 +1,7 @@
 //! Queries of the DNS and their answers (RFC 1035, RFC 2782, RFC 6891). Pure.
 //!
-//! A response is untrusted: names are bounded, a reference in a name leads backwards, and aliases and
-//! records have a maximum number.
+//! A response is untrusted: names are bounded, a reference in a name leads backwards, and aliases
+//! and records have a maximum number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -54,7 +54,7 @@ pub(crate) enum RecordData {
 /// A server of a service (RFC 2782).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SrvRecord {
-    /// Priority of the server: those with the lowest number are used first.
+    /// Priority of the server. Servers with the lowest number are used first.
     pub priority: u16,
     /// Share of the requests among servers of the same priority.
     pub weight: u16,
@@ -254,8 +254,8 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Reads a name in lower case, without compression. A reference leads to a place before the name or
-    /// before the place that an earlier one led to, so that there is no loop.
+    /// Reads a name in lower case, without compression. A reference must lead to a place before the
+    /// name, and before the place of an earlier reference, so that there is no loop.
     fn name(&mut self) -> Option<Vec<u8>> {
         let (mut name, mut at, mut lowest) = (Vec::new(), self.at, self.at);
         let mut end = None;
@@ -288,7 +288,7 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Reads a record: `Some(None)` for one of another type, `None` if the message is invalid.
+    /// Reads a record: `Some(None)`: a record of another type. `None`: the message is invalid.
     fn record(&mut self, kind: RecordType) -> Option<Option<Record>> {
         let name = self.name()?;
         let [found, class, high, low, length] = self.numbers()?;

@@ -1,14 +1,14 @@
 //! Resolver of host names and services (SRV) that also returns the TTL of its answers.
 //!
 //! By default, it uses the files of the system: `/etc/hosts`, and the servers and search domains of
-//! `/etc/resolv.conf`. A name that these do not resolve is looked up by the resolver of the C library,
-//! which has other sources (nsswitch.conf), but reports no times.
+//! `/etc/resolv.conf`. If these do not resolve a name, the resolver of the C library looks it up.
+//! It has other sources (nsswitch.conf), but reports no times.
 
 mod address_order;
 pub(crate) mod answer_cache;
 pub(crate) mod dns_settings;
 pub mod message;
-mod query;
+pub(crate) mod query;
 pub(crate) mod services;
 mod system_files;
 
@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 pub use crate::dns::message::{MAX_RECORDS, SrvRecord};
 use crate::dns::message::{RecordData, RecordType, Records};
-use crate::dns::query::Servers;
+use crate::dns::query::{Servers, unspecified};
 pub use crate::dns::system_files::SystemFiles;
 
 /// Port of the servers.
@@ -49,12 +49,13 @@ pub struct Resolved<T> {
 }
 
 impl Resolver {
-    /// Creates a resolver that asks these servers; with none of them, it is that of the system.
+    /// Creates a resolver that queries these servers. Without servers, it is the resolver of the
+    /// system.
     pub fn new(servers: &[SocketAddr]) -> Resolver {
         Resolver { servers: servers.into(), files: SystemFiles::default() }
     }
 
-    /// Uses other files than those of the system.
+    /// Uses other files than the files of the system.
     #[cfg(test)]
     fn with_files(self, files: SystemFiles) -> Resolver {
         Resolver { files, ..self }
@@ -94,7 +95,7 @@ impl Resolver {
         }))
     }
 
-    /// The servers of the configuration. Names are absolute for them.
+    /// Returns the configured servers, if there are any. Names are absolute for them.
     fn own_servers(&self) -> Option<Servers> {
         (!self.servers.is_empty()).then(|| Servers::new(self.servers.to_vec()))
     }
@@ -146,14 +147,10 @@ fn localhost(host: &str) -> Option<Vec<IpAddr>> {
     is_local.then(|| vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()])
 }
 
-/// Returns the address from which the system would reach another one; `None` if it has no route. Nothing is
-/// sent for it.
+/// Returns the local address from which the system would reach an address. `None`: there is no
+/// route. Nothing is sent.
 fn source_of(address: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
+    let socket = UdpSocket::bind((unspecified(address.is_ipv4()), 0)).ok()?;
     socket.connect((address, PORT)).ok()?;
     socket.local_addr().ok().map(|source| source.ip())
 }

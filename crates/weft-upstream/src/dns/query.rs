@@ -12,17 +12,17 @@ use tokio::time::timeout;
 
 use super::message::{Answer, MAX_RECORDS, Question, RecordType, Records};
 
-/// Servers, and the way in which they are asked.
+/// DNS servers, and the rules for queries to them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Servers {
     pub(crate) addresses: Vec<SocketAddr>,
     /// Domains that are appended to a name.
     pub(crate) search: Vec<String>,
-    /// Number of dots from which on a name is tried first as it is.
+    /// Minimum number of dots in a name that is tried first as it is.
     pub(crate) min_dots: usize,
     /// Maximum time for one answer.
     pub(crate) timeout: Duration,
-    /// Number of times that each server is asked.
+    /// Number of queries to each server.
     pub(crate) attempts: u32,
     pub(crate) uses_tcp: bool,
 }
@@ -33,15 +33,16 @@ const MAX_DATAGRAM_BYTES: usize = 4_096;
 /// Kind of the error if a server has answered, but not with records.
 const FAILED: io::ErrorKind = io::ErrorKind::Other;
 
-/// Maximum wait for the records of one type if there are those of the other. RFC 8305 §3 recommends 50 ms
-/// between answers of one server; the result of this wait is used for the whole time to live.
+/// Maximum wait for the records of one type after the records of the other type. RFC 8305 §3
+/// recommends 50 ms between answers of one server; the result of this wait is used for the whole
+/// time to live.
 const MAX_OTHER_WAIT: Duration = Duration::from_millis(500);
 
 /// Result of a query: records, or `None` if there are none.
 type Found = io::Result<Option<Records>>;
 
 impl Servers {
-    /// Servers with the defaults of glibc.
+    /// Creates servers with the defaults of glibc.
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Servers {
         Servers {
             addresses,
@@ -67,8 +68,8 @@ impl Servers {
             match found {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => {}
-                // The servers of one domain may have failed. Without any answer, each other name would
-                // take the whole time again.
+                // The servers of one domain may have failed. Without any answer, each other name
+                // would take the whole time again.
                 Err(error) if error.kind() == FAILED => failure = failure.or(Some(error)),
                 Err(error) => return Err(error),
             }
@@ -77,8 +78,8 @@ impl Servers {
         Err(failure.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, reason)))
     }
 
-    /// Sends queries for two types. Once there are records of one, those of the other are waited for only briefly:
-    /// some servers ignore queries for AAAA.
+    /// Sends queries for two types. After the records of one type, the wait for the other type is
+    /// brief: some servers ignore queries for AAAA.
     async fn query_both(&self, name: &str, first: RecordType, second: RecordType) -> Found {
         let (first, second) = (pin!(self.query(name, first)), pin!(self.query(name, second)));
         let (Either::Left((found, other)) | Either::Right((found, other))) =
@@ -156,14 +157,15 @@ fn merge(first: Found, second: Found) -> Found {
     }
 }
 
-/// Sends a query in a datagram. Only the server can send to its socket, which has a port of its own;
-/// other datagrams are ignored.
+/// Returns the address by which a socket is bound to no certain address.
+pub(crate) fn unspecified(is_ipv4: bool) -> IpAddr {
+    if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// Sends a query in a datagram. Only the server can send to its socket, which has a port of its
+/// own; other datagrams are ignored.
 async fn by_udp(server: SocketAddr, question: &Question<'_>, has_size: bool) -> io::Result<Answer> {
-    let any: IpAddr = match server.is_ipv4() {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind((unspecified(server.is_ipv4()), 0)).await?;
     socket.connect(server).await?;
     let id = random_id()?;
     socket.send(&question.message(id, has_size).map_err(io::Error::other)?).await?;

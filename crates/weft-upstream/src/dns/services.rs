@@ -54,7 +54,8 @@ impl DnsServices {
         self.sources.iter().map(|_| None).collect()
     }
 
-    /// Looks up services whose records have expired; waits only for those without records, up to `limit`.
+    /// Looks up services whose records have expired; waits only for those without records, up to
+    /// `limit`.
     pub async fn resolve(&self, limit: Duration) {
         match &self.sources[..] {
             [source] => self.resolve_source(source, limit).await,
@@ -84,14 +85,14 @@ impl DnsServices {
         }
     }
 
-    /// Returns the servers as they were found last, of all services at the same time. Callers that replace
-    /// a group hold its lock: otherwise, older answers could replace newer ones.
+    /// Returns the servers of all services as they were found last. Callers that replace a group
+    /// hold its lock: otherwise, older answers could replace newer answers.
     pub fn answers(&self) -> ServiceAnswers {
         self.sources.iter().map(|source| source.cache.cached()).collect()
     }
 
-    /// Returns `configured` with the servers in place of the services, behind the others; each upstream
-    /// once.
+    /// Returns `configured` with the servers in place of the services, behind the others; each
+    /// upstream once.
     pub fn members(
         &self,
         configured: &[UpstreamMember],
@@ -113,16 +114,16 @@ impl DnsServices {
     }
 }
 
-/// Sorts servers, so that an answer whose records have another order is the same one. One host may have
-/// several ports.
+/// Sorts servers, so that the order of the records makes no difference between two answers. One
+/// host may have several ports.
 fn sort(services: &mut [SrvRecord]) {
     let key = |it: &SrvRecord| (it.priority, it.target.clone(), it.port, it.weight);
     services.sort_by_cached_key(key);
 }
 
-/// Makes the list of these members, which have an item each. Items of members that the former list has are
-/// kept, and `change_weight` gets those whose weight has changed; others are opened, or left out with a
-/// warning if that fails.
+/// Makes the list of the `found` members and their items. If the former list has a member, its item
+/// is kept, and `change_weight` is called if its weight has changed. Otherwise `open` creates the
+/// item. If that fails, the member is left out with a warning.
 pub fn keep_or_open_members<T>(
     found: Vec<UpstreamMember>,
     former: (&[UpstreamMember], &[Arc<T>]),
@@ -153,8 +154,8 @@ pub fn keep_or_open_members<T>(
     (members, items)
 }
 
-/// Returns the servers of a service: those of the lowest priority, and the others as backups (RFC 2782).
-/// The options of `source` apply to each of them.
+/// Returns the servers of a service. The servers of all but the lowest priority are backups (RFC
+/// 2782). The options of `source` apply to each of them.
 fn members_of(source: &UpstreamMember, services: &[SrvRecord]) -> Vec<UpstreamMember> {
     let first = services.iter().map(|service| service.priority).min();
     let member = |service: &SrvRecord| {

@@ -46,7 +46,7 @@ impl SystemFiles {
     }
 }
 
-/// Reads a file. One that is absent or too large is empty.
+/// Reads a file. A file that is absent or too large counts as empty.
 fn read(path: &Path) -> String {
     let mut content = Vec::new();
     let file =

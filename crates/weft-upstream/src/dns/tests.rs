@@ -52,8 +52,8 @@ const NO_NAME: [u8; 2] = [0x81, 0x83];
 const TRUNCATED: [u8; 2] = [0x83, 0x80];
 
 impl Server {
-    /// Starts a server. `respond` gets the query, the name, the type and true for TCP, and returns the
-    /// messages to send.
+    /// Starts a server. `respond` gets the query, the name, the type and true for TCP, and returns
+    /// the messages to send.
     async fn start(
         respond: impl Fn(&[u8], &str, u16, bool) -> Vec<Vec<u8>> + Clone + Send + 'static,
     ) -> Server {
@@ -217,7 +217,7 @@ async fn files_of_the_system_are_honored() {
     let resolver = Resolver::new(&[]).with_files(files);
     let found = resolver.addresses("Cache.").await.unwrap();
     assert_eq!((found.items.len(), found.ttl), (2, Some(FILE_TTL)));
-    // The port of the server in the test is another one than that of the file.
+    // The server in the test has another port than the file states.
     let mut servers = resolver.files.servers().unwrap();
     assert_eq!(servers.addresses, ["127.0.0.1:53".parse().unwrap()]);
     servers.addresses = vec![server.address];

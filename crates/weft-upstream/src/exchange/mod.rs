@@ -21,12 +21,12 @@ use crate::head::forwarded_request::Destination;
 use crate::pool::lease::ConnectionLease;
 use crate::spool::{BodySource, BufferSpace, MemoryReservation};
 
-/// Maximum size of a body that is taken with its head without a reservation, in bytes. The memory of a
-/// larger one is limited, as the memory of all bodies that are received ahead of the client.
+/// Maximum size, in bytes, of a body that is taken with its head without a reservation. Larger
+/// bodies count against the memory for bodies that are received ahead of their clients.
 pub(crate) const MAX_UNRESERVED_BYTES: usize = 8 << 10;
 
-/// A leased connection or stream that sends one request in the protocol of its upstream: HTTP/1.1, FastCGI,
-/// SCGI or uwsgi over a connection of its own, or HTTP/2 in a stream.
+/// A leased connection or stream that sends one request in the protocol of its upstream: HTTP/1.1,
+/// FastCGI, SCGI or uwsgi over a connection of its own, or HTTP/2 in a stream.
 pub(crate) trait UpstreamExchange: Sized {
     /// Composed head of a request.
     type Head;
@@ -48,11 +48,11 @@ pub(crate) trait UpstreamExchange: Sized {
         context: &ExchangeContext<'_>,
     ) -> Result<Self::Head, Error>;
 
-    /// Gives the lease back if the request cannot be composed.
+    /// Returns the lease to the pool if the request cannot be composed.
     fn cancel(self) {}
 
-    /// Sends the head and the body of a request, and receives the head of its response. Interim responses
-    /// are forwarded meanwhile.
+    /// Sends the head and the body of a request, and receives the head of its response. Interim
+    /// responses are forwarded meanwhile.
     fn exchange<'a>(
         &'a mut self,
         head: Self::Head,
@@ -63,8 +63,8 @@ pub(crate) trait UpstreamExchange: Sized {
     /// Returns the connection after a 101 (Switching Protocols).
     fn into_tunnel(self) -> Result<ConnectionLease, GatewayError>;
 
-    /// Returns the body of the response, which ends the lease. `rest` is the part of the request that was
-    /// not sent yet.
+    /// Returns the body of the response, which owns the lease. `rest` is the part of the request
+    /// that was not sent yet.
     fn into_body(
         self,
         head: &ResponseHead,
@@ -76,8 +76,8 @@ pub(crate) trait UpstreamExchange: Sized {
 
 /// The body of a response that its upstream still sends.
 pub(crate) trait UpstreamBody: BodySource {
-    /// Takes the whole body if it has already been received, and `reserve` has memory for a large one.
-    /// `reserve` gets the size of the body and the size of the memory that holds it, in bytes.
+    /// Takes the whole body if it has already been received. For a large body, `reserve` must have
+    /// memory. It gets the size of the body and the size of the memory that holds it, in bytes.
     fn take_received_body(
         &mut self,
         reserve: impl FnOnce(usize, usize) -> Option<MemoryReservation>,

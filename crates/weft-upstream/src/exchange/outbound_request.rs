@@ -30,8 +30,8 @@ impl OutboundRequest {
         OutboundRequest { request, options, body_length, script, upload: None, wait }
     }
 
-    /// Returns true if the request may be sent again after the upstream has not processed it. The body
-    /// of the next attempt begins with what was sent in this one.
+    /// Returns true if the request may be sent again after the upstream has not processed it. The
+    /// body of the next attempt begins with what was sent in this one.
     pub(crate) fn rewind(&mut self) -> bool {
         self.upload.as_mut().is_none_or(|upload| upload.rewind())
     }
@@ -48,7 +48,8 @@ impl OutboundRequest {
         self.request.method().is_idempotent() && self.upload.is_none()
     }
 
-    /// As [`rewind`](Self::rewind), although the upstream may have processed the request.
+    /// Acts as [`rewind`](Self::rewind) if the request may be sent again although the upstream may
+    /// have processed it.
     pub(crate) fn rewind_if_idempotent(&mut self) -> bool {
         self.request.method().is_idempotent() && self.rewind()
     }

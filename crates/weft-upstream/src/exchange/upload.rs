@@ -28,9 +28,9 @@ pub(crate) struct Upload {
     waiting_for: WaitingFor,
     /// Names of the trailers to forward.
     trailers: Arc<[HeaderName]>,
-    /// The begin of the body, for another attempt.
+    /// The beginning of the body, for another attempt.
     sent: Sent,
-    /// The part of it that is sent again.
+    /// The part of the beginning that is sent again.
     again: VecDeque<Bytes>,
     /// All of the body was read.
     has_ended: bool,
@@ -87,8 +87,8 @@ pub(crate) enum WaitingFor {
 }
 
 impl Upload {
-    /// Creates an upload that starts at once, or after a 100 (Continue). Of the trailers only those
-    /// with the given names are forwarded.
+    /// Creates an upload that starts at once, or after a 100 (Continue). Only trailers with the
+    /// names in `trailers` are forwarded.
     pub(crate) fn new(
         body: Body,
         framing: Framing,
@@ -161,7 +161,7 @@ impl Upload {
         Piece::Data(data)
     }
 
-    /// Returns the trailers to forward. With them, the body is not sent again.
+    /// Returns the trailers to forward. A body with trailers is not sent again.
     fn forwarded_trailers(&mut self, mut trailers: HeaderMap) -> HeaderMap {
         self.sent = Sent::Unknown;
         let names: Vec<HeaderName> = trailers.keys().cloned().collect();
@@ -200,7 +200,7 @@ impl Upload {
         self.waiting_for
     }
 
-    /// Sends the data that is available. Ready when there is no more to send.
+    /// Sends the available data. Ready when nothing more has to be sent.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Measures the time until the head of a response, without that in which the client or the transfer
-/// of the request body is awaited.
+/// Measures the time until the head of a response, without the waits for the client and for the
+/// transfer of the request body.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamWait {
     is_measured: bool,

@@ -1,5 +1,5 @@
-//! The certificate of a client (mutual TLS) as upstreams and scripts get it, and the fields by which
-//! other proxies pass it on. Pure.
+//! The certificate of a client (mutual TLS) as upstreams and scripts get it, and the fields by
+//! which other proxies pass it on. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -30,8 +30,9 @@ pub(crate) fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// Returns true if the other end of the connection is one of these proxies. Its certificate is not
-/// that of the client, which it describes itself. Proxies on Unix sockets are trusted like others.
+/// Returns true if the other end of the connection is a trusted proxy. The proxy describes the
+/// certificate of its client in fields, and the certificate of the connection is its own. Proxies
+/// on Unix sockets are trusted like others.
 pub(crate) fn is_from_trusted_proxy(request: &Request, trusted_proxies: &[Network]) -> bool {
     if trusted_proxies.is_empty() {
         return false;

@@ -46,8 +46,8 @@ pub(crate) fn push(out: &mut Vec<u8>, client: &ForwardedClient<'_>) {
     });
 }
 
-/// Appends `Client-Cert` and `Client-Cert-Chain` (RFC 9440 §2). The first of `certificates`, in DER,
-/// is that of the client.
+/// Appends `Client-Cert` and `Client-Cert-Chain` (RFC 9440 §2). The first of `certificates`, in
+/// DER, is the certificate of the client.
 pub(crate) fn push_certificates(out: &mut Vec<u8>, certificates: &[Bytes], which: ClientCert) {
     let Some((leaf, chain)) = certificates.split_first().filter(|_| which != ClientCert::None)
     else {
@@ -60,8 +60,8 @@ pub(crate) fn push_certificates(out: &mut Vec<u8>, certificates: &[Bytes], which
     }
 }
 
-/// Appends a list field, to which each proxy on the path adds a member. `name` ends in a colon and a
-/// space.
+/// Appends a list field, to which each proxy on the path adds a member. `name` ends in a colon and
+/// a space.
 fn push_list_field(
     out: &mut Vec<u8>,
     client: &ForwardedClient<'_>,
@@ -100,7 +100,7 @@ fn push_single_field(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Starts a field line with the values received from a trusted proxy; returns whether there are
+/// Starts a field line with the values received from a trusted proxy. Returns true if there are
 /// any.
 fn begin_field(out: &mut Vec<u8>, client: &ForwardedClient<'_>, name: &'static str) -> bool {
     out.extend_from_slice(name.as_bytes());
@@ -139,8 +139,8 @@ fn push_node(out: &mut Vec<u8>, address_range: Range<usize>, is_ipv6: bool) {
 /// client can send any number of them.
 const MAX_RECEIVED_NODES: usize = 64;
 
-/// Appends the addresses that a trusted proxy has sent in `X-Forwarded-For` (RFC 7239 §7.4), with host
-/// and scheme of the original request at the client, which is the first of them.
+/// Appends the addresses that a trusted proxy has sent in `X-Forwarded-For` (RFC 7239 §7.4), with
+/// host and scheme of the original request at the client, which is the first of them.
 fn push_received_nodes(out: &mut Vec<u8>, headers: &Headers) {
     let entries = || {
         let lines = headers.get_all("x-forwarded-for");

@@ -62,10 +62,10 @@ static GENERATED: FieldNames<7> = FieldNames::new([
     b"x-forwarded-proto",
 ]);
 
-/// Fields by which proxies and content delivery networks pass on the address, the scheme, the host or
-/// the target of the original request, besides `X-Forwarded-*`. Frameworks trust many of them without
-/// a setting: chi and gin `X-Real-IP`, Rails `Client-IP`, Symfony and IIS `X-Original-URL`, and the
-/// packages request-ip and axum-client-ip those of the networks.
+/// Fields by which proxies and content delivery networks pass on the address, the scheme, the host
+/// or the target of the original request, besides `X-Forwarded-*`. Frameworks trust many of them
+/// without a setting: chi and gin `X-Real-IP`, Rails `Client-IP`, Symfony and IIS `X-Original-URL`,
+/// and the packages request-ip and axum-client-ip the fields of the networks.
 static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
     // The address.
     b"cf-connecting-ip",
@@ -111,7 +111,7 @@ static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
 /// Prefix of the names of the fields by which proxies describe the original request.
 const FORWARDED_PREFIX: &[u8] = b"x-forwarded-";
 
-/// All names that may be those of dropped fields. Most fields of requests have others.
+/// Filter for the names of dropped fields. Most fields of requests have other names.
 static MAY_BE_DROPPED: NameFilter = NameFilter::new()
     .with_names(&GENERATED.names)
     .with_names(&HOP_BY_HOP.names)
@@ -135,16 +135,16 @@ impl RequestFieldFilter<'_> {
         !is_dropped && !self.hop_by_hop.lists(name)
     }
 
-    /// Returns true for a field that is not forwarded, whatever `Connection` lists.
+    /// Returns true for a field that is not forwarded, independent of the names in `Connection`.
     fn drops(&self, name: &[u8]) -> bool {
         GENERATED.contains(name)
             || HOP_BY_HOP.contains(name)
             || !self.is_trusted && describes_client(name)
     }
 
-    /// As [`selects`](RequestFieldFilter::selects), for a name with other bytes. Such a name must
-    /// not be that of a dropped field for an upstream that maps these bytes to hyphens or
-    /// underscores.
+    /// Acts as [`selects`](RequestFieldFilter::selects) for a name with other bytes. Some upstreams
+    /// map these bytes to hyphens or underscores. The mapped name must not be the name of a dropped
+    /// field.
     #[cold]
     pub(crate) fn selects_unusual(&self, name: &[u8]) -> bool {
         let is_permitted = match self.names {

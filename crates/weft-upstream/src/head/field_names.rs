@@ -4,7 +4,7 @@ use weft_proto::names::is_same_name;
 
 /// A set of field names in lower case, each of at most 31 bytes.
 pub(crate) struct FieldNames<const N: usize> {
-    /// Sorted by length, so that a name is compared with those of its length only.
+    /// Sorted by length, so that a name is compared only with names of the same length.
     pub(crate) names: [&'static [u8]; N],
     /// Number of names that are shorter than the index.
     shorter: [u8; MAX_NAME_BYTES + 2],
@@ -43,11 +43,11 @@ impl<const N: usize> FieldNames<N> {
     }
 }
 
-/// The lengths and the first two letters of field names, by which most other names are told apart at
-/// once.
+/// The lengths and the first two letters of field names, by which most other names are told apart
+/// at once.
 pub(crate) struct NameFilter {
-    /// For each length, a set of first letters and one of second letters; the last entry is that of all
-    /// longer names.
+    /// For each length, a set of first letters and a set of second letters. The last entry is for
+    /// all longer names.
     letters: [[u32; 2]; MAX_NAME_BYTES + 2],
 }
 

@@ -52,8 +52,8 @@ fn allowed_protocols(headers: &Headers) -> Option<Vec<u8>> {
     if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
 }
 
-/// Space for the fields that the proxy generates, in bytes. With a long name of the host they need more,
-/// and the buffer grows.
+/// Space for the fields that the proxy generates, in bytes. With a long name of the host they need
+/// more, and the buffer grows.
 const GENERATED_BYTES: usize = 512;
 
 /// The destination of a forwarded request.

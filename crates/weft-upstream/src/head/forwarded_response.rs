@@ -32,9 +32,9 @@ pub(crate) fn is_event_stream(fields: &Headers) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
-/// Returns the time for which the connection may be used again, if the upstream has sent the idle time
-/// after which it closes it (`Keep-Alive: timeout=N`). The result is shorter, because a request that is
-/// sent meanwhile would be lost.
+/// Returns the idle time after which the connection is not used again. `None`: the upstream has not
+/// sent a time (`Keep-Alive: timeout=N`). The result is shorter than the time of the upstream,
+/// because a request that is sent while the upstream closes the connection would be lost.
 pub(crate) fn idle_limit(head: &ResponseHead) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_secs(1);
     let parameters = head.headers.get_bytes("keep-alive")?.split(|&b| b == b',');
@@ -48,7 +48,8 @@ pub(crate) fn idle_limit(head: &ResponseHead) -> Option<Duration> {
     Some(timeout - MARGIN.min(timeout / 2))
 }
 
-/// Returns true if the upstream or the script asks for its response not to be buffered, as with nginx.
+/// Returns true if the upstream or the script asks for its response not to be buffered, as with
+/// nginx.
 pub(crate) fn refuses_buffering(fields: &Headers) -> bool {
     let value = fields.get_bytes("x-accel-buffering");
     value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))

@@ -40,7 +40,7 @@ pub(crate) fn is_response(head: &ResponseHead) -> bool {
     head.version == Version::HTTP_2 && grpc::is_grpc(&head.headers)
 }
 
-/// Returns the time that the client of a call waits.
+/// Returns the time for which the client of a call waits.
 pub(crate) fn timeout(request: &Request) -> Option<Duration> {
     grpc::timeout(request.headers()).filter(|_| is_call(request))
 }
@@ -50,7 +50,8 @@ pub(crate) fn status_fields(code: Code) -> HeaderMap {
     status(code).fields().collect()
 }
 
-/// Creates the response to a call without one: the trailers are its only fields (Trailers-Only).
+/// Creates the response to a call that has failed: its only fields are the trailers
+/// (Trailers-Only).
 pub(crate) fn error_response(error: &GatewayError) -> Response {
     weft::grpc::status_response(&status(code_of(error)))
 }

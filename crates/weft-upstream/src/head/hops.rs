@@ -46,8 +46,9 @@ impl Via {
     }
 }
 
-/// Responds to a request that must not be forwarded: `CONNECT`, `TRACE`, one with `Max-Forwards: 0`,
-/// or one that loops, detected by the number of `Via` members with the name of this proxy.
+/// Responds to a request that must not be forwarded: `CONNECT`, `TRACE`, a request with
+/// `Max-Forwards: 0`, or a request that loops. The number of `Via` members with the name of this
+/// proxy shows a loop.
 pub(crate) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Response> {
     match *request.method() {
         // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.

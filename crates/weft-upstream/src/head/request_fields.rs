@@ -1,4 +1,4 @@
-//! Fields of requests that upstreams and scripts get in place of those of the client.
+//! Fields of requests that upstreams and scripts get in place of the fields of the client.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct RequestFields(Arc<Changes>);
 
 #[derive(Clone, Debug, Default)]
 struct Changes {
-    /// Set fields, which replace those of the client.
+    /// Set fields, which replace the fields of the client.
     set: Vec<(HeaderName, HeaderValue)>,
     removed: Vec<HeaderName>,
     /// The lengths of all names, modulo 64, as a set of bits.
@@ -26,7 +26,7 @@ impl RequestFields {
         request.extensions().get()
     }
 
-    /// Sets a field of a request, and replaces one that was set before.
+    /// Sets a field of a request, and replaces a field that was set before.
     pub fn set(request: &mut Request, name: HeaderName, value: HeaderValue) {
         RequestFields::of_mut(request).set_field(name, value);
     }
@@ -40,7 +40,7 @@ impl RequestFields {
         request.extensions_mut().get_or_insert_with(RequestFields::default)
     }
 
-    /// Adds a change: sets a field, and replaces one that was set before.
+    /// Adds a change: sets a field, and replaces a field that was set before.
     pub fn set_field(&mut self, name: HeaderName, value: HeaderValue) {
         let changes = Arc::make_mut(&mut self.0);
         changes.lengths |= length_bit(name.as_str().as_bytes());
@@ -66,8 +66,8 @@ impl RequestFields {
         self.iter().for_each(|(name, value)| all.set_field(name.clone(), value.clone()));
     }
 
-    /// Returns true for a field of the client that is not passed on. So is one with other
-    /// punctuation in its name: many applications do not distinguish `X_User` from `X-User`.
+    /// Returns true for a field of the client that is not passed on, also if its name has other
+    /// punctuation: many applications do not distinguish `X_User` from `X-User`.
     pub fn replaces(&self, name: &[u8]) -> bool {
         let Changes { set, removed, lengths } = &*self.0;
         let mut changed = set.iter().map(|(name, _)| name).chain(removed);
@@ -146,7 +146,7 @@ mod tests {
         shared.apply(&mut other);
         assert_eq!(shown(&one), ("b=2".to_owned(), [true, true, false]));
         assert_eq!(shown(&other), ("c=1 b=2".to_owned(), [true; 3]));
-        // Changes of one request are not those of others.
+        // Changes of one request do not apply to others.
         RequestFields::set(&mut one, c, HeaderValue::from_static("3"));
         let mut last = new();
         shared.apply(&mut last);

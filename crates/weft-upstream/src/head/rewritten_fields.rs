@@ -15,7 +15,7 @@ pub(crate) struct Origin<'a> {
     pub(crate) mount: &'a str,
 }
 
-/// Fields of a response that are rewritten, each with all of its values.
+/// The rewritten fields of a response, each with all of its values.
 #[derive(Default)]
 pub(crate) struct RewrittenFields(Vec<(HeaderName, Vec<Vec<u8>>)>);
 
@@ -78,7 +78,8 @@ impl RewrittenFields {
 }
 
 impl Origin<'_> {
-    /// Returns the URL for the client in place of one of the upstream; `None` if it stays as it is.
+    /// Returns the URL for the client in place of a URL of the upstream. `None`: the URL stays as
+    /// it is.
     fn location(&self, url: &str, pairs: &[TextReplacement]) -> Option<String> {
         let replaced = pairs.iter().find_map(|pair| replace_begin(url, pair));
         let location = replaced.or_else(|| {

@@ -1,5 +1,6 @@
-//! Changes that operators have made to servers of services. A server that the DNS leaves out for a while, and
-//! each server after a reload, is another upstream with the same URL.
+//! Changes that operators have made to servers of services. They are kept by the URL: after the DNS
+//! has left out a server for a while, and after a reload, the server is another upstream with the
+//! same URL.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::operator_control::{ControlChange, UpstreamMode};
 use crate::url::upstream_url::UpstreamUrl;
 
-/// Maximum number of servers whose changes are kept. At more, the oldest is lost.
+/// Maximum number of servers whose changes are kept. Beyond it, the oldest change is dropped.
 const MAX_CHANGED: usize = 1_024;
 
-/// Mode and weight of the servers that differ from those of the DNS, in the order of the changes.
+/// Modes and weights that differ from the configuration or from the DNS, in the order of the
+/// changes.
 #[derive(Default)]
 pub(crate) struct OperatorChanges(Mutex<VecDeque<(UpstreamUrl, ControlChange)>>);
 

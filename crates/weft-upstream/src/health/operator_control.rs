@@ -1,5 +1,4 @@
-//! State of an upstream that operators set while the server runs: whether it gets requests, and its
-//! weight.
+//! State of an upstream that operators set while the server runs: its mode and its weight.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -81,7 +80,7 @@ impl Control {
     }
 
     /// Takes over the state of the same upstream in a former configuration. Another weight in the
-    /// configuration replaces one that was set while the server ran.
+    /// configuration replaces a weight that was set while the server ran.
     pub(crate) fn take_over(&self, former: &Control) {
         let is_same = self.configured_weight == former.configured_weight;
         let weight = is_same.then(|| former.weight());

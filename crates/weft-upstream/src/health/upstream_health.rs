@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits on failing requests after which an upstream is down, which means that it gets no requests.
+/// Limits on failing requests after which an upstream is down, which means that it gets no
+/// requests.
 #[derive(Clone, Copy, Debug)]
 pub struct FailurePolicy {
     /// Failures in a row.
@@ -104,7 +105,7 @@ impl UpstreamHealth {
         }
     }
 
-    /// Returns which requests the upstream gets for now, because of those that have failed.
+    /// Returns the availability of the upstream: all requests, probes only, or none.
     pub fn availability(&self, now: Instant) -> UpstreamAvailability {
         let until = self.down_until.load(Relaxed);
         if until == 0 {
@@ -120,9 +121,9 @@ impl UpstreamHealth {
         }
     }
 
-    /// Called for each request to the upstream. If it has not responded since its down time,
-    /// this request is a probe, and others wait for as long as the down time. Two workers may begin a
-    /// probe at once.
+    /// Called for each request to the upstream. If the upstream has not responded since its down
+    /// time, this request is a probe. Other requests wait for the outcome, at most for the down
+    /// time. Two workers may begin a probe at once.
     pub fn begin_probe(&self, now: Instant) {
         if self.down_until.load(Relaxed) > 0 {
             let until = self.age(now).saturating_add(self.policy.down_time).as_millis();
@@ -130,8 +131,8 @@ impl UpstreamHealth {
         }
     }
 
-    /// Ends a probe, with or without an outcome: a client may leave before there is one, and must not
-    /// keep the upstream from others.
+    /// Ends a probe, with or without an outcome: a client that leaves early must not keep other
+    /// requests waiting.
     pub fn end_probe(&self) {
         if self.probe_until.load(Relaxed) > 0 {
             self.probe_until.store(0, Relaxed);
@@ -143,8 +144,8 @@ impl UpstreamHealth {
         self.is_unhealthy.load(Relaxed)
     }
 
-    /// Returns the part of its weight that the upstream has, in percent: less than 100 for a time after
-    /// a recovery.
+    /// Returns the effective part of the upstream's weight, in percent: less than 100 for a time
+    /// after a recovery.
     pub fn percent(&self, now: Instant) -> u32 {
         let slow_start = self.policy.slow_start.as_millis();
         let began_at = self.recovered_at.load(Relaxed).max(self.down_until.load(Relaxed));
@@ -161,7 +162,7 @@ impl UpstreamHealth {
         self.recovered_at.store(age.try_into().unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Stores the result of health checks; returns whether it has changed.
+    /// Stores the result of health checks. Returns true if it has changed.
     pub(crate) fn set_unhealthy(&self, is_unhealthy: bool, now: Instant) -> bool {
         if !is_unhealthy && self.is_unhealthy() {
             self.set_recovered(now);
@@ -181,8 +182,7 @@ impl UpstreamHealth {
                 return None;
             }
             FailureState::HalfOpen => self.policy.max_failures,
-            // Failures of two workers may be recorded in another order than that of their
-            // timestamps.
+            // Failures of two workers may be recorded in another order than their timestamps have.
             FailureState::Failing { since, failures }
                 if age.saturating_sub(since) <= self.policy.window =>
             {
@@ -203,7 +203,7 @@ impl UpstreamHealth {
         Some(HealthChange::WentDown)
     }
 
-    /// Records a response; returns whether the upstream was down or being tried again.
+    /// Records a response. Returns true if the upstream was down or being tried again.
     pub(crate) fn record_success(&self, now: impl Fn() -> Instant) -> bool {
         if self.policy.max_failure_rate.is_some() {
             self.count(self.age(now()), false);
@@ -222,7 +222,8 @@ impl UpstreamHealth {
         has_recovered
     }
 
-    /// Counts a request. Returns true if too many of the window have failed, which ends it.
+    /// Counts a request. Returns true if too many requests of the window have failed. The window
+    /// ends then.
     fn count(&self, age: Duration, has_failed: bool) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if age.saturating_sub(counts.since) > self.policy.window {
@@ -302,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Each row: the numbers of requests of which the last one fails, their time, and if the upstream
+    /// Each row: the numbers of requests, the last of which fails, their time, and if the upstream
     /// is down at the end.
     #[test]
     fn is_down_if_the_share_of_failures_is_too_large() {

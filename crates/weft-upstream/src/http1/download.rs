@@ -39,7 +39,7 @@ pub(crate) struct Download {
     read_bytes: usize,
     /// Maximum size of the next read, in bytes.
     max_read_bytes: usize,
-    /// Notes about the request, for which the end of the body is noted.
+    /// Hooks that are called at the end of the body.
     hooks: Option<Arc<dyn AttemptHooks>>,
 }
 
@@ -68,8 +68,8 @@ impl Download {
         }
     }
 
-    /// Returns the size of the next read. One more byte than the rest of the body is read, because a
-    /// read that does not fill its buffer shows that the socket is empty.
+    /// Returns the size of the next read. One more byte than the rest of the body is read, because
+    /// a read that does not fill its buffer shows that the socket is empty.
     fn next_read_bytes(&self) -> usize {
         let rest = self.body.remaining().map_or(u64::MAX, |rest| rest.saturating_add(1));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
@@ -186,8 +186,8 @@ impl Body for Download {
 }
 
 impl UpstreamBody for Download {
-    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a client
-    /// that takes it slowly holds no more than its size, and not the buffer of the read.
+    /// Nothing remains in `self`, and the connection returns to the pool. A small body is copied: a
+    /// client that takes it slowly holds no more than its size, and not the buffer of the read.
     fn take_received_body(
         &mut self,
         reserve: impl FnOnce(usize, usize) -> Option<MemoryReservation>,

@@ -20,8 +20,8 @@ use crate::spool::buffer_space::BufferSpace;
 /// Minimum free buffer space for a read of a response head, in bytes.
 const MIN_READ_BYTES: usize = 18 << 10;
 
-/// Buffer space for such a read while there is no memory for bodies, of which the read receives the
-/// beginning.
+/// Minimum free buffer space, in bytes, while there is no memory for bodies: a read of a head also
+/// receives the beginning of a body.
 const SHORT_READ_BYTES: usize = 2 << 10;
 
 /// Sends the buffered output, then the body, and waits for the head of the response. `space` is
@@ -109,8 +109,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the next head, and returns it with the parser for its body. An interim response is passed
-    /// on; `None` is returned then.
+    /// Reads the next head, and returns it with the parser for its body. An interim response is
+    /// passed on; `None` is returned then.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,

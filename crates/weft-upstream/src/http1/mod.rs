@@ -17,7 +17,7 @@ use crate::exchange::{BodyOptions, ExchangeContext, UpstreamExchange};
 use crate::gateway_error::GatewayError;
 use crate::head::forwarded_request::ForwardedRequest;
 use crate::pool::lease::ConnectionLease;
-use crate::script::protocol::{self, Application};
+use crate::script::protocol;
 
 impl UpstreamExchange for ConnectionLease {
     /// The head is in the output buffer of the connection.
@@ -39,8 +39,8 @@ impl UpstreamExchange for ConnectionLease {
             (self.connection.output.tail(), context);
         match script {
             Some(call) => {
-                let application = Application { settings: to.settings, environment };
-                protocol::compose(out, request, &call.script, *body_length, &application)
+                let settings = to.settings;
+                protocol::compose(out, request, &call.script, *body_length, settings, environment)
             }
             None => ForwardedRequest::new(request, *to).compose(out, options, *body_length),
         }

@@ -108,7 +108,7 @@ impl Exchange<'_> {
         if let Some(deadline) = &mut self.deadline {
             return deadline.poll(cx).map(|()| Err(GatewayError::Timeout("the deadline is over")));
         }
-        // Time in which the client sends nothing is not that of the upstream.
+        // Time in which the client sends nothing does not count against the upstream.
         if waits_for_client {
             self.timer.stop();
             return Poll::Pending;
@@ -120,7 +120,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends the body as far as possible. After an error of the stream, its response has the reason.
+    /// Sends the body as far as possible. After an error of the stream, its response has the
+    /// reason.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), GatewayError> {
         let Some((sender, upload)) = self.upload.as_mut().zip(self.outbound.upload.as_mut()) else {
             return Ok(());
@@ -194,11 +195,12 @@ pub(crate) fn headers(fields: &HeaderMap) -> Result<Headers, GatewayError> {
 fn classify(error: ::h2::Error, lease: &StreamLease) -> GatewayError {
     let is_remote = error.is_remote();
     let lost = match error.reason() {
-        // RFC 9113 §6.8 and §8.7: the stream is beyond the last one that the upstream has processed.
+        // RFC 9113 §6.8 and §8.7: the stream is beyond the last one that the upstream has
+        // processed.
         Some(_) if error.is_go_away() && is_remote => return not_processed(&error),
         Some(Reason::REFUSED_STREAM) if is_remote => return not_processed(&error),
-        // This end has closed the connection because of an error of the upstream, which may have been
-        // in the response to another request.
+        // This end has closed the connection because of an error of the upstream, which may have
+        // been in the response to another request.
         Some(_) if error.is_go_away() && lease.stream.has_served_others() => {
             std::io::Error::other(error)
         }

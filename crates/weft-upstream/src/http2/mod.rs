@@ -1,30 +1,30 @@
 //! HTTP/2 to an upstream (RFC 9113): requests of many clients share few connections.
 //!
-//! - `connections` has the connections of a worker to an upstream. A request gets a stream of one of
-//!   them, or waits for one.
-//! - `connection` defines a connection, whose frames a task of its own sends and receives, and `input`
-//!   joins received frames with small messages.
+//! - `connections` has the connections of a worker to an upstream. A request gets a stream of one
+//!   of them, or waits for one.
+//! - `connection` defines a connection, whose frames a task of its own sends and receives, and
+//!   `input` joins received frames with small messages.
 //! - `request` composes the head of a request, with the same fields as over HTTP/1.
 //! - `upload` sends the body, as far as the windows of the upstream permit.
 //! - `exchange` waits for the head of the response, and `body` reads what follows it.
 //!
-//! Frames, HPACK and the states of streams are those of the crate `h2`, and only this module uses it.
-//! The driver for clients in `weft-http` is faster, but is a server: a client side of the same quality
-//! does not exist yet, and the cost of a request here is that of the sockets, mostly.
+//! The crate `h2` implements frames, HPACK and the states of streams. The driver of `weft-http` is
+//! faster, but it is a server, and a client side of the same quality does not exist yet. Most of
+//! the cost of a request is the cost of the sockets.
 //!
 //! # Flow control
 //!
 //! The window of a stream is [`STREAM_WINDOW`], and more is granted only for data that the client
 //! has taken, so that a slow client holds no more than that. The window of a connection is the sum
-//! of those of its streams: data that is not taken never stops another stream. A connection reads into
-//! a buffer of 64 KiB, which it owns only while it has frames that were not taken.
+//! of the windows of its streams: data that is not taken never stops another stream. A connection
+//! reads into a buffer of 64 KiB, which it owns only while it has frames that were not taken.
 //!
 //! # Hostile upstreams
 //!
 //! Heads are limited by `max_response_head_bytes`, and so are the frames that a head is made of. No
-//! push is accepted. The answer to a PING or SETTINGS is sent before the next frame is read, so that
-//! a flood is slowed down by its sender. Empty DATA frames are limited per stream, small ones by
-//! [`SMALL_FRAMES_BUDGET`].
+//! push is accepted. The answer to a PING or SETTINGS is sent before the next frame is read, so
+//! that a flood is slowed down by its sender. Empty DATA frames are limited per stream, small ones
+//! by [`SMALL_FRAMES_BUDGET`].
 
 mod exchange;
 mod request_head;

@@ -63,7 +63,7 @@ fn encode_target(target: Vec<u8>) -> Vec<u8> {
     encoded
 }
 
-/// Converts field lines, of which values are shared.
+/// Converts field lines. The values share the buffer of the lines.
 fn parse_lines(lines: Bytes) -> Result<HeaderMap, Error> {
     let mut fields = HeaderMap::with_capacity(16);
     let mut start = 0;

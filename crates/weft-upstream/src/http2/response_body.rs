@@ -20,10 +20,10 @@ use crate::pool::lease::StreamLease;
 use crate::spool::MemoryReservation;
 use crate::spool::pump::BodySource;
 
-/// Size of a piece from which it is passed on as it is, in bytes.
+/// Size in bytes from which a piece is passed on as it is.
 const MIN_PIECE_BYTES: usize = 4 << 10;
 
-/// Size up to which smaller pieces are joined, in bytes: that of a frame.
+/// Size in bytes up to which smaller pieces are joined: the size of a frame.
 const GATHERED_BYTES: usize = 16 << 10;
 
 /// A response body that owns its stream. Dropped before the end, it cancels the stream (RFC 9113
@@ -53,14 +53,14 @@ enum Stage {
 }
 
 /// A task that sends the rest of the body of a request. In a call with streams in both directions,
-/// messages of the client pass while it takes no response.
+/// messages of the client are forwarded while the client takes no response.
 struct RestOfRequest(JoinHandle<()>);
 
 impl RestOfRequest {
     fn send(mut stream: StreamUpload, mut upload: Box<Upload>) -> RestOfRequest {
         RestOfRequest(tokio::spawn(async move {
-            // The response has the reason for a failure; one of the client ends the stream by its
-            // drop, so that the upstream does not take the body for complete.
+            // If the upstream fails, the response has the reason. If the client fails, the drop of
+            // the stream resets it, so that the upstream does not take the body for complete.
             let _ = std::future::poll_fn(|cx| stream.poll(cx, &mut upload)).await;
         }))
     }
@@ -151,8 +151,8 @@ impl ResponseBody {
         Poll::Ready(Ok(None))
     }
 
-    /// Joins a small piece with those that have been received behind it: for the small messages of a
-    /// stream, a frame of its own costs more than a copy.
+    /// Joins a small piece with the pieces that were received behind it. For the small messages of
+    /// a stream, a frame for each costs more than a copy.
     fn gather(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
         if first.len() >= MIN_PIECE_BYTES {
             return first;
@@ -189,7 +189,7 @@ impl ResponseBody {
         }
     }
 
-    /// Ends a body that is not complete: a call of gRPC by a status, others by an error.
+    /// Ends an incomplete body: a call of gRPC by a status, other bodies by an error.
     fn fail(&mut self, failure: Failure) -> Option<Result<Frame<Bytes>, Error>> {
         let lease = self.lease.take()?;
         if let Failure::Upstream(reason) = &failure {
@@ -210,7 +210,7 @@ impl ResponseBody {
     }
 }
 
-/// The reason why a body is not complete.
+/// Reason for an incomplete body.
 enum Failure {
     Deadline,
     Upstream(String),

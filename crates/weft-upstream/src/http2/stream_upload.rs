@@ -91,7 +91,8 @@ impl StreamUpload {
     }
 }
 
-/// The response may arrive nevertheless: its error is the one that counts.
+/// The response may arrive nevertheless. If it does not, its error is reported in place of this
+/// one.
 fn send_failure(error: ::h2::Error) -> GatewayError {
     GatewayError::ConnectionLost(std::io::Error::other(error))
 }

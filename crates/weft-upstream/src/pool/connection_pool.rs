@@ -67,12 +67,13 @@ impl ConnectionPool {
         })
     }
 
-    /// Requests in progress or queued.
+    /// Returns the number of requests in progress or queued.
     pub(crate) fn load(&self) -> usize {
         self.limit.load() + self.http2.waiting()
     }
 
-    /// Number of connections in use or being opened, and number of idle connections.
+    /// Returns the number of connections in use or being opened, and the number of idle
+    /// connections.
     fn connection_counts(&self) -> (usize, usize) {
         let (in_use, idle) = self.http2.counts();
         match self.upstream.http_version {
@@ -99,9 +100,9 @@ impl ConnectionPool {
         self.limit.is_full()
     }
 
-    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one. Over
-    /// HTTP/2, leases a stream of a connection. Adds the time of the wait for other requests to
-    /// `queue_time`, also if there is no connection in the end.
+    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one.
+    /// Over HTTP/2, leases a stream of a connection. Adds the time of the wait for other requests
+    /// to `queue_time`, also if there is no connection in the end.
     pub(crate) fn lease(
         self: &Arc<ConnectionPool>,
         client: Option<Client>,
@@ -121,8 +122,8 @@ impl ConnectionPool {
         Either::Right(Box::pin(self.wait_for_lease(client, slot, force_new, queue_time)))
     }
 
-    /// Leases a connection that is not available at once. `slot` is the right to a connection, if the
-    /// limit permits one now.
+    /// Leases a connection that is not available at once. `slot` is the right to a connection, if
+    /// the limit permits one now.
     async fn wait_for_lease(
         self: &Arc<ConnectionPool>,
         client: Option<Client>,

@@ -11,8 +11,8 @@ use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::{INPUT_BYTES, UpstreamConnection};
 use crate::settings::proxy_settings::ProxySettings;
 
-/// Idle connections of a worker. Their mutex is uncontended: only bodies that moved to another thread
-/// share it.
+/// Idle connections of a worker. Their mutex is uncontended: only bodies that moved to another
+/// thread share it.
 pub(crate) struct IdleConnections {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) settings: Arc<ProxySettings>,
@@ -21,8 +21,8 @@ pub(crate) struct IdleConnections {
 
 #[derive(Default)]
 struct Idle {
-    /// Used as a stack: the most recently used connection is taken first, so that surplus connections
-    /// expire.
+    /// Used as a stack: the most recently used connection is taken first, so that surplus
+    /// connections expire.
     connections: Vec<(Box<UpstreamConnection>, Instant)>,
     /// Spare buffers: a connection that is idle or waited for owns none.
     spare_inputs: Vec<BytesMut>,
@@ -124,7 +124,8 @@ impl IdleConnections {
             && connection.is_reusable()
     }
 
-    /// Returns false for a connection to an address that the name of the upstream does not have any more.
+    /// Returns false for a connection to an address that the name of the upstream does not have any
+    /// more.
     fn leads_to_upstream(&self, connection: &mut UpstreamConnection) -> bool {
         self.upstream.has_address(connection.address, &mut connection.compared_at)
     }
@@ -135,8 +136,8 @@ impl IdleConnections {
 }
 
 impl Idle {
-    /// Takes the empty buffers of a connection for reuse. Parts of an input buffer may be shared with
-    /// responses. Its full capacity is available again when these are dropped.
+    /// Takes the empty buffers of a connection for reuse. Parts of an input buffer may be shared
+    /// with responses. Its full capacity is available again when these are dropped.
     fn keep_buffers(&mut self, connection: &mut UpstreamConnection) {
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
@@ -154,8 +155,8 @@ impl Idle {
     }
 }
 
-/// Closes connections that have been idle too long or were closed by the upstream. Ends when no idle
-/// connection remains.
+/// Closes connections that have been idle too long or were closed by the upstream. Ends when no
+/// idle connection remains.
 async fn sweep(connections: Weak<IdleConnections>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;

@@ -1,10 +1,10 @@
-//! The input of a connection, in which the DATA frames of a stream that follow each other are one.
+//! The input of a connection. DATA frames of a stream that follow each other are joined.
 //!
-//! A call of gRPC has a frame for each of its small messages. The crate `h2` takes several times as long
-//! for a frame as for its content: it locks the connection, finds the stream, keeps an entry for the
-//! frame and grants its window. Of the frames that one read returns, those of a stream are joined in
-//! place before they get there. No frame waits for another one: the last one of a read is passed on
-//! as far as it was received.
+//! A call of gRPC has a frame for each of its small messages. The crate `h2` takes several times as
+//! long for a frame as for its content: it locks the connection, finds the stream, keeps an entry
+//! for the frame and grants its window. Therefore the frames of a stream that one read returns are
+//! joined in place before `h2` reads them. No frame waits for another one: the last frame of a read
+//! is passed on as far as it was received.
 
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, BytesMut};
@@ -24,7 +24,7 @@ pub(crate) struct JoinedInput {
 }
 
 impl JoinedInput {
-    /// Returns the space for a read, of which `on_received` is called.
+    /// Returns the space for a read. After the read, `on_received` has to be called.
     pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
         self.buffer.reserve(READ_BYTES);
         (&mut self.buffer).limit(READ_BYTES)

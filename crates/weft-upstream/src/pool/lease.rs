@@ -11,7 +11,7 @@ use super::shared_connection::SharedStream;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
 
-/// The means to send one request.
+/// A connection or a stream that is leased to one request.
 pub(crate) enum Leased {
     /// A connection of HTTP/1.1 or FastCGI.
     Connection(ConnectionLease),
@@ -77,8 +77,8 @@ impl ConnectionLease {
         &self.slot.idle.upstream
     }
 
-    /// Reads once, as [`poll_fill`](UpstreamConnection::poll_fill) of the connection, into a buffer of
-    /// the pool. While nothing is received, the pool has the buffers that are empty.
+    /// Reads once, as [`poll_fill`](UpstreamConnection::poll_fill) of the connection, into a buffer
+    /// of the pool. While nothing is received, the pool has the buffers that are empty.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,

@@ -48,11 +48,11 @@ pub(crate) trait ConnectionOwner: Send + Sync {
 pub(crate) struct SharedConnection {
     send_request: SendRequest<Bytes>,
     address: Option<SocketAddr>,
-    /// Number of changes of the upstream's addresses when the address of the connection was compared
-    /// with them.
+    /// Number of changes of the upstream's addresses when the address of the connection was
+    /// compared with them.
     compared_at: AtomicU64,
     settings: Arc<ProxySettings>,
-    /// Number of leased streams.
+    /// Returns the number of leased streams.
     streams: AtomicUsize,
     activity: Arc<Activity>,
     /// More than one stream was leased: an error of the connection may be due to any of them.
@@ -139,8 +139,8 @@ impl SharedConnection {
         }
     }
 
-    /// Returns false if its address is no longer one of the upstream's name: streams that are leased
-    /// continue.
+    /// Returns false if its address is no longer one of the upstream's name: streams that are
+    /// leased continue.
     pub(crate) fn leads_to(&self, upstream: &Upstream) -> bool {
         let mut compared_at = self.compared_at.load(Relaxed);
         let has_address = upstream.has_address(self.address, &mut compared_at);
@@ -150,7 +150,7 @@ impl SharedConnection {
         has_address
     }
 
-    /// Number of leased streams.
+    /// Returns the number of leased streams.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Relaxed)
     }
@@ -190,8 +190,9 @@ impl SharedStream {
         self.connection.is_shared.load(Relaxed)
     }
 
-    /// Called when a response is late. If nothing was received on the connection since the stream was
-    /// leased, further requests use another connection: the upstream may be unreachable without a reset.
+    /// Called when a response is late. If nothing was received on the connection since the stream
+    /// was leased, further requests use another connection: the upstream may be unreachable without
+    /// a reset.
     pub(crate) fn leave_silent_connection(&self) {
         if self.connection.activity.last_read.load(Relaxed) <= self.leased_at {
             self.owner.remove(&self.connection);
@@ -218,7 +219,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The settings of a connection. Each is a limit of the upstream.
+/// Returns the settings of a connection. Each limits the upstream.
 fn builder(settings: &ProxySettings) -> Builder {
     let streams = u32::try_from(settings.max_streams).unwrap_or(u32::MAX);
     let window = streams.saturating_mul(STREAM_WINDOW).min(MAX_WINDOW);

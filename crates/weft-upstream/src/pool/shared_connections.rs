@@ -73,14 +73,14 @@ impl SharedConnections {
         }
     }
 
-    /// Number of connections with streams, and number of connections without.
+    /// Returns the number of connections with streams, and the number of connections without.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state();
         let in_use = state.open.iter().filter(|connection| connection.streams() > 0).count();
         (in_use, state.open.len() - in_use)
     }
 
-    /// Number of requests that wait for a stream.
+    /// Returns the number of requests that wait for a stream.
     pub(crate) fn waiting(&self) -> usize {
         self.state().waiting
     }

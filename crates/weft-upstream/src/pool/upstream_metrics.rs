@@ -17,18 +17,24 @@ pub(crate) struct UpstreamMetrics {
     retries: [Counter; RetryReason::ALL.len()],
     durations: Histogram,
     queue_times: Histogram,
-    /// Requests of which no copy was sent, if this is the server for copies.
+    /// Copies that were not sent, if this is the server for copies.
     dropped_copies: Counter,
 }
 
 impl UpstreamMetrics {
-    /// Counts a request, or a retry of one, that is about to be sent.
-    pub(crate) fn start_request(&self, retry: Option<RetryReason>) -> SentRequest<'_> {
+    /// Counts a request that is about to be sent, and the reason if it is a retry. Returns the
+    /// time.
+    pub(crate) fn start_request(&self, retry: Option<RetryReason>) -> Instant {
         self.requests.add(1);
         if let Some(reason) = retry {
             self.retries[reason as usize].add(1);
         }
-        SentRequest { metrics: self, start: Instant::now() }
+        Instant::now()
+    }
+
+    /// Records the head of the response to a request that was sent at a time.
+    pub(crate) fn record_response(&self, sent_at: Instant) {
+        self.durations.observe(sent_at.elapsed());
     }
 
     pub(crate) fn count_dropped_copy(&self) {
@@ -52,18 +58,5 @@ impl UpstreamMetrics {
         }
         report.durations.add(&self.durations);
         report.queue_times.add(&self.queue_times);
-    }
-}
-
-/// A request that was sent.
-pub(crate) struct SentRequest<'a> {
-    metrics: &'a UpstreamMetrics,
-    start: Instant,
-}
-
-impl SentRequest<'_> {
-    /// Records the time until the head of the response.
-    pub(crate) fn record_response(self) {
-        self.metrics.durations.observe(self.start.elapsed());
     }
 }

@@ -12,12 +12,14 @@ use crate::health::upstream_health::UpstreamAvailability;
 use crate::retry_reason::RetryReason;
 
 /// The state of an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamState {
     /// No known problem.
+    #[default]
     Up,
-    /// Too many requests have failed: the upstream gets none for its down time, if there is another.
+    /// Too many requests have failed: the upstream gets none for its down time, if there is
+    /// another.
     Down,
     /// Health checks have failed.
     Unhealthy,
@@ -50,14 +52,14 @@ impl UpstreamState {
 }
 
 /// State and metrics of an upstream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct UpstreamReport {
     /// URL of the upstream.
     #[serde(rename = "upstream")]
     pub url: String,
     /// State of the upstream.
     pub state: UpstreamState,
-    /// The configured weight, or that which an operator has set.
+    /// The weight that an operator has set, or the configured weight.
     pub weight: u32,
     /// The upstream gets copies of the requests of others.
     pub is_mirror: bool,
@@ -104,18 +106,9 @@ impl UpstreamReport {
             url: upstream.to_string(),
             state,
             weight: upstream.set_weight(),
-            is_mirror: false,
-            dropped_copies: 0,
-            requests: 0,
-            retries: 0,
             retries_by_reason: RetryReason::ALL.map(|reason| (reason.name(), 0)).into(),
             failures: upstream.failures(),
-            connections_in_use: 0,
-            connections_idle: 0,
-            queued: 0,
-            durations: HistogramTotals::default(),
-            connect_times: HistogramTotals::default(),
-            queue_times: HistogramTotals::default(),
+            ..UpstreamReport::default()
         }
     }
 }

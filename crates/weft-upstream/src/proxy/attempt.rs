@@ -20,29 +20,21 @@ use crate::retry_reason::RetryReason;
 
 /// An attempt to send a request to one upstream.
 pub(crate) struct Attempt<'a> {
-    context: &'a WorkerContext,
-    pool: &'a Arc<ConnectionPool>,
-    outbound: &'a mut OutboundRequest,
+    pub(crate) context: &'a WorkerContext,
+    pub(crate) pool: &'a Arc<ConnectionPool>,
+    pub(crate) outbound: &'a mut OutboundRequest,
     /// Reason of the attempt if it is not the first one.
-    retry: Option<RetryReason>,
+    pub(crate) retry: Option<RetryReason>,
 }
 
 impl<'a> Attempt<'a> {
-    pub(crate) fn new(
-        context: &'a WorkerContext,
-        pool: &'a Arc<ConnectionPool>,
-        outbound: &'a mut OutboundRequest,
-        retry: Option<RetryReason>,
-    ) -> Attempt<'a> {
-        if let Some(hooks) = attempt_hooks::of(&outbound.request) {
-            hooks.begin_attempt(&pool.upstream_name);
-        }
-        outbound.wait = UpstreamWait::new(context.shared.settings.failure_latency);
-        Attempt { context, pool, outbound, retry }
-    }
-
     /// Sends the request and converts its response. A retry uses no idle connection.
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Response, GatewayError>> {
+        if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {
+            hooks.begin_attempt(&self.pool.upstream_name);
+        }
+        let failure_latency = self.context.shared.settings.failure_latency;
+        self.outbound.wait = UpstreamWait::new(failure_latency);
         async move {
             // In a block, so that neither the wait nor the lease takes space beside the rest.
             {
@@ -84,14 +76,14 @@ impl<'a> Attempt<'a> {
                 }
             };
             let metrics = self.pool.metrics.get();
-            let sent_request = metrics.map(|metrics| metrics.start_request(self.retry));
+            let sent_at = metrics.map(|metrics| metrics.start_request(self.retry));
             let (head, received) = {
                 let context = self.exchange_context();
                 lease.exchange(head, self.outbound, context)
             }
             .await?;
-            if let Some(sent_request) = sent_request {
-                sent_request.record_response();
+            if let Some((metrics, sent_at)) = self.pool.metrics.get().zip(sent_at) {
+                metrics.record_response(sent_at);
             }
             let (status, latency) = (head.status, self.outbound.wait.elapsed());
             if let Some(hooks) = attempt_hooks::of(&self.outbound.request) {

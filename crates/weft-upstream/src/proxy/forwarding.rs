@@ -30,8 +30,8 @@ impl Forwarding<'_> {
                 let Some(index) = self.choice.choose() else { return self.no_upstream() };
                 let pool = &self.choice.group.pools[index];
                 let is_retryable = self.outbound.is_retryable();
-                let attempt = Attempt::new(self.choice.context, pool, self.outbound, retry);
-                let reason = match attempt.run().await {
+                let (context, outbound) = (self.choice.context, &mut *self.outbound);
+                let reason = match (Attempt { context, pool, outbound, retry }).run().await {
                     Ok(response) if is_retryable && self.choice.may_replace(&response, index) => {
                         end_attempt(&self.outbound.request);
                         RetryReason::Status
@@ -76,8 +76,8 @@ impl Forwarding<'_> {
         error_response(GatewayError::NoneAvailable, &"the upstreams", &self.outbound.request)
     }
 
-    /// Records the failure of an attempt for the health of its upstream, unless it is not the fault of
-    /// the upstream.
+    /// Records the failure of an attempt for the health of its upstream, unless it is not the fault
+    /// of the upstream.
     fn record_failure(&self, pool: &ConnectionPool, failure: &GatewayError) {
         match failure {
             GatewayError::Overloaded(_) => pool.upstream.warn_overloaded(),
@@ -99,8 +99,8 @@ fn end_attempt(request: &Request) {
     }
 }
 
-/// Returns the reason to send a request again after a failure, and rewinds its body. `None`: it must not
-/// be sent again.
+/// Returns the reason to send a request again after a failure, and rewinds its body. `None`: it
+/// must not be sent again.
 fn retry_reason(failure: &GatewayError, outbound: &mut OutboundRequest) -> Option<RetryReason> {
     let may_retry = match failure {
         // No byte of the request was sent.

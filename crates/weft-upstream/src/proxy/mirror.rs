@@ -1,8 +1,8 @@
 //! Copies of requests for another server, whose responses are discarded.
 //!
-//! A copy is sent in a task of its own, and delays neither its request nor the response. The number of
-//! copies in progress is limited, and so are the time and the body of each; a request beyond these
-//! limits is forwarded without a copy.
+//! A copy is sent in a task of its own, and delays neither its request nor the response. The number
+//! of copies in progress is limited, and so are the time and the body of each; a request beyond
+//! these limits is forwarded without a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,7 @@ pub(crate) struct Mirror {
     share: u32,
     timeout: Duration,
     permits: Arc<Semaphore>,
-    /// Number of requests so far, from which the choice of those that are copied follows.
+    /// Number of requests so far. It decides which requests are copied.
     requests: AtomicU64,
 }
 
@@ -37,8 +37,8 @@ pub(crate) struct Mirror {
 pub(crate) struct MirrorPermit(OwnedSemaphorePermit);
 
 impl Mirror {
-    /// Creates the copies of a worker, which are sent by `proxy`. `seed` makes the choices of workers
-    /// differ.
+    /// Creates the copies of a worker, which are sent by `proxy`. `seed` makes the choices of
+    /// workers differ.
     pub(crate) fn new(proxy: ReverseProxy, settings: &MirrorSettings, seed: u64) -> Mirror {
         Mirror {
             proxy: Arc::new(proxy),

@@ -2,22 +2,25 @@
 //!
 //! # The path of a request
 //!
-//! 1. [`RequestBodies`] receives the body of the request, so that a slow client occupies no connection.
-//! 2. [`Forwarding`] makes one attempt after the other. [`UpstreamChoice`] chooses an available upstream
-//!    for each of them.
-//! 3. A pool leases a connection to the [`Attempt`](attempt::Attempt) for its exclusive use: an idle one, or
-//!    a new one. Connections belong to the worker.
+//! 1. [`RequestBodies`] receives the body of the request, so that a slow client occupies no
+//!    connection.
+//! 2. [`Forwarding`] makes one attempt after the other. [`UpstreamChoice`] chooses an available
+//!    upstream for each of them.
+//! 3. A pool leases a connection to the [`Attempt`](attempt::Attempt) for its exclusive use: an
+//!    idle one, or a new one. Connections belong to the worker.
 //! 4. The attempt sends the request over the connection. The head is composed anew from the parsed
-//!    request, or the variables for a script. `exchange` has the trait for the protocols of upstreams.
-//! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an error
-//!    page.
-//! 6. [`UpstreamResponse`](upstream_response::UpstreamResponse) converts the response. At the end of its
-//!    body the connection returns to the pool. After a 101, data is copied between the two connections.
+//!    request, or the variables for a script. `exchange` has the trait for the protocols of
+//!    upstreams.
+//! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
+//!    error page.
+//! 6. [`UpstreamResponse`](upstream_response::UpstreamResponse) converts the response. At the end
+//!    of its body the connection returns to the pool. After a 101, data is copied between the two
+//!    connections.
 //!
 //! All of this runs in the task of the request, except for the rest of a response that has not been
-//! received together with its head. A task of its own receives it ([`spool`](crate::spool)) as fast as
-//! the upstream sends it. Without buffering, bodies are streamed, and no task stands between the client and
-//! the upstream.
+//! received together with its head. A task of its own receives it ([`spool`](crate::spool)) as fast
+//! as the upstream sends it. Without buffering, bodies are streamed, and no task stands between the
+//! client and the upstream.
 
 mod attempt;
 mod counted_pools;
@@ -102,8 +105,8 @@ impl ReverseProxy {
         ReverseProxy::with_settings(ProxySettings::new(upstreams)?, Arc::default())
     }
 
-    /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored in
-    /// `buffer_space`, which several proxies may share.
+    /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored
+    /// in `buffer_space`, which several proxies may share.
     ///
     /// # Errors
     /// If a setting is invalid, or certificates cannot be read.
@@ -186,7 +189,7 @@ impl ReverseProxy {
         proxy.start_checks();
         let settings = &proxy.context.shared.settings;
         if settings.grpc_web && GrpcWeb::is_call(&request) {
-            // Before the body is converted: its limit is that of the received bytes.
+            // Before the body is converted: the limit is for the received bytes.
             request.body().set_limit(settings.max_body_bytes);
             return async move { GrpcWeb::new().call(request, &WithoutGrpcWeb(&proxy)).await }
                 .boxed_local();
@@ -196,8 +199,8 @@ impl ReverseProxy {
 
     /// Forwards a request, with FastCGI or SCGI for a script.
     ///
-    /// Clients may keep many requests with a body waiting, so that the future of one has no space for
-    /// what follows the body.
+    /// Clients may keep many requests with a body waiting, so that the future of one has no space
+    /// for what follows the body.
     pub fn forward<'a>(
         proxy: impl Deref<Target = ReverseProxy> + 'a,
         request: Request,
@@ -310,8 +313,8 @@ impl ReverseProxy {
             || mirror.is_some_and(|mirror| mirror.change_upstream(url, change))
     }
 
-    /// Takes over the states of upstreams that operators have set, from a former proxy with the same
-    /// upstreams.
+    /// Takes over the states of upstreams that operators have set, from a former proxy with the
+    /// same upstreams.
     pub fn take_over(&self, former: &ReverseProxy) {
         self.shared.groups.take_over(&former.shared.groups);
         let all_former = former.all_upstreams();

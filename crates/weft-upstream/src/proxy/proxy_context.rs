@@ -58,8 +58,8 @@ impl ProxyContext {
         urls.any(|url| self.settings.http_version_of(url) != HttpVersion::Http1)
     }
 
-    /// Returns the client that a connection and buffered bodies are counted for. `None`: the client has no
-    /// limit of its own, because it is a trusted proxy or has no address.
+    /// Returns the client that a connection and buffered bodies are counted for. `None`: the client
+    /// has no limit of its own, because it is a trusted proxy or has no address.
     pub(crate) fn limited_client(&self, request: &Request) -> Option<Client> {
         Client::of_request(request, self.settings.trusted())
     }

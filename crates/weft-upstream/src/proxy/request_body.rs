@@ -1,5 +1,5 @@
-//! The body of a request before the request is sent: it is received first and copied for the mirror, or
-//! it is streamed.
+//! The body of a request before the request is sent: it is received first and copied for the
+//! mirror, or it is streamed.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ impl RequestBodies<'_> {
         Ok(())
     }
 
-    /// Receives the body of a request. With `needs_length`, all of it, to determine its length. Returns
-    /// a copy of the body if `copies` is set and all of it is in memory.
+    /// Receives the body of a request. With `needs_length`, all of it, to determine its length.
+    /// Returns a copy of the body if `copies` is set and all of it is in memory.
     async fn receive_body(
         &self,
         outbound: &mut OutboundRequest,
@@ -96,8 +96,8 @@ impl RequestBodies<'_> {
                 Err(error.into_reported_response(&"a script", &outbound.request))
             }
             Ok(received) => {
-                // The end of a GET over HTTP/2 may come in a DATA frame without content. It needs no
-                // chunked coding, which many servers do not expect with this method.
+                // The end of a GET over HTTP/2 may come in a DATA frame without content. It needs
+                // no chunked coding, which many servers do not expect with this method.
                 let is_bodiless = received.length == Some(0)
                     && received.body.is_end_stream()
                     && !has_content(outbound.request.method());

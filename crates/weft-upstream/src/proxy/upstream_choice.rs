@@ -1,4 +1,5 @@
-//! Choice of the upstream for a request, by its session, the policy and the states of the upstreams.
+//! Choice of the upstream for a request, by its session, the policy and the states of the
+//! upstreams.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,8 +31,8 @@ impl UpstreamChoice<'_> {
         self.tried.len() < self.context.shared.settings.max_retries
     }
 
-    /// Returns true if the status of a response of upstream `index` is a failure, and an upstream that was
-    /// not tried may respond in its place.
+    /// Returns true if the status of a response of upstream `index` is a failure, and an upstream
+    /// that was not tried may respond in its place.
     pub(crate) fn may_replace(&self, response: &Response, index: usize) -> bool {
         let settings = &self.context.shared.settings;
         if !settings.failure_statuses.contains(&response.status()) || !self.may_retry() {
@@ -94,7 +95,7 @@ impl UpstreamChoice<'_> {
         let of_session = self.of_session.filter(is_available);
         let chosen = of_session.or_else(|| balancer.choose(self.key, candidate));
         let chosen = chosen.or_else(|| {
-            // If the responses of all are failures, such a response is better than none.
+            // If all upstreams respond with failures, such a response is better than none.
             let uses_down = self.context.shared.settings.has_failing_responses();
             let last_resort = |index: usize| {
                 let upstream = &pools[index].upstream;

@@ -1,5 +1,5 @@
-//! The upstreams of a proxy: those of its settings, and those of services in the DNS (SRV), which change
-//! while the server runs.
+//! The upstreams of a proxy: the upstreams in its settings, and the servers of services in the DNS
+//! (SRV), which change while the server runs.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -16,8 +16,8 @@ use crate::settings::health_check_settings::HealthCheck;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::url::member::UpstreamMember;
 
-/// Upstreams at one time. A change of services replaces the group; both share their common upstreams, so
-/// that connections and health are kept.
+/// Upstreams at one time. A change of services replaces the group; both share their common
+/// upstreams, so that connections and health are kept.
 pub(crate) struct UpstreamGroup {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// Members in the order of `upstreams`.
@@ -54,8 +54,8 @@ impl UpstreamGroups {
         Ok(UpstreamGroups { settings, tls, services, current, changes, check })
     }
 
-    /// Starts health checks of the upstreams, and of those that are found later. Must be called on the event
-    /// loop.
+    /// Starts health checks of the upstreams, and of upstreams that are found later. Must be called
+    /// on the event loop.
     pub(crate) fn start_checks(&self, check: &HealthCheck) {
         // Set under the lock, so that those which are found at the same time are not started twice.
         let current = self.lock();
@@ -93,8 +93,8 @@ impl UpstreamGroups {
         self.changes.take_over(&former.changes);
     }
 
-    /// Returns the upstreams. Looks up services whose records have expired; waits only for those without
-    /// records.
+    /// Returns the upstreams. Looks up services whose records have expired; waits only for those
+    /// without records.
     pub(crate) async fn resolve(&self) -> Arc<UpstreamGroup> {
         self.services.resolve(self.settings.connect_timeout).await;
         let mut current = self.lock();

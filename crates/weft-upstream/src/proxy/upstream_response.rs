@@ -80,9 +80,9 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
         response::apply_head(head, Response::body(body), shared.via.as_ref())
     }
 
-    /// Connects client and upstream after a 101 (Switching Protocols). The tunnel ends if no data moves for
-    /// `tunnel_timeout`. When the server shuts down, the engine ends it after the grace period. The
-    /// connection to the upstream counts as in use until then.
+    /// Connects client and upstream after a 101 (Switching Protocols). The tunnel ends if no data
+    /// moves for `tunnel_timeout`. When the server shuts down, the engine ends it after the grace
+    /// period. The connection to the upstream counts as in use until then.
     fn into_tunnel(self) -> Result<Response, GatewayError> {
         let UpstreamResponse { context, outbound, lease, head, .. } = self;
         let mut lease = lease.into_tunnel()?;

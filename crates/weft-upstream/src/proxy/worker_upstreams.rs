@@ -52,8 +52,8 @@ impl WorkerUpstreams {
 }
 
 impl WorkerGroup {
-    /// Creates the connections of a worker to a group, and keeps the connections to upstreams that `former`
-    /// has, too.
+    /// Creates the connections of a worker to a group, and keeps the connections to upstreams that
+    /// `former` has, too.
     pub(crate) fn new(
         group: Arc<UpstreamGroup>,
         context: &ProxyContext,

@@ -44,13 +44,14 @@ pub enum Credentials {
 pub struct VariableRules<'a> {
     /// Handling of the credentials of the client.
     pub credentials: Credentials,
-    /// Proxies that have their clients' certificates verified: the TLS session of such a connection
-    /// is not that of the client.
+    /// Proxies that have verified the certificates of their clients. The TLS session of such a
+    /// connection is the session of the proxy, not of the client.
     pub trusted_proxies: &'a [Network],
 }
 
-/// Meta-variables, in one buffer: most requests have twenty, and an allocation for each of them would
-/// cost more than their text. The buffer has the pairs of FastCGI, which are sent as they are.
+/// Meta-variables, in one buffer: most requests have twenty, and an allocation for each of them
+/// would cost more than their text. The buffer has the pairs of FastCGI, which are sent as they
+/// are.
 pub struct MetaVariables {
     text: Vec<u8>,
     /// Start of the variables in `text`.
@@ -107,7 +108,7 @@ pub fn meta_variables(
     meta_variables_in(Vec::with_capacity(USUAL_BYTES), request, script, length, rules)
 }
 
-/// As [`meta_variables`], behind the bytes of a buffer.
+/// Acts as [`meta_variables`], and puts the variables behind the bytes of a buffer.
 pub fn meta_variables_in(
     text: Vec<u8>,
     request: &Request,
@@ -164,7 +165,7 @@ pub fn meta_variables_in(
     variables
 }
 
-/// Adds the variables with the path of the request and that of the script.
+/// Adds the variables with the path of the request and the path of the script.
 fn set_paths(variables: &mut MetaVariables, request: &Request, script: &Script) {
     let mount = decode(request.mount().as_bytes());
     let (file, root) = (path_bytes(&script.file), path_bytes(&script.root));

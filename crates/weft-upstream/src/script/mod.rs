@@ -1,5 +1,5 @@
-//! The Common Gateway Interface (RFC 3875), as CGI, FastCGI, SCGI and uwsgi have it: from the request to
-//! meta-variables, and from the output to the head of a response.
+//! The Common Gateway Interface (RFC 3875), as CGI, FastCGI, SCGI and uwsgi have it: from the
+//! request to meta-variables, and from the output to the head of a response.
 
 mod meta_variables;
 pub(crate) mod protocol;

@@ -1,5 +1,5 @@
-//! Requests to an upstream that runs scripts, by FastCGI, SCGI or uwsgi, and its responses, which are those
-//! of CGI: in records, or up to the end of the connection.
+//! Requests to an upstream that runs scripts, by FastCGI, SCGI or uwsgi, and its responses. A
+//! response is the output of a CGI script: in records, or up to the end of the connection.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -33,14 +33,8 @@ pub struct ScriptCall {
     pub is_sent: MayDrop,
 }
 
-/// The application that a request is sent to.
-pub(crate) struct Application<'a> {
-    pub(crate) settings: &'a ProxySettings,
-    /// Variables in addition to those of the request; they override these.
-    pub(crate) environment: &'a [(String, OsString)],
-}
-
-/// Appends a request, up to its body.
+/// Appends a request, up to its body. The variables in `environment` override the variables of the
+/// request.
 ///
 /// # Errors
 /// If the protocol cannot express a value of the request.
@@ -49,9 +43,9 @@ pub(crate) fn compose(
     request: &Request,
     script: &Script,
     body_length: Option<u64>,
-    to: &Application<'_>,
+    settings: &ProxySettings,
+    environment: &[(String, OsString)],
 ) -> Result<(), Error> {
-    let Application { settings, environment } = to;
     // RFC 3875 §4.1.2: a request without a body has no CONTENT_LENGTH.
     let has_length = request.headers().get_bytes("content-length").is_some();
     let length = body_length.filter(|&length| length > 0 || has_length);
@@ -91,7 +85,7 @@ pub(crate) fn compose(
     }
 }
 
-/// Returns the variables of a request, and those of the configuration, which override them.
+/// Returns the variables of a request, and the configured variables, which override them.
 fn overridden<'a>(
     variables: &'a MetaVariables,
     environment: &'a [(String, OsString)],
@@ -337,7 +331,7 @@ impl ResponseReader {
         matches!(self.stage, Stage::Body { has_ended: true, .. })
     }
 
-    /// Returns true if the end of the connection is that of the body.
+    /// Returns true if the end of the connection ends the body.
     pub(crate) fn may_end_at_eof(&self) -> bool {
         let is_bytes = matches!(self.output, Output::Bytes);
         is_bytes && matches!(self.stage, Stage::Body { remaining: None, .. })

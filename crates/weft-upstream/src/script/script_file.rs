@@ -19,7 +19,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// An application without a file, which gets the whole path.
+    /// Returns the script for an application without a file, which gets the whole path.
     pub fn of_application(path: &str) -> Script {
         let path_info = decode(path.as_bytes()).into_owned();
         Script { file: PathBuf::new(), root: PathBuf::new(), name: Vec::new(), path_info }

@@ -200,7 +200,7 @@ fn parse_status(value: &[u8]) -> Option<StatusCode> {
 }
 
 impl ScriptHead {
-    /// Returns whether the status allows a body, regardless of the request's method (RFC 9110
+    /// Returns true if the status allows a body, regardless of the request's method (RFC 9110
     /// §6.4.1).
     pub fn has_body(&self) -> bool {
         !matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)

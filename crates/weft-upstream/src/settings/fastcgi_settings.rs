@@ -20,7 +20,7 @@ pub struct FastCgiSettings {
     /// End of the names of scripts. Default `.php`: no other file is run.
     pub suffix: String,
 
-    /// Variables in addition to those of RFC 3875; they override these. Default none.
+    /// Variables in addition to the variables of RFC 3875, which they override. Default none.
     pub environment: Vec<ScriptVariable>,
 }
 

@@ -35,8 +35,9 @@ pub struct ProxySettings {
     /// streams of the others are in use. Default 8.
     pub max_http2_connections: usize,
 
-    /// Maximum streams of one connection of HTTP/2 that are in use at the same time; an upstream may
-    /// permit fewer. Each may hold 64 KiB of a response that the client does not read. Default 128.
+    /// Maximum streams of one connection of HTTP/2 that are in use at the same time; an upstream
+    /// may permit fewer. Each may hold 64 KiB of a response that the client does not read. Default
+    /// 128.
     pub max_streams: usize,
 
     /// Convert calls of gRPC-Web, of scripts in web pages, to gRPC. Default false.
@@ -48,8 +49,8 @@ pub struct ProxySettings {
     /// Selection of the upstream for the next request. Default [`BalancePolicy::RoundRobin`].
     pub balance: BalancePolicy,
 
-    /// Template of the text that requests are hashed by, with [`BalancePolicy::Hash`]. Default the address of
-    /// the client.
+    /// Template of the text that requests are hashed by, with [`BalancePolicy::Hash`]. Default the
+    /// address of the client.
     pub hash_key: String,
 
     /// Cookie that leads the requests of a client to the same upstream. Default none.
@@ -103,9 +104,9 @@ pub struct ProxySettings {
     pub max_connections: usize,
 
     /// Maximum connections of one worker to one upstream that one client uses at the same time; its
-    /// further requests are queued, without delaying those of others. A client is an IPv4 address
-    /// or an IPv6 /64 network. [Trusted](ProxySettings::trusted) proxies and peers on Unix sockets
-    /// are not limited: they forward requests of many clients. Default 0: half of
+    /// further requests are queued, and do not delay requests of other clients. A client is an IPv4
+    /// address or an IPv6 /64 network. [Trusted](ProxySettings::trusted) proxies and peers on Unix
+    /// sockets are not limited: they forward requests of many clients. Default 0: half of
     /// [`max_connections`](ProxySettings::max_connections).
     pub max_connections_per_client: usize,
 
@@ -120,7 +121,7 @@ pub struct ProxySettings {
     /// Maximum idle connections of one worker to one upstream. Default 64.
     pub max_idle_connections: usize,
 
-    /// Time after which an idle connection is closed. Default 30 s: shorter than that of most
+    /// Time after which an idle connection is closed. Default 30 s: shorter than the time of most
     /// upstreams, so that the proxy is the side that closes.
     pub keep_alive_timeout: Duration,
 
@@ -162,18 +163,19 @@ pub struct ProxySettings {
     pub max_retries: usize,
 
     /// Failures within the [window](ProxySettings::failure_window) after which an upstream gets no
-    /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default 3.
+    /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default
+    /// 3.
     pub max_failures: u32,
 
     /// Statuses of responses that count as failures. A request that may be sent again is sent to
     /// another upstream, if there is one. Default none.
     pub failure_statuses: Vec<StatusCode>,
 
-    /// Time from the request to the head of a response beyond which the response counts as a failure; it
-    /// is forwarded nevertheless. Default zero: none does.
+    /// Time from the request to the head of a response beyond which the response counts as a
+    /// failure; it is forwarded nevertheless. Default zero: none does.
     pub failure_latency: Duration,
-    /// Share of the upstreams that must be available, in millionths; with fewer, those that rest get
-    /// requests as well. Default none.
+    /// Share of the upstreams that must be available, in millionths. If fewer are available,
+    /// upstreams in their down time get requests, too. Default none.
     pub min_available: Option<u32>,
     /// Share of the requests of a window beyond which their failures take an upstream down, in
     /// millionths. Default none.
@@ -186,22 +188,23 @@ pub struct ProxySettings {
     /// failure starts another such period. Default 10 s.
     pub down_time: Duration,
 
-    /// Time in which the share of an upstream that has recovered grows to its weight. Default zero: it
-    /// has its full share at once.
+    /// Time in which the share of an upstream that has recovered grows to its weight. Default zero:
+    /// it has its full share at once.
     pub slow_start: Duration,
 
     /// Periodic health check of the upstreams. Default none.
     pub check: Option<HealthCheck>,
 
-    /// Text at the beginning of `Location` and `Refresh`, and the text in its place. If there is none for a
-    /// value, the URL of the upstream becomes the prefix of the route. `None`: both fields are
-    /// forwarded as they are. Default no replacements besides that one.
+    /// Text at the beginning of `Location` and `Refresh`, and the text in its place. If there is
+    /// none for a value, the URL of the upstream becomes the prefix of the route. `None`: both
+    /// fields are forwarded as they are. Default no replacements besides that one.
     pub rewrite_location: Option<Vec<TextReplacement>>,
 
     /// Text at the beginning of the attribute `Path` of cookies, and the text in its place.
     pub cookie_path: Vec<TextReplacement>,
 
-    /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
+    /// Values of the attribute `Domain` of cookies, and the values in their place. Empty: no
+    /// attribute.
     pub cookie_domain: Vec<TextReplacement>,
 
     /// Copies of requests for another server. Default none.
@@ -210,19 +213,20 @@ pub struct ProxySettings {
     /// Resolution of the names of the upstreams.
     pub dns: DnsSettings,
 
-    /// PEM file of the trusted certificate authorities; `None`: those of the system.
+    /// PEM file of the trusted certificate authorities. `None`: the authorities of the system.
     pub ca: Option<PathBuf>,
 
-    /// PEM file of the certificate, with its chain, that upstreams get if they ask for one. Default none.
+    /// PEM file of the certificate, with its chain, that upstreams get if they ask for one. Default
+    /// none.
     pub tls_cert: Option<PathBuf>,
     /// PEM file of the key for [`tls_cert`](ProxySettings::tls_cert).
     pub tls_key: Option<PathBuf>,
 
-    /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams. Default
-    /// none: the host of the URL.
+    /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams.
+    /// Default none: the host of the URL.
     pub tls_name: Option<String>,
 
-    /// Keys of which the certificate of an upstream must have one. Default none: any key.
+    /// Permitted keys in the certificates of upstreams. Default none: any key.
     pub tls_pin: Vec<KeyPin>,
 }
 
@@ -272,7 +276,8 @@ pub enum ForwardedHost {
 
 /// Names of fields that are forwarded. Upstreams that map names to variables (WSGI, Rack, CGI, PHP)
 /// do not distinguish `X_Forwarded_For` from `X-Forwarded-For`, and some map all other punctuation
-/// likewise. In no case do they get a field that would be mistaken for one that the proxy generates.
+/// likewise. In no case do they get a field that they would mistake for a generated field of the
+/// proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ForwardedNames {
     /// Letters, digits and hyphens.
@@ -314,7 +319,7 @@ impl ProxySettings {
         Ok(ProxySettings { upstreams, ..ProxySettings::default() })
     }
 
-    /// The defaults for upstreams that use FastCGI.
+    /// Returns the defaults for upstreams that use FastCGI.
     ///
     /// No connection is kept: a process of PHP-FPM serves one connection at a time, so that idle
     /// connections would occupy all of them.
@@ -333,12 +338,12 @@ impl ProxySettings {
         Some(ClientIdentity { certificate, key })
     }
 
-    /// The defaults for upstreams that use SCGI, which has one request in a connection.
+    /// Returns the defaults for upstreams that use SCGI, which has one request in a connection.
     pub fn scgi() -> ProxySettings {
         ProxySettings { protocol: UpstreamProtocol::Scgi, ..ProxySettings::fastcgi() }
     }
 
-    /// The defaults for upstreams that use uwsgi, which has one request in a connection.
+    /// Returns the defaults for upstreams that use uwsgi, which has one request in a connection.
     pub fn uwsgi() -> ProxySettings {
         ProxySettings { protocol: UpstreamProtocol::Uwsgi, ..ProxySettings::fastcgi() }
     }
@@ -352,12 +357,12 @@ impl ProxySettings {
         Ok(members)
     }
 
-    /// URLs of the upstreams.
+    /// Returns the URLs of the upstreams.
     pub(crate) fn urls(&self) -> impl Iterator<Item = &UpstreamUrl> + Clone {
         self.upstreams.iter().map(|member| &member.url)
     }
 
-    /// Proxies in front of this one that are trusted.
+    /// Returns the trusted proxies in front of this one.
     pub fn trusted(&self) -> &[Network] {
         self.trusted.as_deref().unwrap_or_default()
     }
@@ -479,8 +484,8 @@ const MAX_SERVICE_BYTES: usize = 100;
 const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
 impl ProxySettings {
-    /// Returns the settings of the proxy for copies, if there is one. It has no retries, no queue, and a
-    /// connection for each copy.
+    /// Returns the settings of the proxy for copies, if there is one. It has no retries, no queue,
+    /// and a connection for each copy.
     pub(crate) fn of_mirror(&self) -> Option<ProxySettings> {
         let MirrorSettings { url, timeout, max_copies, .. } = self.mirror.clone();
         let upstreams = vec![url?.into()];

@@ -26,9 +26,7 @@ impl ScriptVariable {
         }
         Ok(ScriptVariable { name: name.to_owned(), value })
     }
-}
 
-impl ScriptVariable {
     /// Returns the values of variables. Those that are passed on from the server's environment are
     /// absent if they are not set there.
     pub fn resolve(variables: &[ScriptVariable]) -> Vec<(String, OsString)> {

@@ -13,18 +13,18 @@ use super::writers::Writers;
 use crate::base::throttled_warning::ThrottledWarning;
 use weft::client_limit::Client;
 
-/// Maximum number of bodies of one client that are written to their files at the same time. It bounds
-/// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies. Two: one
-/// is written while the next is read.
+/// Maximum number of bodies of one client that are written to their files at the same time. It
+/// bounds the memory of a client beyond its share, 17 KiB for each, and the threads that it
+/// occupies. Two: one is written while the next is read.
 const MAX_WRITES_PER_CLIENT: usize = 2;
 
-/// Maximum number of bodies of all clients that are written, or wait for a thread that writes, at the
-/// same time: 4 MiB beyond the limit.
+/// Maximum number of bodies of all clients that are written, or wait for a thread that writes, at
+/// the same time: 4 MiB beyond the limit.
 const MAX_WRITES: usize = 256;
 
-/// Number of bytes of responses that may be written for each byte that a client reads from a file. A
-/// response that is larger than the limit on unread bytes is received after the client has read a small
-/// part of it.
+/// Number of bytes of responses that may be written for each byte that a client reads from a file.
+/// A response that is larger than the limit on unread bytes is received after the client has read a
+/// small part of it.
 const WRITTEN_PER_READ: u64 = 8;
 
 /// The space for the buffered bodies of the process.
@@ -35,7 +35,8 @@ pub struct BufferSpace {
     max_unread_per_client: AtomicU64,
     /// Bytes of requests that ended before their bodies were read.
     unread_requests: UnreadBytes,
-    /// Bytes of responses that were written, without [`WRITTEN_PER_READ`] for each one that was read.
+    /// Bytes of responses that were written, minus [`WRITTEN_PER_READ`] for each byte that was
+    /// read.
     unread_responses: UnreadBytes,
     /// The clients with buffered bodies.
     clients: Mutex<HashMap<Client, Weak<ClientShare>>>,
@@ -53,8 +54,8 @@ pub struct BufferSpaceLimits {
     pub memory_bytes: u64,
     /// Maximum memory of the bodies of one client.
     pub memory_bytes_per_client: u64,
-    /// Maximum size of all temporary files; those of one client may have half of it, including
-    /// the bytes of requests that were left unread a short time ago.
+    /// Maximum size of all temporary files. The files of one client may have half of it. Bytes of
+    /// requests that were left unread a short time ago count as well.
     pub disk_bytes: u64,
     /// Maximum number of bytes of responses that are written for a client that does not read them.
     pub unread_bytes_per_client: u64,
@@ -84,13 +85,14 @@ impl BufferSpace {
         self.max_unread_per_client.store(limits.unread_bytes_per_client, Relaxed);
     }
 
-    /// Returns true if there is a body that gets no memory. Others should begin with small reads, then.
+    /// Returns true if there is a body that gets no memory. Others should begin with small reads,
+    /// then.
     pub(crate) fn is_short(&self) -> bool {
         self.starved_bodies.load(Relaxed) > 0
     }
 
-    /// Returns the share of a client. `None` is one that forwards requests of many clients: only the
-    /// limits of the process apply to it.
+    /// Returns the share of a client. `None` is a proxy that forwards requests of many clients:
+    /// only the limits of the process apply to it.
     pub(crate) fn share(self: &Arc<BufferSpace>, client: Option<Client>) -> Arc<ClientShare> {
         let Some(client) = client else { return ClientShare::new(self, None) };
         let mut clients = self.clients();
@@ -126,7 +128,7 @@ impl Default for BufferSpace {
     }
 }
 
-/// The part of the space that the bodies of one client use.
+/// The part of a [`BufferSpace`] that the bodies of one client use.
 pub(crate) struct ClientShare {
     pub(crate) space: Arc<BufferSpace>,
     client: Option<Client>,
@@ -235,13 +237,13 @@ impl ClientShare {
         self.space.max_unread_per_client.load(Relaxed).min(self.max_disk_bytes())
     }
 
-    /// The disk space of a client.
+    /// Returns the disk space of a client.
     fn max_disk_bytes(&self) -> u64 {
         self.space.disk.max.load(Relaxed) / 2
     }
 
-    /// Waits until a part of a body may be written to its file. The wait is as long as the writes of
-    /// other bodies.
+    /// Waits until a part of a body may be written to its file. The wait is as long as the writes
+    /// of other bodies.
     pub(crate) async fn permit_write(&self) -> Option<WritePermit<'_>> {
         let of_client = self.writes.acquire().await.ok()?;
         let of_process = self.space.writes.acquire().await.ok()?;

@@ -23,8 +23,8 @@ const TINY_BYTES: usize = 128;
 /// Size from which copied pieces form a piece of their own.
 const JOINED_BYTES: usize = 16 << 10;
 
-/// A queue of bytes in three parts: the oldest in memory, then those in the file, then the newest,
-/// which are written to the file if they become too many.
+/// A queue of bytes in three parts: the oldest bytes in memory, then the bytes in the file, then
+/// the newest bytes in memory. If the newest bytes become too many, they are written to the file.
 pub(crate) struct Queue {
     oldest: Pieces,
     file: TempFile,
@@ -43,7 +43,7 @@ pub(crate) enum Next {
     Data(Bytes),
     /// A read from the file, which ends with [`Queue::finish_read`].
     Read(FileRead),
-    /// The next bytes are being written to the file.
+    /// The next bytes are still being written to the file.
     BeingWritten,
     Empty,
 }
@@ -98,7 +98,7 @@ impl Queue {
         self.newest.as_ref().map_or(0, |pieces| pieces.bytes)
     }
 
-    /// Number of bytes in memory.
+    /// Returns the number of bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.oldest.bytes + self.newest_bytes() + self.in_flight.unwrap_or_default()
     }

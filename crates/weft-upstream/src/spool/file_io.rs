@@ -57,8 +57,8 @@ impl FileRead {
         FileRead { file, at, length }
     }
 
-    /// Reads bytes that are in the page cache; `None` if the read would wait for the disk, or if the file
-    /// system does not support `RWF_NOWAIT`.
+    /// Reads bytes that are in the page cache; `None` if the read would wait for the disk, or if
+    /// the file system does not support `RWF_NOWAIT`.
     pub(crate) fn try_now(&self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; self.length];
         let flags = ReadWriteFlags::NOWAIT;

@@ -5,10 +5,10 @@
 //! source as fast as it sends, and the `SpooledBody` is read as fast as its reader takes it. Data
 //! that is received passes at once to a reader that waits for it.
 //!
-//! All bodies share a [`BufferSpace`], of which each client has a part only. If its memory is used
-//! up, bodies are written to the file at once. If there is no space in the file either, the pump
-//! stops reading until the reader has taken data: a spool delays, but it never fails. So it does if the
-//! client has left too many bytes of responses unread.
+//! All bodies share a [`BufferSpace`], and each client has a part of it. If the memory is used up,
+//! bodies are written to the file at once. If there is no space in the file either, or if the
+//! client has left too many bytes of responses unread, the pump stops reading until the reader has
+//! taken data: a spool delays, but it never fails.
 
 mod body_kind;
 pub(crate) mod buffer_space;
@@ -59,8 +59,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Starts to receive `source`, the body of a response, after its `first` piece, within the share of
-    /// `client`; `None` is one that forwards the requests of many.
+    /// Starts to receive `source`, the body of a response, after its `first` piece, within the
+    /// share of `client`. `None` is a proxy that forwards the requests of many clients.
     pub fn new<S: BodySource>(
         first: Bytes,
         source: S,
@@ -118,8 +118,9 @@ impl Spool {
 pub struct MemoryReservation(Memory);
 
 impl MemoryReservation {
-    /// Reserves memory within the share of `client` for a body, which occupies `held_bytes` with the rest
-    /// of its buffer. `None` if there is too little, or if the body is larger than the limit of one.
+    /// Reserves memory within the share of `client` for a body, which occupies `held_bytes` with
+    /// the rest of its buffer. `None` if there is too little, or if the body is larger than the
+    /// limit of one.
     pub fn new(
         body_bytes: usize,
         held_bytes: usize,
@@ -164,7 +165,8 @@ pub struct ReceivedBody {
 /// Receives the body of a request, and copies it if `copies` is set. A body that has been received
 /// already costs nothing.
 ///
-/// Clients may keep many bodies waiting. Without `async`, the future contains the body or the spool.
+/// Clients may keep many bodies waiting. Without `async`, the future contains the body or the
+/// spool.
 pub fn receive(
     body: Body,
     limits: &Arc<SpoolLimits>,

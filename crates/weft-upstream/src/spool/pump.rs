@@ -1,10 +1,11 @@
-//! The receiving side of a spool: reads the source within the memory that is available.
+//! The receiving side of a spool: reads the source within the available memory.
 //!
-//! A read needs a reservation of memory, which is reduced to the received bytes afterwards; while the
-//! source has no data, a spool occupies none. If there is no memory for some turns of the event loop, a
-//! spool still reads [`SHORT_BYTES`], so that each body makes progress. If its reader does not wait for these, they are
-//! written to the file together with further bytes, and the permit for writes bounds the number of
-//! spools that do so at the same time. Only a spool without space in its file waits for its reader.
+//! A read needs a reservation of memory. After the read, the reservation is reduced to the received
+//! bytes, so that a spool whose source has no data occupies none. If there is no memory for some
+//! turns of the event loop, a spool still reads [`SHORT_BYTES`], so that each body makes progress.
+//! If no reader waits for these bytes, they are written to the file together with further bytes.
+//! The permit for writes bounds the number of spools that write at the same time. Only a spool
+//! without space in its file waits for its reader.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -35,8 +36,8 @@ const SHORT_BYTES: usize = 1 << 10;
 const SPILL_BYTES: usize = 16 << 10;
 
 /// Turns of the event loop for which a read waits for memory. Readers that keep up release theirs
-/// within a turn, and several downloads of one client share its memory. Further turns would delay the
-/// bodies of a client whose readers do not keep up.
+/// within a turn, and several downloads of one client share its memory. Further turns would delay
+/// the bodies of a client whose readers do not keep up.
 const MAX_TURNS_WITHOUT_MEMORY: u32 = 8;
 
 /// Interval at which a body without space in its file tries again to write.
@@ -47,7 +48,7 @@ pub trait BodySource: HttpBody<Data = Bytes, Error = Error> + Send + Unpin + 'st
     /// Limits the next read. A source whose data is in memory already may ignore it.
     fn limit_read(&mut self, _bytes: usize) {}
 
-    /// Number of received bytes that no frame has returned yet.
+    /// Returns the number of received bytes that no frame has returned yet.
     fn buffered_bytes(&self) -> usize {
         0
     }
@@ -120,8 +121,8 @@ struct Pump<S> {
     reader: ReaderGuard,
 }
 
-/// Ends the body when it is dropped, so that the reader does not wait for ever. There is no end if
-/// the pump panics, for example because no thread can be started for a write.
+/// Ends the body when it is dropped, so that the reader does not wait forever. Without an `end`,
+/// the pump has panicked, for example because no thread could be started for a write.
 struct ReaderGuard {
     shared: Arc<Shared>,
     /// The end, once it was received.

@@ -62,7 +62,8 @@ impl SpooledBody {
                 Ok(None) => Event::Reading(start_read(&mut state, read)),
                 Err(error) => Event::Failed(Box::new(failed("cannot be read", error))),
             },
-            // Busy at the end: the write has not ended, because the pump has panicked.
+            // If bytes are being written at the end, the pump has panicked, and the write does not
+            // end.
             Next::BeingWritten | Next::Empty if state.end.is_some() => match state.end.take() {
                 Some(End::Failed(error)) => Event::Failed(error),
                 Some(End::Complete(Some(trailers))) => {

@@ -1,4 +1,4 @@
-//! Unnamed temporary files for bodies.
+//! A temporary file for a body, without a name.
 
 use std::fs::File;
 use std::ops::Range;

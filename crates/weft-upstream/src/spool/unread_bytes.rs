@@ -1,9 +1,9 @@
-//! Bytes that were written to temporary files for clients that have not read them.
+//! Bytes in temporary files that clients have not read.
 //!
-//! A client that requests large bodies and leaves them unread makes the server write to the disk, at
-//! no cost of its own. Therefore these bytes count against a limit of the client for some time after
-//! their files are gone. The bytes that the server writes for a client are bounded by the bytes that the
-//! client reads, plus its limit, plus that limit again per [`DECAY_TIME`].
+//! A client that requests large bodies and leaves them unread makes the server write to the disk,
+//! at no cost of its own. Therefore these bytes count against a limit of the client for some time
+//! after their files are gone. The bytes that the server writes for a client are bounded by the
+//! bytes that the client reads, plus its limit, plus that limit again per [`DECAY_TIME`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use weft::client_limit::Client;
 
-/// Time after which all bytes that a client may leave unread are available again. They become available
-/// little by little.
+/// Time after which all bytes that a client may leave unread are available again. They become
+/// available little by little.
 const DECAY_TIME: Duration = Duration::from_secs(600);
 
 /// Maximum number of clients with unread bytes. If there are more, the client with the fewest is
@@ -62,7 +62,7 @@ impl UnreadBytes {
         is_added
     }
 
-    /// Removes bytes.
+    /// Removes bytes that the client has read, or that its reading permits.
     pub(crate) fn remove(&self, client: Client, bytes: u64, max: u64, now: Instant) {
         if self.count.load(Relaxed) > 0 {
             self.change(client, max, now, |former| former.saturating_sub(bytes));

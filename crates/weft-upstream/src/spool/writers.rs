@@ -1,10 +1,10 @@
-//! The threads that write bodies to their temporary files.
+//! Threads that write bodies to their temporary files.
 //!
-//! With `spawn_blocking` for each write, the runtime starts a further thread whenever a write begins
-//! before the thread of the last one is idle again. Four writes at a time made it start 37 threads,
-//! each with a stack and an arena of the allocator. Here, a thread takes the next write itself, and
-//! waits for one for a short time. They are threads of the standard library, because the runtime
-//! panics if the system starts no further thread, and keeps the work.
+//! With `spawn_blocking` for each write, the runtime starts another thread whenever a write begins
+//! before the thread of the last write is idle again. Four writes at a time made it start 37
+//! threads, each with a stack and an arena of the allocator. Here, a thread takes the next write
+//! itself, or waits for a write for a short time. They are threads of the standard library: if the
+//! system starts no further thread, the runtime panics and keeps the work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ struct Job {
 struct WriterThread(Option<Arc<Writers>>);
 
 impl Writers {
-    /// Performs a write. Returns `None` if it panicked, or was left by a thread that did.
+    /// Performs a write. Returns `None` if it panicked, or if its thread panicked before.
     pub(crate) async fn run(self: &Arc<Writers>, write: FileWrite) -> Option<FileWritten> {
         let (done, written) = oneshot::channel();
         if self.queue(Job { write, done }) {
@@ -65,7 +65,7 @@ impl Writers {
         written.await.ok()
     }
 
-    /// Queues a job. Returns true if it needs a thread, which is counted then.
+    /// Queues a job. Returns true if the caller has to start a thread, which is counted already.
     fn queue(&self, job: Job) -> bool {
         let mut state = self.state();
         state.queued.push_back(job);
@@ -115,8 +115,8 @@ impl Writers {
 }
 
 impl Job {
-    /// Performs the write, calls `on_written`, and notifies the body, which may queue a further write
-    /// at once.
+    /// Performs the write, calls `on_written`, and notifies the body, which may queue a further
+    /// write at once.
     fn run(self, on_written: impl FnOnce()) {
         let Job { write, done } = self;
         let written = (!done.is_closed()).then(|| write.run());
@@ -138,8 +138,8 @@ impl WriterThread {
 }
 
 impl Drop for WriterThread {
-    /// Drops the queued jobs if a write panicked, and no other thread is there for them: their bodies
-    /// end with an error instead of waiting.
+    /// Drops the queued jobs if a write panicked and no other thread is left: their bodies end with
+    /// an error instead of waiting.
     fn drop(&mut self) {
         let Some(writers) = self.0.take() else { return };
         let mut state = writers.state();

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::key_pin::{KeyPin, PinVerifier};
 use crate::url::http_version::HttpVersion;
 
-/// Certificate of the proxy for upstreams that ask for one.
+/// Certificate of the proxy for upstreams that request a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientIdentity {
     /// PEM file with the certificate and the intermediate ones.
@@ -22,10 +22,9 @@ pub struct ClientIdentity {
     pub key: PathBuf,
 }
 
-/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system, and of
-/// their certificates those with one of the keys in `pins`, if there are any. A
-/// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
-/// is signed by their own authority.
+/// Creates a configuration that trusts the authorities in the file `ca`, or the authorities of the
+/// system. If there are `pins`, certificates must have one of these keys. A compiled-in list would
+/// not do: upstreams are often the administrator's own, with certificates of an own authority.
 pub fn client_config(
     ca: Option<&Path>,
     own: Option<&ClientIdentity>,
@@ -35,14 +34,8 @@ pub fn client_config(
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let certificates = CertificateDer::pem_file_iter(path);
-            for certificate in certificates.map_err(|error| with_path(&error))? {
-                let certificate = certificate.map_err(|error| with_path(&error))?;
-                roots.add(certificate).map_err(|error| with_path(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(with_path(&"the file contains no certificate"));
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|error| with_path(path, &error))?;
             }
         }
         None => {
@@ -72,7 +65,7 @@ pub fn client_config(
         Some(own) => {
             let (chain, key) = own.read()?;
             let config = builder.with_client_auth_cert(chain, key);
-            config.map_err(|error| format!("{}: {error}", own.certificate.display()))?
+            config.map_err(|error| with_path(&own.certificate, &error))?
         }
         None => builder.with_no_client_auth(),
     };
@@ -87,16 +80,23 @@ pub fn client_config(
 
 impl ClientIdentity {
     fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-        let failed = |path: &Path, error: &dyn Display| format!("{}: {error}", path.display());
-        let chain = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| failed(&self.certificate, &error))?;
-        if chain.is_empty() {
-            return Err(failed(&self.certificate, &"the file contains no certificate"));
-        }
+        let chain = read_certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key);
-        Ok((chain, key.map_err(|error| failed(&self.key, &error))?))
+        Ok((chain, key.map_err(|error| with_path(&self.key, &error))?))
     }
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match certificates.map_err(|error| with_path(path, &error))? {
+        none if none.is_empty() => Err(with_path(path, &"the file contains no certificate")),
+        certificates => Ok(certificates),
+    }
+}
+
+fn with_path(path: &Path, error: &dyn Display) -> String {
+    format!("{}: {error}", path.display())
 }
 
 /// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.

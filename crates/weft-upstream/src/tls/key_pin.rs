@@ -1,4 +1,4 @@
-//! Pinned keys of upstreams, in addition to the verification of their certificates.
+//! Pinned keys of upstreams, which are verified in addition to their certificates.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl fmt::Display for KeyPin {
     }
 }
 
-/// Verifies certificates as usual, and that the key of an upstream is one of the pinned ones.
+/// Verifies certificates as usual, and then that the key of the upstream is pinned.
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
     pub(crate) inner: Arc<WebPkiServerVerifier>,

@@ -5,7 +5,8 @@ use std::fmt;
 use super::upstream_url::UpstreamUrl;
 use crate::base::rendezvous::hash;
 
-/// One of the upstreams of a proxy or a stream, as it is configured: `http://app:3000/ weight=3 backup`.
+/// One of the upstreams of a proxy or a stream, as it is configured: `http://app:3000/ weight=3
+/// backup`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamMember {
     /// URL of the upstream.
@@ -43,7 +44,7 @@ impl From<UpstreamUrl> for UpstreamMember {
 }
 
 impl UpstreamMember {
-    /// Properties that the selection of an upstream depends on.
+    /// Returns the properties that the selection of an upstream depends on.
     pub fn share(&self) -> MemberShare {
         MemberShare { is_backup: self.is_backup, seed: hash(self.url.to_string().as_bytes()) }
     }

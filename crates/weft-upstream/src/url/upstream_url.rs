@@ -37,9 +37,9 @@ pub(crate) enum UpstreamAddress {
 /// The security of connections to an upstream, and the version of HTTP if the URL determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Scheme {
-    /// No TLS. Also that of Unix sockets, and of protocols other than HTTP.
+    /// No TLS. Unix sockets and protocols other than HTTP have this scheme, too.
     Http,
-    /// TLS. Also that of `tls://`, for protocols other than HTTP.
+    /// TLS. Addresses with `tls://`, for protocols other than HTTP, have this scheme, too.
     Https,
     /// HTTP/2 by prior knowledge, without TLS.
     H2c,
@@ -82,9 +82,10 @@ impl UpstreamUrl {
         UpstreamUrl::without_path(text, "uwsgi://", "127.0.0.1:3031")
     }
 
-    /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
-    /// for connections with TLS; `srv+tcp://SERVICE` or `srv+udp://SERVICE` for the servers of a service,
-    /// which get connections or datagrams, whichever the stream has.
+    /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or
+    /// `tls://HOST:PORT` for connections with TLS. `srv+tcp://SERVICE` and `srv+udp://SERVICE`
+    /// stand for the servers of a service: a stream of TCP sends them connections, and a stream of
+    /// UDP datagrams.
     pub fn tcp(text: &str) -> Result<UpstreamUrl, String> {
         if text.strip_prefix(SERVICE_PREFIX).is_some_and(|url| url.starts_with("tls://")) {
             // The DNS is not authenticated.
@@ -134,8 +135,8 @@ impl UpstreamUrl {
         }
     }
 
-    /// Parses the URL of an upstream of a route, which may be `srv+http://SERVICE/`, `srv+https://` or
-    /// `srv+h2c://` for the servers of a service in the DNS.
+    /// Parses the URL of an upstream of a route, which may be `srv+http://SERVICE/`, `srv+https://`
+    /// or `srv+h2c://` for the servers of a service in the DNS.
     pub fn parse_member(text: &str) -> Result<UpstreamUrl, String> {
         match text.strip_prefix(SERVICE_PREFIX) {
             Some(url) => url.parse::<UpstreamUrl>()?.into_service(text),
@@ -143,7 +144,7 @@ impl UpstreamUrl {
         }
     }
 
-    /// Makes this the URL of a service, which is written as `text`.
+    /// Makes this the URL of a service. `text` is the URL as it is written.
     fn into_service(self, text: &str) -> Result<UpstreamUrl, String> {
         let invalid = |reason: &str| Err(format!("{text}: {reason}"));
         match &self.address {
@@ -164,7 +165,7 @@ impl UpstreamUrl {
         self.is_service
     }
 
-    /// Name of the host or of the service; empty for a Unix socket.
+    /// Returns the name of the host or of the service. It is empty for a Unix socket.
     pub fn host(&self) -> &str {
         match &self.address {
             UpstreamAddress::Tcp { host, .. } => host,
@@ -194,7 +195,7 @@ impl UpstreamUrl {
         matches!(self.address, UpstreamAddress::Unix(_))
     }
 
-    /// Host and port, or `unix:` and the path of a socket.
+    /// Returns host and port, or `unix:` and the path of a socket.
     pub(crate) fn location(&self) -> String {
         match &self.address {
             UpstreamAddress::Tcp { host, port, .. } if host.contains(':') => {
@@ -205,8 +206,8 @@ impl UpstreamUrl {
         }
     }
 
-    /// Path behind the prefix for a request whose path is the prefix of its route, without a slash
-    /// behind it: `"/hook" = ">> http://app/hook"` sends `/hook`.
+    /// Returns the path behind the prefix if the path of a request is the prefix of its route,
+    /// without a slash: a route `/hook` to `http://app/hook` sends `/hook`.
     pub(crate) fn path_of_route(&self) -> &'static str {
         if self.path.is_empty() || self.has_final_slash { "/" } else { "" }
     }
@@ -227,8 +228,8 @@ impl UpstreamUrl {
         }
     }
 
-    /// Returns the rest of a URL behind this one and a slash: path, query and fragment. `None` if the URL
-    /// is not one of this upstream, or not beneath its path.
+    /// Returns the rest of a URL behind this URL and a slash: path, query and fragment. `None`: the
+    /// URL has another address, or is not beneath the path of this one.
     pub(crate) fn path_within(&self, url: &str) -> Option<String> {
         let (base, behind) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
         let (scheme, rest) = base.split_once("://")?;

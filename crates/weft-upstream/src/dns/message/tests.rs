@@ -193,7 +193,7 @@ fn hostile_answers_are_bounded() {
         Some(Answer::Records(found)) => assert_eq!(found.data.len(), MAX_RECORDS),
         answer => panic!("{answer:?}"),
     }
-    // Data of another length than that of the type, and beyond the end.
+    // Data with a length that the type does not have, and data beyond the end.
     for data in [vec![1, 2, 3], vec![1, 2, 3, 4, 5], vec![]] {
         let message = response(&HOST, 0, &[(&own, 1, 60, data)]);
         assert!(matches!(HOST.read_answer(7, &message), Some(Answer::Failed(_))));
