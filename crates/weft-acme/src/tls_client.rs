@@ -14,13 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use weft_proto::ErrorKind;
-use weft_proto::http1::whole_response::ResponseReader;
+use weft_proto::http1::single_exchange::{ResponseReader, compose_request};
 
 use crate::http_client::{HttpClient, ResponseFuture};
-
-/// Maximum size of the head of a response, in bytes.
-const MAX_HEAD_BYTES: usize = 32 << 10;
 
 /// Time for which the certificate authorities are kept: those of the system may change, and to read them
 /// takes long.
@@ -67,34 +63,30 @@ impl TlsClient {
         request: Request<Bytes>,
         max_bytes: usize,
     ) -> Result<Response<Vec<u8>>, String> {
-        if request.uri().scheme_str() != Some("https") {
+        let (method, uri) = (request.method(), request.uri());
+        let (Some("https"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err("expected https://".to_owned());
-        }
-        let host = request.uri().host().unwrap_or_default();
-        let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let server_name = ServerName::try_from(name.clone()).map_err(|error| error.to_string())?;
-        let config = self.config(Instant::now())?;
+        };
         let failed = |error: std::io::Error| error.to_string();
-        let socket = connect(&name, request.uri().port_u16().unwrap_or(443)).await?;
-        let mut stream =
-            TlsConnector::from(config).connect(server_name, socket).await.map_err(failed)?;
-        stream.write_all(&compose(&request)).await.map_err(failed)?;
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let server_name = ServerName::try_from(name.to_owned()).map_err(|it| it.to_string())?;
+        let connector = TlsConnector::from(self.config(Instant::now())?);
+        let socket = connect(name, authority.port_u16().unwrap_or(443)).await?;
+        let mut stream = connector.connect(server_name, socket).await.map_err(failed)?;
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let fields =
+            request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let composed = compose_request((method, target), host, fields, request.body());
+        stream.write_all(&composed).await.map_err(failed)?;
         stream.flush().await.map_err(failed)?;
-        let mut reader = ResponseReader::new(request.method(), MAX_HEAD_BYTES, max_bytes);
+        let mut reader = ResponseReader::new(method, max_bytes);
         let mut input = BytesMut::new();
         loop {
             // Without close_notify the end of the connection is an error.
             let is_at_end = stream.read_buf(&mut input).await.map_err(failed)? == 0;
-            let read = reader.read(&mut input, is_at_end).map_err(|error| match error.kind() {
-                ErrorKind::BodyTooLarge => format!("it is larger than {max_bytes} bytes"),
-                _ => error.reason().to_owned(),
-            });
-            if let Some((head, body)) = read? {
-                let mut response = Response::builder().status(head.status);
-                for (name, value) in head.headers.iter() {
-                    response = response.header(name, value);
-                }
-                return response.body(body).map_err(|error| error.to_string());
+            if reader.read(&mut input, is_at_end)? {
+                return reader.into_response();
             }
         }
     }
@@ -126,27 +118,6 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
         }
     }
     Err(reason)
-}
-
-/// Composes a request, after which the connection closes.
-fn compose(request: &Request<Bytes>) -> Vec<u8> {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    let host = request.uri().host().unwrap_or_default();
-    let port = request.uri().port().map_or_else(String::new, |port| format!(":{port}"));
-    let (method, length) = (request.method(), request.body().len());
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: {host}{port}\r\ncontent-length: {length}\r\n\
-         connection: close\r\n"
-    );
-    let mut out = head.into_bytes();
-    for (name, value) in request.headers() {
-        out.extend_from_slice(
-            &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat(),
-        );
-    }
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(request.body());
-    out
 }
 
 /// Creates a configuration that trusts the authorities in the file `ca`, or those of the system.

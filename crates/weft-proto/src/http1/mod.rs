@@ -7,4 +7,4 @@ pub mod compose; // response heads as bytes
 pub mod framing; // body length, persistence, target and Host
 pub mod parse; // request heads and trailer sections
 pub mod scan; // prefixes of allowed bytes, 16 at a time
-pub mod whole_response; // responses with their body in memory
+pub mod single_exchange; // an exchange with a connection of its own, for clients

@@ -1,4 +1,4 @@
 //! Active health checks.
 
+mod grpc_health;
 pub(crate) mod health_check;
-mod http2_check;

@@ -1,3 +1,4 @@
 //! A client for requests of the program itself.
 
+pub(crate) mod own_request;
 pub(crate) mod remote_server;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use weft_acme::{HttpClient, ResponseFuture};
-use weft_upstream::{OwnRequest, OwnResponse, RemoteServer};
+use weft_upstream::{OwnRequest, RemoteServer};
 
 /// Time for which the TLS configuration of a server is kept: the system's authorities may change.
 const SERVER_TIME: Duration = Duration::from_secs(3_600);
@@ -55,21 +55,17 @@ impl AuthorityServers {
         max_bytes: usize,
         time: Duration,
     ) -> Result<Response<Vec<u8>>, String> {
-        let (head, body) = request.into_parts();
-        let scheme = head.uri.scheme_str().unwrap_or_default();
-        let authority = head.uri.authority().map_or("", |authority| authority.as_str());
+        let (method, uri, body) = (request.method(), request.uri(), request.body());
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
         let server = self.get(&format!("{scheme}://{authority}"), Instant::now())?;
-        let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        // The client has a field of its own.
+        let fields =
+            request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        // The client adds this field itself.
         let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
-        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = OwnRequest { method: &head.method, target, fields: &fields, body: &body };
-        let OwnResponse { head, body } = server.send(&request, max_bytes, time).await?;
-        let mut response = Response::builder().status(head.status);
-        for (name, value) in head.headers.iter() {
-            response = response.header(name, value);
-        }
-        response.body(body).map_err(|error| error.to_string())
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let request = OwnRequest { method, target, fields: &fields, body };
+        server.send(&request, max_bytes, time).await
     }
 }
 

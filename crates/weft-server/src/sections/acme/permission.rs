@@ -38,7 +38,7 @@ impl AskedPermission {
         let target = format!("{}{separator}domain={name}", url.target);
         let request = OwnRequest { method: &Method::GET, target: &target, fields: &[], body: b"" };
         let response = self.server.send(&request, MAX_RESPONSE_BYTES, self.timeout).await;
-        let status = response.map_err(|reason| format!("cannot ask {url}: {reason}"))?.head.status;
+        let status = response.map_err(|reason| format!("cannot ask {url}: {reason}"))?.status();
         match status.is_server_error() {
             true => Err(format!("cannot ask {url}: the status is {status}")),
             false => Ok(status.is_success()),

@@ -173,9 +173,9 @@ impl Exporter {
         let request = OwnRequest { method, target, fields: &fields, body };
         let sent = self.collector.send(&request, MAX_RESPONSE_BYTES, self.timeout).await;
         let response = sent.map_err(Failure::Transient)?;
-        let status = response.head.status;
+        let status = response.status();
         match status.as_u16() {
-            200..=299 => Ok(otlp::rejected(&response.body)),
+            200..=299 => Ok(otlp::rejected(response.body())),
             // The statuses for which the protocol requires retries.
             429 | 502 | 503 | 504 => Err(Failure::Transient(format!("the status is {status}"))),
             _ => Err(Failure::Permanent(format!("the status is {status}"))),

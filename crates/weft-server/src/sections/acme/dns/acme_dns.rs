@@ -57,11 +57,11 @@ pub(super) async fn set(
         body: body.as_bytes(),
     };
     let response = server.send(&request, MAX_RESPONSE_BYTES, TIMEOUT).await.map_err(failed)?;
-    match response.head.status.is_success() {
+    match response.status().is_success() {
         true => Ok(()),
         false => {
-            let text = String::from_utf8_lossy(&response.body).replace(char::is_control, " ");
-            Err(failed(format!("{}: {}", response.head.status, text.trim())))
+            let text = String::from_utf8_lossy(response.body()).replace(char::is_control, " ");
+            Err(failed(format!("{}: {}", response.status(), text.trim())))
         }
     }
 }

@@ -1,0 +1,43 @@
+//! The health checking protocol of gRPC, `grpc.health.v1`.
+
+use weft::{Method, StatusCode};
+
+use crate::client::own_request::{OwnRequest, ResponseLimits, Trailers};
+use crate::connect::upstream::Upstream;
+
+/// Method of the protocol.
+const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
+
+/// The message `HealthCheckResponse { status: SERVING }` behind its prefix: no compression, length 2.
+const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
+
+/// Asks for the health of a service, or of the server if `service` is empty. Returns `None` if there is no
+/// complete response.
+pub(super) async fn is_serving(
+    upstream: &Upstream,
+    service: &str,
+    limits: &ResponseLimits,
+) -> Option<bool> {
+    let message = request_message(service)?;
+    let fields = [("content-type", &b"application/grpc"[..]), ("te", b"trailers")];
+    let request =
+        OwnRequest { method: &Method::POST, target: CHECK_METHOD, fields: &fields, body: &message };
+    // Further bytes are another message.
+    let is_enough = |_, body: &[u8]| body.len() > SERVING.len();
+    let response = request.send(upstream, limits, is_enough).await.ok()?;
+    let trailers = response.extensions().get::<Trailers>();
+    let status = trailers.map_or(response.headers(), |trailers| &trailers.0).get("grpc-status")?;
+    Some(response.status() == StatusCode::OK && status == "0" && response.body() == SERVING)
+}
+
+/// Composes the message `HealthCheckRequest { service }`, with its prefix. Returns `None` if the name is too
+/// long for lengths of one byte.
+fn request_message(service: &str) -> Option<Vec<u8>> {
+    let length = u8::try_from(service.len()).ok().filter(|length| *length < 0x7e)?;
+    let message = match length {
+        0 => Vec::new(),
+        _ => [&[0x0a, length], service.as_bytes()].concat(),
+    };
+    let prefix = [0, 0, 0, 0, u8::try_from(message.len()).ok()?];
+    Some([&prefix[..], &message].concat())
+}
