@@ -1,5 +1,6 @@
-//! HTTPS with a certificate from Let's Encrypt: `cargo run --release -p weft-acme --example https -- DOMAIN`.
-//! The domain name must lead to this machine, whose ports 80 and 443 must be free and reachable.
+//! HTTPS with a certificate from Let's Encrypt: `cargo run --release -p weft-acme --example https
+//! -- DOMAIN`. The domain name must lead to this machine, whose ports 80 and 443 must be free and
+//! reachable.
 
 use log::{LevelFilter, Log, Metadata, Record};
 use weft::{Request, Response, Server};

@@ -8,21 +8,23 @@ use tokio::sync::watch;
 use weft::tls::{AlpnChallenges, NamedIdentities};
 use weft::{Error, ErrorKind, Request, Response, Result};
 
-use crate::challenges::Challenges;
-use crate::failures::FailureLog;
-use crate::manager;
+use crate::authority::sign_in::FailedSignIns;
 use crate::name::Name;
-use crate::on_demand::{DemandRequest, OnDemand};
-use crate::registry::{CertificateInfo, Registry};
+use crate::on_demand::demand_requests::{DemandRequest, DemandRequests};
+use crate::orders::failure_log::FailureLog;
+use crate::orders::manager;
+use crate::orders::order_context::AcmeState;
+use crate::orders::registry::Registry;
 use crate::settings::AcmeSettings;
-use crate::sign_in::FailedSignIns;
-use crate::store::Store;
+use crate::store::store_entries::StoreEntries;
+use crate::store::stored_certificate::CertificateInfo;
+use crate::validation::challenges::Challenges;
 
 /// Automatic certificates: the orders, the certificates in memory, and pending validations.
 ///
-/// [`ServerExt::domain`](crate::ServerExt::domain) is sufficient for most servers. With this type, a server
-/// opens its listeners itself, calls [`respond`](Acme::respond) for requests without TLS, and may change
-/// the settings while it runs:
+/// [`ServerExt::domain`](crate::ServerExt::domain) is sufficient for most servers. With this type,
+/// a server opens its listeners itself, calls [`respond`](Acme::respond) for requests without TLS,
+/// and may change the settings while it runs:
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -53,57 +55,50 @@ use crate::store::Store;
 ///
 /// The orders end when this value is dropped.
 pub struct Acme {
-    shared: Arc<Shared>,
+    state: Arc<AcmeState>,
     settings: watch::Sender<Option<Arc<AcmeSettings>>>,
-    /// The manager takes it.
+    /// Taken by the thread of the orders.
     requests: Mutex<Option<UnboundedReceiver<DemandRequest>>>,
 }
 
-/// State that the manager shares with handshakes and applications.
-pub(crate) struct Shared {
-    pub(crate) challenges: Challenges,
-    pub(crate) registry: Registry,
-    pub(crate) on_demand: OnDemand,
-    pub(crate) failed_sign_ins: FailedSignIns,
-    pub(crate) failures: FailureLog,
-}
-
 impl Acme {
-    /// Creates the state without certificates. Nothing is ordered yet, but handshakes wait for
-    /// certificates on demand, if `settings` have them.
+    /// Creates the state without certificates. Nothing is ordered yet. If `settings` permit
+    /// certificates on demand, handshakes wait for them.
     pub fn new(settings: &AcmeSettings) -> Acme {
-        let (on_demand, requests) = OnDemand::new(settings.on_demand.clone().map(Arc::new));
-        let shared = Shared {
+        let on_demand = settings.on_demand.clone().map(Arc::new);
+        let (demand_requests, requests) = DemandRequests::new(on_demand);
+        let state = AcmeState {
             challenges: Challenges::default(),
-            registry: Registry::new(NamedIdentities::with_source(on_demand.clone())),
-            on_demand,
+            registry: Registry::new(NamedIdentities::with_source(demand_requests.clone())),
+            demand_requests,
             failed_sign_ins: FailedSignIns::default(),
             failures: FailureLog::default(),
         };
         let requests = Mutex::new(Some(requests));
-        Acme { shared: Arc::new(shared), settings: watch::Sender::new(None), requests }
+        Acme { state: Arc::new(state), settings: watch::Sender::new(None), requests }
     }
 
-    /// Reads the stored certificates of the names that are not known yet, for handshakes before
-    /// [`order`](Acme::order).
+    /// Reads the stored certificates of new names, for handshakes before [`order`](Acme::order).
     pub fn load(&self, settings: &AcmeSettings) {
-        self.shared.registry.add(&Store(settings.store.clone()), &settings.names);
+        self.state.registry.add(&StoreEntries(settings.store.clone()), &settings.names);
     }
 
-    /// Orders and renews certificates by these settings from now on, in place of former ones, in a thread
-    /// of its own, which the first call starts. The certificates of other names are removed from memory,
-    /// and stay in the store. `None`: no certificates are ordered any more, and those in memory stay.
+    /// Orders and renews certificates by these settings from now on, in place of the former
+    /// settings. The first call starts the thread of the orders. The certificates of other names
+    /// are removed from memory, and stay in the store. With `None`, no certificates are ordered any
+    /// more, and the certificates in memory stay.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the settings have no directory or no challenge,
-    /// or `dns-01` without a provider; [`Io`](ErrorKind::Io) if the thread cannot be started.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the settings have no directory or no
+    /// challenge, or `dns-01` without a provider; [`Io`](ErrorKind::Io) if the thread cannot be
+    /// started.
     pub fn order(&self, settings: Option<AcmeSettings>) -> Result<()> {
         let settings = settings.map(AcmeSettings::validated).transpose()?;
         self.settings.send_replace(settings.map(Arc::new));
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(requests) = requests else { return Ok(()) };
-        let (shared, receiver) = (self.shared.clone(), self.settings.subscribe());
-        let run = move || manager::run(shared, receiver, requests);
+        let (state, receiver) = (self.state.clone(), self.settings.subscribe());
+        let run = move || manager::run(state, receiver, requests);
         let started = std::thread::Builder::new().name("acme".to_owned()).spawn(run);
         started.map(|_| ()).map_err(|error| {
             let reason = "cannot start the thread that orders certificates";
@@ -113,23 +108,23 @@ impl Acme {
 
     /// Returns the certificates for the TLS configuration of listeners.
     pub fn identities(&self) -> NamedIdentities {
-        self.shared.registry.identities.clone()
+        self.state.registry.identities.clone()
     }
 
     /// Returns the validations by `tls-alpn-01` for the TLS configuration of listeners.
     pub fn alpn_challenges(&self) -> AlpnChallenges {
-        self.shared.challenges.alpn.clone()
+        self.state.challenges.alpn.clone()
     }
 
-    /// Responds to a validation by `http-01` (RFC 8555 §8.3); `None` for all other requests, also for
-    /// tokens of another client.
+    /// Responds to a validation by `http-01` (RFC 8555 §8.3). Returns `None` for all other
+    /// requests, also for tokens of another ACME client.
     pub fn respond(&self, request: &Request) -> Option<Response> {
-        self.shared.challenges.respond(request)
+        self.state.challenges.respond(request)
     }
 
     /// Returns the names, in order, with the state of their certificates.
     pub fn certificates(&self) -> Vec<(Name, CertificateInfo)> {
-        self.shared.registry.all()
+        self.state.registry.all()
     }
 }
 

@@ -4,18 +4,20 @@ use std::sync::Arc;
 
 use weft::middleware::Canonical;
 use weft::tls::{Tls, TlsSettings};
-use weft::{Application, Middleware, Request, Response, Result, Server, ServerHandle};
+use weft::{
+    Application, Error, ErrorKind, Middleware, Request, Response, Result, Server, ServerHandle,
+};
 
 use crate::acme::Acme;
-use crate::invalid_setting::invalid;
 use crate::name::Name;
 use crate::self_signed::self_signed;
 use crate::settings::AcmeSettings;
 
 /// Automatic certificates for a [`Server`].
 pub trait ServerExt<A>: Sized {
-    /// Serves HTTPS with a certificate for a domain name, which is ordered from Let's Encrypt, and
-    /// renewed. By using it you accept the [terms](https://letsencrypt.org/repository/) of the authority.
+    /// Serves HTTPS with a certificate for a domain name. The certificate is ordered from Let's
+    /// Encrypt, and renewed. By using it you accept the
+    /// [terms](https://letsencrypt.org/repository/) of the authority.
     ///
     /// ```no_run
     /// use weft::{Request, Response, Server};
@@ -26,10 +28,11 @@ pub trait ServerExt<A>: Sized {
     /// fn main() -> weft::Result<()> { Server::new(hello).domain("example.org").run() }
     /// ```
     ///
-    /// The server listens on the ports 80 and 443, which the authority must reach for its validation of
-    /// the name (`tls-alpn-01`, then `http-01`). Requests without TLS are redirected to HTTPS with 308,
-    /// also requests to listeners that were added before. A self-signed certificate is presented until
-    /// the first order has ended, and to clients that send another name.
+    /// The server listens on the ports 80 and 443, which the authority must reach for its
+    /// validation of the name (`tls-alpn-01`, then `http-01`). Requests without TLS are redirected
+    /// to HTTPS with 308, also requests to listeners that were added before. A self-signed
+    /// certificate is presented until the first order has ended, and to clients that send another
+    /// name.
     ///
     /// Set workers, limits and hooks of the server before.
     ///
@@ -83,15 +86,15 @@ impl<A: Application + 'static> HttpsServer<A> {
         self
     }
 
-    /// Sets the authority, the store and all else about the orders. The names in `settings` are ordered,
-    /// too.
+    /// Sets the authority, the store and all else about the orders. The names in `settings` are
+    /// ordered as well.
     pub fn acme(mut self, settings: AcmeSettings) -> HttpsServer<A> {
         self.settings = settings;
         self
     }
 
-    /// Adds an address for requests without TLS, which are redirected, in the forms of
-    /// [`Server::listen`]. The redirect leads to port 443.
+    /// Adds an address for requests without TLS, in the forms of [`Server::listen`]. They are
+    /// redirected to port 443.
     ///
     /// Default `:80`.
     pub fn listen(mut self, address: impl ToString) -> HttpsServer<A> {
@@ -101,18 +104,18 @@ impl<A: Application + 'static> HttpsServer<A> {
 
     /// Adds an address for TLS connections.
     ///
-    /// Default `:443`. On other ports, something in front must forward port 443 to them.
+    /// Default `:443`. If it is another port, a proxy or a firewall must forward port 443 to it.
     pub fn listen_tls(mut self, address: impl ToString) -> HttpsServer<A> {
         self.https.push(address.to_string());
         self
     }
 
-    /// Starts the server on its own threads, and the orders in another one, which ends with the server.
-    /// Certificates of a former process are used at once.
+    /// Starts the server on its own threads, and the orders in another thread, which ends with the
+    /// server. Stored certificates are used at once.
     ///
     /// # Errors
-    /// The errors of [`Server::start`] and [`Acme::order`]; [`Listen`](weft::ErrorKind::Listen) if an
-    /// address cannot be bound, which needs permission for ports below 1024;
+    /// The errors of [`Server::start`] and [`Acme::order`]; [`Listen`](weft::ErrorKind::Listen) if
+    /// an address cannot be bound, which needs permission for ports below 1024;
     /// [`InvalidSetting`](weft::ErrorKind::InvalidSetting) if a name is invalid.
     pub fn start(self) -> Result<ServerHandle> {
         self.into_server()?.start()
@@ -121,19 +124,21 @@ impl<A: Application + 'static> HttpsServer<A> {
     /// Starts the server and waits until it has stopped. This blocks the thread.
     ///
     /// # Errors
-    /// The errors of [`start`](HttpsServer::start), and [`WouldBlock`](weft::ErrorKind::WouldBlock) in a
-    /// future that a current-thread runtime polls.
+    /// The errors of [`start`](HttpsServer::start), and [`WouldBlock`](weft::ErrorKind::WouldBlock)
+    /// in a future that a current-thread runtime polls.
     pub fn run(self) -> Result<()> {
         self.into_server()?.run()
     }
 
-    /// Binds the addresses and starts the orders. A validation that arrives before the server has started
-    /// waits in the queue of its listener. The orders end when the server is dropped.
+    /// Binds the addresses and starts the orders. A validation that arrives before the server has
+    /// started waits in the queue of its listener. The orders end when the server is dropped.
     fn into_server(self) -> Result<Server<impl Application>> {
         let HttpsServer { server, names, mut settings, http, https } = self;
         for name in names {
             let parsed = name.parse::<Name>();
-            settings.names.push(parsed.map_err(|error| invalid(format!("{name:?}: {error}")))?);
+            let invalid =
+                |error| Error::new(ErrorKind::InvalidSetting, format!("{name:?}: {error}"));
+            settings.names.push(parsed.map_err(invalid)?);
         }
         let settings = settings.validated()?;
         let acme = Arc::new(Acme::new(&settings));

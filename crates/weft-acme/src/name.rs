@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::invalid_setting::invalid;
-use weft::{Error, Result};
+use weft::{Error, ErrorKind, Result};
 
-/// A domain name, also a wildcard such as `*.example.org`, or an IP address; in lower case. A domain
-/// name has at most 253 bytes, and ASCII labels: international ones are in their encoded form.
+/// A domain name, also a wildcard such as `*.example.org`, or an IP address; in lower case. A
+/// domain name has at most 253 bytes, and ASCII labels: international ones are in their encoded
+/// form.
 ///
 /// ```
 /// let name: weft_acme::Name = "Example.org".parse()?;
@@ -27,23 +27,23 @@ impl Name {
         &self.0
     }
 
-    /// Returns the IP address, if it is one.
+    /// Returns the IP address, if the name is an address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.0.parse().ok()
     }
 
-    /// Returns true for a wildcard such as `*.example.org`.
+    /// Returns true if the name is a wildcard such as `*.example.org`.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 
-    /// Returns the domain name, of a wildcard the one whose subdomains it stands for.
+    /// Returns the domain name. For the wildcard `*.example.org` it is `example.org`.
     pub(crate) fn domain(&self) -> &str {
         self.0.strip_prefix("*.").unwrap_or(&self.0)
     }
 
-    /// Returns the server name of a validation by TLS: for an IP address its reverse name (RFC 8738
-    /// §6).
+    /// Returns the server name of a validation by TLS. For an IP address it is the reverse name
+    /// (RFC 8738 §6).
     pub(crate) fn server_name(&self) -> String {
         match self.ip() {
             None => self.0.clone(),
@@ -60,7 +60,8 @@ impl Name {
         }
     }
 
-    /// Returns true for names that no public authority can validate: they never leave the machine.
+    /// Returns true if the name is a loopback name or address, which no public authority can
+    /// validate.
     pub fn is_local(&self) -> bool {
         match self.ip() {
             Some(address) => address.is_loopback(),
@@ -85,7 +86,10 @@ impl FromStr for Name {
         let domain = text.strip_prefix("*.").unwrap_or(&text);
         match text.len() <= MAX_NAME_BYTES && domain.split('.').all(is_label) {
             true => Ok(Name(text)),
-            false => Err(invalid("it is neither a domain name nor an IP address")),
+            false => {
+                let reason = "it is neither a domain name nor an IP address";
+                Err(Error::new(ErrorKind::InvalidSetting, reason))
+            }
         }
     }
 }
@@ -123,18 +127,13 @@ impl FromStr for NamePattern {
     fn from_str(text: &str) -> Result<NamePattern> {
         let text = text.to_ascii_lowercase();
         let name = text.strip_prefix("*.").unwrap_or(&text);
-        if name == "*" {
-            return Err(invalid("all names cannot be permitted by a pattern"));
-        }
-        match name.parse::<Name>() {
-            Ok(name) if name.ip().is_none() && !name.as_str().contains('*') => {
-                Ok(NamePattern(text))
-            }
-            Ok(name) if name.ip().is_some() => {
-                Err(invalid("clients that connect to an address send no name"))
-            }
-            _ => Err(invalid("expected a name, or *.example.org for its subdomains")),
-        }
+        let reason = match name.parse::<Name>() {
+            Ok(name) if name.ip().is_some() => "clients that connect to an address send no name",
+            Ok(name) if !name.is_wildcard() => return Ok(NamePattern(text)),
+            _ if name == "*" => "all names cannot be permitted by a pattern",
+            _ => "expected a name, or *.example.org for its subdomains",
+        };
+        Err(Error::new(ErrorKind::InvalidSetting, reason))
     }
 }
 

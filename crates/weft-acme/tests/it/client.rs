@@ -18,8 +18,8 @@ pub struct Verified {
     pub certificate: CertificateDer<'static>,
 }
 
-/// Requests a resource with a new connection, and verifies the certificate for `name` with the roots in
-/// a file.
+/// Requests a resource with a new connection, and verifies the certificate for `name` with the
+/// roots in a file.
 pub fn get(address: SocketAddr, name: &str, roots: &Path, target: &str) -> io::Result<Verified> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut trusted = RootCertStore::empty();

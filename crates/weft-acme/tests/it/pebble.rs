@@ -1,5 +1,5 @@
-//! A certificate authority for tests: Pebble, with a DNS server that resolves all names to an address of
-//! the loopback network, on which the tested server listens, too.
+//! A certificate authority for tests: Pebble, with a DNS server that resolves all names to an
+//! address of the loopback network, on which the tested server listens, too.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,8 +29,8 @@ pub struct Pebble {
 }
 
 impl Pebble {
-    /// Starts an authority whose certificates are valid for some seconds. `None` if the programs are
-    /// missing.
+    /// Starts an authority whose certificates are valid for some seconds. `None` if the programs
+    /// are missing.
     pub fn start(validity: u64) -> Option<Pebble> {
         if !["pebble", "pebble-challtestsrv"].iter().all(|name| has_tool(name)) {
             return None;

@@ -8,8 +8,8 @@ use weft::{Application, BoxApplication, Server, ServerHandle};
 /// Upper bound on waiting for an expected event. Long enough never to expire on a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates a server for an application, which is boxed: the compiler would translate the whole server
-/// again for each type of application.
+/// Creates a server for an application, which is boxed: the compiler would translate the whole
+/// server again for each type of application.
 pub fn boxed_server(app: impl Application + Clone + Send + 'static) -> Server<BoxApplication> {
     Server::new(BoxApplication::new(app))
 }
@@ -29,8 +29,8 @@ pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns true if the external program `name` is in `PATH`. Otherwise the test is reported as skipped
-/// and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails.
+/// Returns true if the external program `name` is in `PATH`. Otherwise the test is reported as
+/// skipped and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails.
 #[track_caller]
 pub fn has_tool(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

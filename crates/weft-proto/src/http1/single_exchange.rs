@@ -1,5 +1,5 @@
-//! The client side of an exchange that has a connection of its own: a request and its response, both in
-//! memory.
+//! The client side of an exchange that has a connection of its own: a request and its response,
+//! both in memory.
 
 use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
@@ -9,8 +9,8 @@ use crate::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead};
 /// Maximum size of the head of a response, in bytes.
 pub const MAX_HEAD_BYTES: usize = 32 << 10;
 
-/// Composes a request, after whose response the server closes the connection. `fields` has neither
-/// `Host` nor the fields that frame the message.
+/// Composes a request that asks the server to close the connection after the response. `fields`
+/// must contain neither `Host` nor a field that frames the message.
 pub fn compose_request<'a>(
     (method, target): (&Method, &str),
     host: &str,
@@ -55,8 +55,8 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Creates a parser for the response to a request with `method`, whose body has at most `max_bytes`. The
-    /// head, with interim responses before it, has at most 32 KiB.
+    /// Creates a parser for the response to a request with `method`. The body has at most
+    /// `max_bytes`. The head has at most 32 KiB, including interim responses before it.
     pub fn new(method: &Method, max_bytes: usize) -> ResponseReader {
         ResponseReader {
             method: method.clone(),
@@ -77,8 +77,9 @@ impl ResponseReader {
     /// `is_at_end` is true if the connection has ended behind `input`.
     ///
     /// # Errors
-    /// If the response is malformed, if its head or its body exceeds the limit, or if the connection has
-    /// ended before the response is complete. The parser must not be used after an error.
+    /// If the response is malformed, if its head or its body exceeds the limit, or if the
+    /// connection has ended before the response is complete. The parser must not be used after an
+    /// error.
     pub fn read(&mut self, input: &mut BytesMut, is_at_end: bool) -> Result<bool, String> {
         match self.read_pieces(input, is_at_end)? {
             false if is_at_end => Err("the connection closed".to_owned()),
@@ -133,7 +134,8 @@ impl ResponseReader {
     }
 }
 
-/// Appends a piece to a body of at most `max_bytes`. If the piece is too long, its beginning is appended.
+/// Appends a piece to a body of at most `max_bytes`. If the piece is too long, its beginning is
+/// appended.
 ///
 /// # Errors
 /// If the piece is too long.

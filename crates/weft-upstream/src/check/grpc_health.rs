@@ -8,11 +8,12 @@ use crate::connect::upstream::Upstream;
 /// Method of the protocol.
 const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
 
-/// The message `HealthCheckResponse { status: SERVING }` behind its prefix: no compression, length 2.
+/// The message `HealthCheckResponse { status: SERVING }` behind its prefix: no compression, length
+/// 2.
 const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
 
-/// Asks for the health of a service, or of the server if `service` is empty. Returns `None` if there is no
-/// complete response.
+/// Asks for the health of a service, or of the server if `service` is empty. Returns `None` if
+/// there is no complete response.
 pub(super) async fn is_serving(
     upstream: &Upstream,
     service: &str,
@@ -30,8 +31,8 @@ pub(super) async fn is_serving(
     Some(response.status() == StatusCode::OK && status == "0" && response.body() == SERVING)
 }
 
-/// Composes the message `HealthCheckRequest { service }`, with its prefix. Returns `None` if the name is too
-/// long for lengths of one byte.
+/// Composes the message `HealthCheckRequest { service }`, with its prefix. Returns `None` if the
+/// name is too long for lengths of one byte.
 fn request_message(service: &str) -> Option<Vec<u8>> {
     let length = u8::try_from(service.len()).ok().filter(|length| *length < 0x7e)?;
     let message = match length {

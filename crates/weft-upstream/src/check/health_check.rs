@@ -59,7 +59,7 @@ async fn passes(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> b
     }
 }
 
-/// Search for a text in a body, of which more is received between two calls. An empty text is found at once.
+/// Search for a text in a body that is being received. An empty text is found at once.
 struct TextSearch<'a> {
     text: &'a [u8],
     /// Length of the part of the body that was searched.

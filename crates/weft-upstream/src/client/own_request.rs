@@ -45,9 +45,9 @@ pub(crate) struct ResponseLimits {
 pub(crate) struct Trailers(pub(crate) HeaderMap);
 
 impl OwnRequest<'_> {
-    /// Sends the request over HTTP/2 if the upstream uses it, or else over HTTP/1.1. Returns the response
-    /// when it is complete, or when `is_enough` returns true for its status and the received part of its
-    /// body.
+    /// Sends the request over HTTP/2 if the upstream uses it, or else over HTTP/1.1. Returns the
+    /// response when it is complete, or when `is_enough` returns true for its status and the
+    /// received part of its body.
     ///
     /// # Errors
     /// The reason why there is no response within the limits.

@@ -17,7 +17,8 @@ use crate::url::upstream_url::UpstreamUrl;
 pub struct RemoteServer(Upstream);
 
 impl RemoteServer {
-    /// Trusts the authorities in the file `ca` for an `https` URL, or those of the system.
+    /// Creates the client of a server. For an `https` URL, it trusts the authorities in the file
+    /// `ca`, or the authorities of the system.
     ///
     /// # Errors
     /// If the authorities cannot be read, or the host is not a valid name for a certificate.
@@ -27,7 +28,7 @@ impl RemoteServer {
         }
         let tls =
             if url.is_tls() { Some(tls::client_config(ca, None, &[], HttpVersion::Http1)?) } else { None };
-        // Not considered: each request is sent.
+        // Requests of the program are sent whatever the health of the server is.
         let policy = FailurePolicy {
             max_failures: 1,
             max_failure_rate: None,
@@ -38,8 +39,8 @@ impl RemoteServer {
         Upstream::new(url, UpstreamHealth::new(policy, Instant::now()), &tls).map(RemoteServer)
     }
 
-    /// Sends a request, whose target follows the path of the server's URL. Returns the response, whose body
-    /// has at most `max_bytes`, within `time`.
+    /// Sends a request and returns the response within `time`. The target is appended to the path
+    /// of the server's URL. The body of the response has at most `max_bytes`.
     ///
     /// # Errors
     /// The reason why there is no complete response.
@@ -64,7 +65,8 @@ pub struct RemoteResource {
 }
 
 impl RemoteResource {
-    /// Trusts the authorities of the system for an `https` URL.
+    /// Creates the client of a resource. For an `https` URL, it trusts the authorities of the
+    /// system.
     ///
     /// # Errors
     /// If the URL is `https`, and the system has no certificate authorities.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use weft_acme::{HttpClient, ResponseFuture};
 use weft_upstream::{OwnRequest, RemoteServer};
 
@@ -17,7 +17,7 @@ const SERVER_TIME: Duration = Duration::from_secs(3_600);
 /// Maximum number of servers that are kept. An authority has one or two.
 const MAX_SERVERS: usize = 16;
 
-/// Servers of authorities, which all orders share, because it takes long to read the certificate
+/// Servers of authorities. All orders share them, because it takes long to read the certificate
 /// authorities of the system.
 pub(super) struct AuthorityServers {
     ca: Option<PathBuf>,
@@ -48,25 +48,6 @@ impl AuthorityServers {
         known.insert(url.to_owned(), KnownServer { server: server.clone(), since: now });
         Ok(server)
     }
-
-    async fn exchange(
-        &self,
-        request: Request<Bytes>,
-        max_bytes: usize,
-        time: Duration,
-    ) -> Result<Response<Vec<u8>>, String> {
-        let (method, uri, body) = (request.method(), request.uri(), request.body());
-        let scheme = uri.scheme_str().unwrap_or_default();
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let server = self.get(&format!("{scheme}://{authority}"), Instant::now())?;
-        let fields =
-            request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        // The client adds this field itself.
-        let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
-        let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = OwnRequest { method, target, fields: &fields, body };
-        server.send(&request, max_bytes, time).await
-    }
 }
 
 impl HttpClient for AuthorityServers {
@@ -76,7 +57,19 @@ impl HttpClient for AuthorityServers {
         max_bytes: usize,
         time: Duration,
     ) -> ResponseFuture<'_> {
-        Box::pin(self.exchange(request, max_bytes, time))
+        Box::pin(async move {
+            let (method, uri, body) = (request.method(), request.uri(), request.body());
+            let scheme = uri.scheme_str().unwrap_or_default();
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            let server = self.get(&format!("{scheme}://{authority}"), Instant::now())?;
+            let fields =
+                request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            // The client adds this field itself.
+            let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
+            let target = uri.path_and_query().map_or("/", |target| target.as_str());
+            let request = OwnRequest { method, target, fields: &fields, body };
+            server.send(&request, max_bytes, time).await
+        })
     }
 }
 

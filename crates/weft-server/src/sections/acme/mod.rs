@@ -1,11 +1,11 @@
-//! The section `[acme]`: certificates that are ordered from an authority (`weft_acme`), by the client of the
-//! proxy.
+//! The section `[acme]`: certificates that are ordered from an authority (`weft_acme`), by the
+//! client of the proxy.
 
 mod client; // requests to authorities
 mod dns; // changes of the DNS, and their keys
 mod on_demand; // certificates on demand, and their keys
-mod orders; // which certificates are ordered, and the settings of their orders
-mod permission; // the resource that is asked about names
+mod orders; // names of the certificates, and the settings of their orders
+mod permission; // permission of orders by a resource
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub(crate) use self::orders::can_order;
 /// Values of `[acme]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcmeConfig {
-    /// In a plan sorted, and with the names of the hosts for which certificates are ordered.
+    /// Names for which certificates are ordered. In a plan they are sorted, and include the names
+    /// of the hosts.
     pub(crate) domains: Vec<Located<Name>>,
     /// URLs of the directories of authorities. Empty: the default.
     pub(crate) directories: Vec<Located<String>>,
@@ -30,9 +31,10 @@ pub(crate) struct AcmeConfig {
     pub(crate) eab_key_id: Option<Located<String>>,
     pub(crate) eab_key: Option<Located<PathBuf>>,
     pub(crate) email: Option<Located<String>>,
-    /// Certificate authorities of the directories' own certificates; `None`: those of the system.
+    /// File of the certificate authorities that are trusted in connections to the directories.
+    /// `None`: the authorities of the system.
     pub(crate) ca: Option<Located<PathBuf>>,
-    /// `None`: the default of the platform.
+    /// Directory of accounts and certificates. `None`: the default directory.
     pub(crate) state: Option<Located<PathBuf>>,
     pub(crate) allows_ephemeral_state: bool,
     /// A self-signed certificate serves names without a certificate.
@@ -71,12 +73,12 @@ impl Default for AcmeConfig {
 }
 
 impl AcmeConfig {
-    /// Returns true if certificates are ordered, apart from those of the hosts.
+    /// Returns true if certificates are ordered apart from the certificates of the hosts.
     pub(crate) fn orders_certificates(&self) -> bool {
         !self.domains.is_empty() || self.on_demand.is_enabled()
     }
 
-    /// URLs of the directories, or that of the default authority.
+    /// Returns the URLs of the directories, or the URL of the default authority.
     fn directory_urls(&self) -> Vec<String> {
         match self.directories.is_empty() {
             true => vec![LETS_ENCRYPT.to_owned()],
@@ -84,7 +86,8 @@ impl AcmeConfig {
         }
     }
 
-    /// URL of the authority for rehearsals; that of the default authority only for that.
+    /// Returns the URL of the authority for rehearsals. The default is only for the default
+    /// authority.
     fn staging_url(&self) -> Option<String> {
         match (&self.staging, self.directories.is_empty()) {
             (Some(url), _) => Some(url.value.clone()),
@@ -93,7 +96,7 @@ impl AcmeConfig {
         }
     }
 
-    /// The validations, or those of the default: by the DNS if it can be changed.
+    /// Returns the validations. The default is a validation by the DNS if the DNS can be changed.
     pub(crate) fn challenge_kinds(&self) -> Vec<ChallengeKind> {
         match (self.challenges.is_empty(), self.dns.is_set()) {
             (true, true) => vec![ChallengeKind::Dns01],

@@ -20,9 +20,10 @@ use crate::base::rate::Rate;
 pub(crate) struct OnDemandConfig {
     /// Names that are permitted.
     pub(crate) patterns: Vec<NamePattern>,
-    /// Resource that is asked about all other names.
+    /// Resource that decides about all other names.
     pub(crate) ask: Option<AuthUrl>,
-    /// Certificate authorities of that resource; `None`: those of the system.
+    /// File of the certificate authorities that are trusted in connections to the resource. `None`:
+    /// the authorities of the system.
     pub(crate) ask_ca: Option<Located<PathBuf>>,
     /// Maximum rate of orders.
     pub(crate) rate: Rate,
@@ -50,13 +51,13 @@ impl OnDemandConfig {
         !self.patterns.is_empty() || self.ask.is_some()
     }
 
-    /// Returns true if the names that a wildcard stands for may be ordered one by one.
+    /// Returns true if the subdomains of a wildcard may be ordered one by one.
     pub(super) fn covers(&self, wildcard: &str) -> bool {
         self.ask.is_some() || self.patterns.iter().any(|pattern| pattern.matches(wildcard))
     }
 
-    /// Returns a warning about a timeout that is longer than the one of a request head, within which the
-    /// handshake ends.
+    /// Returns a warning if the timeout is longer than `head_timeout`, within which a handshake
+    /// ends.
     pub(crate) fn warning(&self, head_timeout: Duration) -> Option<Problem> {
         (self.is_enabled() && self.timeout > head_timeout).then(|| {
             Problem::without_location(format!(

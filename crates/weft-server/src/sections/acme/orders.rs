@@ -9,8 +9,9 @@ use super::AcmeConfig;
 use super::client::AuthorityServers;
 
 impl AcmeConfig {
-    /// Validates the orders of the domains, and of the names of hosts, if there are any. Returns `None` if
-    /// there is nothing to order. Defaults that depend on other keys are set.
+    /// Validates the names of the domains and of the hosts. Sets the defaults that depend on other
+    /// keys. Returns `None` if there is nothing to order. `host_names` is `None` if the hosts order
+    /// no certificates.
     pub(crate) fn plan(
         self,
         host_names: Option<Vec<&str>>,
@@ -31,7 +32,7 @@ impl AcmeConfig {
             let is_on_demand_only = name.starts_with("*.") && self.on_demand.covers(name);
             match parse(name) {
                 Ok(name) if name.is_local() => {}
-                // The host of all other names has no certificate of its own.
+                // The host `*` stands for all other names, and has no certificate.
                 Err(_) if *name == "*" => {}
                 parsed => match parsed.and_then(|name| possible(name, &challenges)) {
                     Ok(name) => names.push(name),
@@ -67,8 +68,8 @@ impl AcmeConfig {
     /// Returns the settings of the orders of a plan.
     ///
     /// # Errors
-    /// If there is no directory for the state, or if the certificate authorities of the resource that is
-    /// asked about names cannot be read.
+    /// If there is no directory for the state, or if the certificate authorities of `on_demand_ask`
+    /// cannot be read.
     pub(crate) fn settings(&self) -> Result<AcmeSettings, String> {
         let state = self.state.as_ref().map(|path| path.value.clone());
         let state = state
@@ -102,7 +103,7 @@ impl AcmeConfig {
     }
 }
 
-/// Returns true if a certificate can be ordered for one of these names.
+/// Returns true if a certificate can be ordered for one of the names.
 pub(crate) fn can_order<'n>(
     mut names: impl Iterator<Item = &'n str>,
     challenges: &[ChallengeKind],

@@ -1,4 +1,4 @@
-//! The resource that is asked about names before they are ordered on demand (`on_demand_ask`).
+//! Permission of orders on demand by a resource (`on_demand_ask`).
 
 use std::fmt;
 use std::path::Path;
@@ -10,10 +10,10 @@ use weft_upstream::{OwnRequest, RemoteServer};
 
 use crate::base::auth_url::AuthUrl;
 
-/// Maximum size of a response, whose status counts.
+/// Maximum size of a response, in bytes. Only its status is used.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// Permission by the status of a resource.
+/// Resource that is asked about names. Its status is the permission.
 pub(super) struct AskedPermission {
     url: AuthUrl,
     server: RemoteServer,
@@ -22,7 +22,7 @@ pub(super) struct AskedPermission {
 
 impl AskedPermission {
     /// # Errors
-    /// If the URL needs certificate authorities, and they cannot be read.
+    /// If the URL is `https`, and the certificate authorities cannot be read.
     pub(super) fn new(
         url: AuthUrl,
         ca: Option<&Path>,

@@ -55,7 +55,7 @@ fn span(span: &Span) -> Value {
     if let Some(parent) = context.parent_id {
         object["parentSpanId"] = format!("{parent:016x}").into();
     }
-    // An error of the client is none of the span of the server.
+    // A status of 4xx is an error of the client, not of the server's span.
     if span.status >= 500 {
         object["status"] = json!({ "code": ERROR });
     }

@@ -1,7 +1,7 @@
-//! Changes of the DNS by an acme-dns server, to which the names of the validations are delegated by
-//! CNAME.
+//! Changes of the DNS by an acme-dns server. CNAME records delegate the names of the validations to
+//! it.
 //!
-//! The server keeps the last two values of a name, so that none is removed.
+//! The server keeps the last two values of a name, so that no value needs to be removed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ const MAX_RESPONSE_BYTES: usize = 4_096;
 /// Time limit for a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Account for a domain, as the server returned it at the registration.
+/// Account for a domain, in the form in which the server returns it at the registration.
 #[derive(Deserialize)]
 struct DnsAccount {
     username: String,

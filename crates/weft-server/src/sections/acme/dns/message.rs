@@ -5,7 +5,7 @@ use weft_upstream::dns::message::{MessageReader, put_name, put_numbers};
 use super::Change;
 use super::tsig::{TYPE_TSIG, TsigKey};
 
-/// OPCODE of an update, in its place in the flags.
+/// OPCODE of an update, shifted to its position in the flags.
 const UPDATE: u16 = 5 << 11;
 /// Flag of a response.
 const QR: u16 = 1 << 15;
@@ -16,7 +16,7 @@ const CLASS_IN: u16 = 1;
 /// CLASS of a record that is to be removed (RFC 2136 §2.5.4).
 const CLASS_NONE: u16 = 254;
 
-/// Seconds for which others may store a record of a validation.
+/// Seconds for which resolvers may cache the record of a validation.
 const TTL: u32 = 60;
 
 /// Change of a TXT record.
@@ -103,7 +103,7 @@ pub(super) fn parse_response(response: &[u8], id: u16) -> Option<Outcome> {
 fn tsig_error_of(data: &[u8]) -> Option<u16> {
     let mut reader = MessageReader::new(data);
     reader.skip_name()?;
-    // The time, and the difference that is permitted.
+    // The time, and the permitted difference.
     reader.take(8)?;
     let [length] = reader.numbers()?;
     reader.take(length.into())?;

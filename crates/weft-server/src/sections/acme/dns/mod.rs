@@ -19,7 +19,7 @@ use weft_upstream::UpstreamUrl;
 
 use super::AcmeConfig;
 
-/// Keys about changes of the DNS. At most one of the ways is set.
+/// Values of the keys about changes of the DNS. At most one method is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DnsConfig {
     program: Option<Located<PathBuf>>,
@@ -28,7 +28,7 @@ pub(crate) struct DnsConfig {
     key: Option<Located<PathBuf>>,
     acme_dns: Option<Located<String>>,
     acme_dns_accounts: Option<Located<PathBuf>>,
-    /// Time in which all servers of a zone have a change.
+    /// Time until all servers of a zone have a change.
     pub(super) delay: Duration,
 }
 
@@ -50,12 +50,12 @@ impl DnsConfig {
         self.program.is_some() || self.server.is_some() || self.acme_dns.is_some()
     }
 
-    /// Returns the way to change the DNS, which `dns-01` needs.
+    /// Returns the method that changes the DNS, which `dns-01` needs.
     pub(crate) fn method(&self) -> Option<DnsMethod> {
         self.methods().into_iter().next().map(|(_, method)| method)
     }
 
-    /// Returns the ways whose keys are complete.
+    /// Returns the methods with all of their keys.
     fn methods(&self) -> Vec<(&ConfigLocation, DnsMethod)> {
         let DnsConfig { program, server, key, acme_dns, acme_dns_accounts, .. } = self;
         let program =
@@ -71,7 +71,7 @@ impl DnsConfig {
         program.chain(update).chain(acme_dns).collect()
     }
 
-    /// Reports keys that need another one, and those that exclude each other.
+    /// Reports keys that need another key, and keys that exclude each other.
     pub(super) fn check(&self, challenges: &[Located<ChallengeKind>], problems: &mut Vec<Problem>) {
         match (&self.server, &self.key) {
             (Some(server), None) => problems.push(server.problem("`dns_server` needs `dns_key`")),
@@ -161,7 +161,7 @@ pub(super) const DELAY: Key<AcmeConfig> = Key {
     show: |acme| quoted(&show_time(acme.dns.delay)),
 };
 
-/// Way to change the DNS.
+/// Method that changes the DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DnsMethod {
     /// Path of a program.

@@ -1,8 +1,8 @@
 //! Changes of the DNS by a program of the operator.
 //!
 //! The program has two arguments, the name and the value of a TXT record. The variable
-//! `WEFT_DNS_CHANGE` of its environment is `add` or `remove`. No shell is involved. Its end without an
-//! error means that the servers of the zone have the change.
+//! `WEFT_DNS_CHANGE` of its environment is `add` or `remove`. No shell is involved. If the program
+//! exits without an error, the servers of the zone have the change.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -55,8 +55,8 @@ pub(super) async fn run(
     }
 }
 
-/// Runs a program and stores the beginning of its standard error. A child of the program that has the
-/// pipe, too, is not waited for.
+/// Runs a program and stores the beginning of its standard error. Returns when the program exits,
+/// even if a child of it still has the pipe.
 async fn run_to_exit(command: Command, error: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
     let (mut process, pipes) = Process::start(command, None).await?;
     let pipe = pipes.stderr.ok_or(std::io::ErrorKind::BrokenPipe)?;
@@ -76,8 +76,8 @@ async fn run_to_exit(command: Command, error: &mut Vec<u8>) -> std::io::Result<E
             }
         }
     };
-    // The pipe may have more than fits into the buffer; at most its capacity, as no more is read
-    // than the program has written before its exit.
+    // The program may have written more before its exit than was read. The number of reads is
+    // bounded, because a child may write without end.
     for _ in 0..MAX_ERROR_BYTES {
         let Ok(read @ 1..) = pipe.try_read(&mut buffer) else { break };
         append(&buffer[..read]);

@@ -20,7 +20,7 @@ const ALGORITHM: &str = "hmac-sha256";
 pub(super) const TYPE_TSIG: u16 = 250;
 const CLASS_ANY: u16 = 255;
 
-/// A secret that a server has under the same name.
+/// A secret with its name. The server has the same secret under the same name.
 #[derive(Debug)]
 pub(super) struct TsigKey {
     name: String,

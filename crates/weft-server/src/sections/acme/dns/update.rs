@@ -14,8 +14,8 @@ use super::tsig::TsigKey;
 /// Time limit for an update, with the search for the zone.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Adds or removes a TXT record. Nothing but the key authenticates the client, so that the response is
-/// not verified: a false one has the validation fail, no more.
+/// Adds or removes a TXT record. The key authenticates the client. The signature of the response is
+/// not verified: a forged response can only make the validation fail.
 ///
 /// # Errors
 /// If the server does not respond, or refuses the update.
@@ -33,7 +33,8 @@ pub(super) async fn update(
     updated.unwrap_or_else(|_| limit()).map_err(|reason| format!("DNS server {server}: {reason}"))
 }
 
-/// Updates the zone of a name: the longest suffix of the name for which the server is authoritative.
+/// Updates the zone of a name: the longest suffix of the name for which the server is
+/// authoritative.
 async fn find_zone_and_update(
     server: &str,
     key: &TsigKey,

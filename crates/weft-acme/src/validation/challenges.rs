@@ -6,16 +6,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use instant_acme::KeyAuthorization;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 
-use crate::dns::{DnsSettings, PublishedRecord};
-use crate::name::Name;
-use crate::settings::ChallengeKind;
 use weft::tls::{AlpnChallenges, Identity};
 use weft::{Request, Response};
 
-/// Path of a token, which the authority requests by plain HTTP (RFC 8555 §8.3).
+use super::challenge_kind::ChallengeKind;
+use super::dns_provider::{DnsSettings, PublishedRecord};
+use crate::name::Name;
+
+/// Path of a token. The authority requests it over HTTP without TLS (RFC 8555 §8.3).
 const PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// Pending validations, which all workers and all TLS listeners respond to. Clones share them.
+/// Pending validations. All workers and all TLS listeners respond to them. Clones share their
+/// state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Challenges {
     /// Key authorizations by token.
@@ -41,8 +43,8 @@ enum Key {
 }
 
 impl Challenges {
-    /// Responds to the request of an authority; `None` for all other requests, also for unknown
-    /// tokens: the routes may have those of another client.
+    /// Responds to the request of an authority. Returns `None` for all other requests, also for
+    /// unknown tokens: the routes may have the tokens of another ACME client.
     pub(crate) fn respond(&self, request: &Request) -> Option<Response> {
         let token = request.path().strip_prefix(PREFIX)?;
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +55,7 @@ impl Challenges {
     /// Responds to the validation of `name`.
     ///
     /// # Errors
-    /// If no certificate for it can be created, or if the DNS cannot be changed.
+    /// If the certificate of the validation cannot be created, or if the DNS cannot be changed.
     pub(crate) async fn publish(
         &self,
         kind: ChallengeKind,

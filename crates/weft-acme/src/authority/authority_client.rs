@@ -1,7 +1,7 @@
 //! Requests to the authority.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use instant_acme::{BodyWrapper, BytesResponse, Error};
 use serde::Deserialize;
 use weft_proto::semantics::date::parse_http_date;
 
-use crate::http_client::HttpClient;
+use crate::client::http_client::HttpClient;
 
 /// Maximum size of a response: certificate chains have some 10 KiB.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
@@ -25,29 +25,27 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct AuthorityClient {
     client: Arc<dyn HttpClient>,
     timeout: Duration,
-    retry_after: Arc<Mutex<Option<Duration>>>,
-    issuer: Arc<Mutex<Option<String>>>,
+    reported: Arc<Mutex<ReportedValues>>,
+}
+
+/// Values in the responses of an authority that the library does not return.
+#[derive(Default)]
+pub(crate) struct ReportedValues {
+    /// Delay that the authority required with its last error.
+    pub(crate) retry_after: Option<Duration>,
+    /// Domain name of the authority in its challenges `dns-persist-01`.
+    pub(crate) issuer: Option<String>,
 }
 
 impl AuthorityClient {
-    /// Creates a client whose requests end within `timeout`, and within 30 s.
+    /// Creates a client. Its requests end within `timeout`, and within 30 s.
     pub(crate) fn new(client: Arc<dyn HttpClient>, timeout: Duration) -> AuthorityClient {
         let timeout = timeout.min(TIMEOUT);
-        AuthorityClient { client, timeout, retry_after: Arc::default(), issuer: Arc::default() }
+        AuthorityClient { client, timeout, reported: Arc::default() }
     }
 
-    /// Returns the delay that the authority required with its last error, if it did.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set_retry_after(&self, delay: Option<Duration>) {
-        *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner) = delay;
-    }
-
-    /// Returns the domain name of the authority, if an authorization had it.
-    pub(crate) fn issuer(&self) -> Option<String> {
-        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn reported(&self) -> MutexGuard<'_, ReportedValues> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
@@ -55,7 +53,8 @@ impl AuthorityClient {
         let server = head.uri.scheme().zip(head.uri.authority());
         let (scheme, authority) =
             server.ok_or_else(|| Error::Other(format!("{}: no absolute URL", head.uri).into()))?;
-        // Without the path, which may differ for each order: lines with the same reason are summed up.
+        // The path is omitted. It may differ for each order, and lines with the same reason are
+        // summed up.
         let url = format!("{scheme}://{authority}");
         let failed = |reason: String| Error::Other(format!("{url}: {reason}").into());
         head.headers.insert(USER_AGENT, HeaderValue::from_static("weft"));
@@ -65,11 +64,11 @@ impl AuthorityClient {
         let response = response.map_err(failed)?;
         let status = response.status();
         if let Some(issuer) = issuer(response.body()) {
-            *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer);
+            self.reported().issuer = Some(issuer);
         }
         if status.is_client_error() || status.is_server_error() {
             let delay = response.headers().get(RETRY_AFTER);
-            self.set_retry_after(delay.and_then(|value| delay_of(value.as_bytes())));
+            self.reported().retry_after = delay.and_then(|value| delay_of(value.as_bytes()));
         }
         match refusal(&method, status, response.body()) {
             Some(reason) => Err(failed(reason)),
@@ -87,14 +86,14 @@ impl instant_acme::HttpClient for AuthorityClient {
     }
 }
 
-/// Returns a body that is in memory.
+/// Returns the content of a body, which is in memory.
 async fn whole(mut body: BodyWrapper<Bytes>) -> Bytes {
     let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
     frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
 }
 
-/// Returns the first domain name of an authority in its challenges (`dns-persist-01`), which the
-/// library does not parse.
+/// Returns the first domain name of the authority in the challenges `dns-persist-01` of an
+/// authorization. The library does not parse these names.
 fn issuer(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Authorization {
@@ -110,8 +109,8 @@ fn issuer(body: &[u8]) -> Option<String> {
     authorization.challenges.into_iter().flat_map(|challenge| challenge.issuer_domain_names).next()
 }
 
-/// Returns the reason for responses that the library does not expect: it reads a directory of any
-/// status, and errors in JSON only.
+/// Returns the reason why a response is an error that the library would not report: it ignores the
+/// status of a directory, and expects that errors are in JSON.
 fn refusal(method: &Method, status: StatusCode, body: &[u8]) -> Option<String> {
     if status.is_redirection() {
         return Some(format!("the status is {status}; redirects are not followed"));

@@ -14,18 +14,18 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::{sleep, timeout};
 
-use crate::authority::AuthorityClient;
-use crate::order::Failure;
+use super::authority_client::AuthorityClient;
+use super::failure::Failure;
 use crate::settings::{AcmeSettings, ExternalAccount};
-use crate::store::Store;
+use crate::store::store_entries::StoreEntries;
 
-/// Interval at which the account that another order or process creates is looked up.
+/// Interval at which the store is read while another order or process creates the account.
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Maximum number of authorities whose last failure is kept.
+/// Maximum number of failures that are kept, one for each authority.
 const MAX_FAILED: usize = 16;
 
-/// The last failure to create an account, by the directory of the authority.
+/// The last failure to create an account with each authority, by the directory of the authority.
 #[derive(Debug, Default)]
 pub(crate) struct FailedSignIns(Mutex<HashMap<String, FailedSignIn>>);
 
@@ -54,58 +54,57 @@ impl FailedSignIns {
     }
 }
 
-/// Signs in to an authority, with the account of the store or a new one.
+/// Signs in to an authority, with the account of the store or a new account.
 ///
-/// The key is stored before the account is created, and an authority has one account for a key: a
-/// crash between the two creates no second account. The library cannot do so for an account that is
-/// bound to an external one.
+/// The key is stored before the account is created, and an authority has one account for a key. A
+/// crash after the key was stored thus creates no second account. The library `instant_acme` does
+/// not permit this for an account that is bound to an external account.
 ///
-/// Orders wait for each other only while an account is created. If that fails, all that have waited
-/// fail with it: otherwise each of them would wait for a slow authority after the other.
+/// Orders wait for each other only while an account is created. If the creation fails, all orders
+/// that have waited fail as well. Otherwise they would wait for a slow authority one after the
+/// other.
 pub(crate) async fn sign_in(
     failed: &FailedSignIns,
-    store: &Store,
+    store: &StoreEntries,
     settings: &AcmeSettings,
     directory: &str,
     client: &AuthorityClient,
 ) -> Result<Account, Failure> {
     let start = Instant::now();
     let _lease = loop {
-        if let Some(credentials) =
-            store.account::<AccountCredentials>(directory).map_err(not_read)?
-        {
+        if let Some(credentials) = store.account(directory).map_err(not_read)? {
             let builder = Account::builder_with_http(Box::new(client.clone()));
             return Ok(builder.from_credentials(credentials).await?);
         }
         if let Some(FailedSignIn { failure, retry_after, .. }) = failed.since(start, directory) {
-            client.set_retry_after(retry_after);
+            client.reported().retry_after = retry_after;
             return Err(failure);
         }
         match store.lease_account(directory).map_err(not_stored)? {
             Some(lease) => {
-                let account = store.account::<AccountCredentials>(directory).map_err(not_read)?;
-                if account.is_none() {
+                if store.account(directory).map_err(not_read)?.is_none() {
                     break lease;
                 }
-                // It has been created since.
+                // The account was created after the store was read.
             }
-            // Another order or process creates it.
+            // Another order or process creates the account.
             None => sleep(LOCK_INTERVAL).await,
         }
     };
-    // Before the order ends, so that the others do not wait as long again.
+    // Ends before the time limit of the orders, so that the orders that wait get the failure in
+    // time.
     let created =
         timeout(settings.order_timeout / 2, create(store, settings, directory, client)).await;
     let created = created.unwrap_or_else(|_| Err("timed out".to_owned().into()));
     if let Err(failure) = &created {
-        failed.insert(directory, failure.clone(), client.retry_after());
+        failed.insert(directory, failure.clone(), client.reported().retry_after);
     }
     created
 }
 
 /// Creates an account.
 async fn create(
-    store: &Store,
+    store: &StoreEntries,
     settings: &AcmeSettings,
     directory: &str,
     client: &AuthorityClient,
@@ -136,7 +135,7 @@ fn not_stored(error: std::io::Error) -> String {
     format!("cannot store the account: {error}")
 }
 
-/// Creates an account that is bound to an external one (RFC 8555 §7.3.4).
+/// Creates an account that is bound to an external account (RFC 8555 §7.3.4).
 async fn create_bound(
     builder: AccountBuilder,
     external: &ExternalAccount,
@@ -155,8 +154,11 @@ async fn create_bound(
     Ok(builder.create(&account, directory.to_owned(), Some(&key)).await?)
 }
 
-/// Returns the stored key for an account, or stores a new one.
-fn account_key(store: &Store, directory: &str) -> Result<PrivatePkcs8KeyDer<'static>, String> {
+/// Returns the stored key for an account. If there is none, stores a new key.
+fn account_key(
+    store: &StoreEntries,
+    directory: &str,
+) -> Result<PrivatePkcs8KeyDer<'static>, String> {
     let pem = match store.account_key(directory).map_err(not_read)? {
         Some(pem) => pem,
         None => {
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_shared_by_those_that_have_waited_and_bounded() {
+    fn failures_are_shared_by_orders_that_have_waited_and_bounded() {
         let (failed, before) = (FailedSignIns::default(), Instant::now());
         let (failure, delay) = (Failure::Other("refused".to_owned()), Duration::from_secs(9));
         for number in 0..3 * MAX_FAILED {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
-/// A store of accounts and certificates, which several processes may share; [`FileStore`](crate::FileStore)
-/// is one. Entries are small (up to some 20 KiB) and have a path as their key:
+/// A store of accounts and certificates, such as [`FileStore`](crate::FileStore). Several processes
+/// may share it. Entries are small (up to some 20 KiB) and have a path as their key:
 ///
 /// ```text
 /// accounts/AUTHORITY/key.pem         private key of the account
@@ -15,48 +15,49 @@ use std::io;
 /// certificates/NAME/state.json       failures, and the time of the next attempt
 /// ```
 ///
-/// The functions are called in the thread of the orders, so that they may block, and by
-/// [`Acme::load`](crate::Acme::load). They contain private keys: protect them from other users.
+/// The functions may block: the thread of the orders and [`Acme::load`](crate::Acme::load) call
+/// them. Entries contain private keys. Protect them from other users.
 pub trait CertificateStore: fmt::Debug + Send + Sync + 'static {
-    /// Returns the contents of an entry; `None` if there is none.
+    /// Returns the contents of an entry; `None` if there is no such entry.
     ///
     /// # Errors
-    /// If it cannot be read. The certificate in memory stays in use then.
+    /// If the entry cannot be read. Then the certificate in memory stays in use.
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Returns the version of an entry, by which changes of other processes are found: called every
-    /// 10 s for both entries of each name. `None` if there is no such entry.
+    /// Returns the version of an entry; `None` if there is no such entry. Called every 10 s for
+    /// both entries of each name, to find changes by other processes.
     ///
     /// # Errors
-    /// If it cannot be determined.
+    /// If the version cannot be determined.
     fn version(&self, key: &str) -> io::Result<Option<Version>>;
 
-    /// Creates or replaces an entry. A reader, also after a crash, gets the former contents or the
-    /// new ones, and never a part of them.
+    /// Creates or replaces an entry as a whole. A reader gets the former contents or the new
+    /// contents, also after a crash.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the entry cannot be written.
     fn put(&self, key: &str, contents: &[u8]) -> io::Result<()>;
 
-    /// Returns the names directly beneath a folder, such as those of all certificates beneath
-    /// `certificates`.
+    /// Returns the names directly beneath a folder. Beneath `certificates`, these are the names of
+    /// all certificates.
     ///
     /// # Errors
-    /// If they cannot be listed.
+    /// If the names cannot be listed.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
 
     /// Removes all entries beneath a folder.
     ///
     /// # Errors
-    /// If they cannot be removed.
+    /// If the entries cannot be removed.
     fn remove(&self, folder: &str) -> io::Result<()>;
 
-    /// Acquires the exclusive right to change the entries beneath a folder; `None` if another process,
-    /// or another task of this one, has it. It must end with its process, and should last for as long
-    /// as an order can ([`AcmeSettings::order_timeout`](crate::AcmeSettings::order_timeout)).
+    /// Acquires the lease of a folder: the exclusive right to change the entries beneath it.
+    /// Returns `None` if another process or another task has the lease. A lease must end with its
+    /// process, and should last for
+    /// [`AcmeSettings::order_timeout`](crate::AcmeSettings::order_timeout).
     ///
     /// # Errors
-    /// If it cannot be acquired for another reason.
+    /// If the lease cannot be acquired for another reason.
     fn lease(&self, folder: &str) -> io::Result<Option<Lease>>;
 }
 
@@ -65,8 +66,7 @@ pub trait CertificateStore: fmt::Debug + Send + Sync + 'static {
 pub struct Version(u64);
 
 impl Version {
-    /// Creates a version from a value that differs after each change, such as an entity tag or a
-    /// revision.
+    /// Creates a version from a value that differs after each change, such as an entity tag.
     pub fn new(value: impl Hash) -> Version {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);

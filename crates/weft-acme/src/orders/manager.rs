@@ -10,45 +10,38 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::acme::Shared;
-use crate::attempt::renew;
-use crate::demand::{obtain, renew_with_permission};
+use super::attempt::renew;
+use super::demand::{obtain, renew_with_permission};
+use super::order_context::{AcmeState, OrderContext};
+use super::registry::Origin;
 use crate::name::Name;
-use crate::on_demand::{DemandLimits, DemandRequest};
-use crate::registry::Origin;
+use crate::on_demand::demand_limits::DemandLimits;
+use crate::on_demand::demand_requests::DemandRequest;
 use crate::settings::AcmeSettings;
-use crate::store::Store;
+use crate::store::store_entries::StoreEntries;
 
 /// Maximum number of orders in progress.
 const MAX_ORDERS: usize = 8;
 
-/// Longest time between two checks of the clock, which may jump, and of the versions of the files,
-/// which another process may change. A check of 1,000 names costs some milliseconds.
+/// Longest time between two checks: the clock may jump, and another process may change the files. A
+/// check of 1,000 names costs some milliseconds.
 const FILE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Longest time by which the clock may be set back without an effect on the times of orders.
 const MAX_SET_BACK: Duration = Duration::from_secs(60);
 
-/// The settings in effect.
-#[derive(Clone)]
-pub(crate) struct ActiveSettings {
-    pub(crate) settings: Arc<AcmeSettings>,
-    pub(crate) store: Store,
-    limits: Option<Arc<DemandLimits>>,
-}
-
-/// Receives the settings; `None`: nothing is ordered.
+/// Receives the settings, or `None` if nothing is ordered.
 pub(crate) type SettingsReceiver = watch::Receiver<Option<Arc<AcmeSettings>>>;
 
 /// Runs until the sender of the settings is dropped.
 pub(crate) fn run(
-    acme: Arc<Shared>,
+    state: Arc<AcmeState>,
     settings: SettingsReceiver,
     requests: UnboundedReceiver<DemandRequest>,
 ) {
     let manager = Manager {
-        acme,
-        active: None,
+        state,
+        context: None,
         tasks: JoinSet::new(),
         in_progress: HashMap::new(),
         files_read_at: Instant::now(),
@@ -61,8 +54,9 @@ pub(crate) fn run(
 }
 
 struct Manager {
-    acme: Arc<Shared>,
-    active: Option<ActiveSettings>,
+    state: Arc<AcmeState>,
+    /// The settings in effect.
+    context: Option<OrderContext>,
     tasks: JoinSet<(Name, Result<(), String>)>,
     in_progress: HashMap<Name, InProgress>,
     files_read_at: Instant,
@@ -96,7 +90,7 @@ impl Manager {
             tokio::select! {
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok((name, result)) => self.end(&name, &result),
-                    // The tasks that remain continue; their names are tried again, and are locked.
+                    // A task has panicked. The others continue, and hold the leases of their names.
                     Err(_) => self.in_progress.clear(),
                 },
                 Some(request) = requests.recv() => self.demand(request),
@@ -109,49 +103,48 @@ impl Manager {
         }
     }
 
-    /// Uses the settings in effect, if there are any.
+    /// Uses the latest settings.
     fn set_settings(&mut self, settings: &mut SettingsReceiver) {
         let settings = settings.borrow_and_update().clone();
         let on_demand = settings.as_ref().and_then(|it| it.on_demand.clone()).map(Arc::new);
-        self.acme.on_demand.set_settings(on_demand.clone());
-        let former = self.active.take().and_then(|active| active.limits);
+        self.state.demand_requests.set_settings(on_demand.clone());
+        let former = self.context.take().and_then(|context| context.limits);
         let limits = on_demand.map(|it| Arc::new(DemandLimits::new(it, former.as_deref())));
         let Some(settings) = settings else { return };
-        let store = Store(settings.store.clone());
-        self.acme.registry.add(&store, &settings.names);
-        self.active = Some(ActiveSettings { settings, store, limits });
+        let (state, store) = (self.state.clone(), StoreEntries(settings.store.clone()));
+        state.registry.add(&store, &settings.names);
+        self.context = Some(OrderContext { state, settings, store, limits });
         self.retain_planned();
         self.read_changed();
     }
 
     fn read_changed(&mut self) {
-        if let Some(ActiveSettings { store, .. }) = &self.active {
-            self.acme.registry.read_changed(store);
+        if let Some(OrderContext { store, .. }) = &self.context {
+            self.state.registry.read_changed(store);
             self.files_read_at = Instant::now();
         }
     }
 
-    /// Removes the names that are not ordered any more.
+    /// Removes the names from memory that are not ordered any more.
     fn retain_planned(&self) {
-        if let Some(ActiveSettings { settings, limits, .. }) = &self.active {
+        if let Some(OrderContext { settings, limits, .. }) = &self.context {
             let may_permit =
                 |name: &Name| limits.as_ref().is_some_and(|it| it.settings.may_permit(name));
-            self.acme.registry.retain(&settings.names, may_permit);
+            self.state.registry.retain(&settings.names, may_permit);
         }
     }
 
-    /// Starts tasks for the names for which there is something to do. Returns the time until that may
-    /// be so for others.
+    /// Starts tasks for the names that are due. Returns the time until the next name may be due.
     fn start_due(&mut self) -> Duration {
-        let sums_at = self.acme.failures.log_sums(Instant::now());
+        let sums_at = self.state.failures.log_sums(Instant::now());
         if self.files_read_at.elapsed() >= FILE_INTERVAL {
             self.read_changed();
         }
-        let Some(active) = &self.active else { return FILE_INTERVAL };
-        let registry = &self.acme.registry;
+        let Some(context) = &self.context else { return FILE_INTERVAL };
+        let registry = &self.state.registry;
         if SystemTime::now() + MAX_SET_BACK < self.latest {
             // The due times depend on the time of day at which the files were read.
-            registry.read_all(&active.store);
+            registry.read_all(&context.store);
             self.latest = SystemTime::now();
         }
         self.latest = self.latest.max(SystemTime::now());
@@ -159,21 +152,22 @@ impl Manager {
         let (now, free) = (SystemTime::now(), MAX_ORDERS.saturating_sub(scheduled.count()));
         let (due, next) = registry.due(now, free, |name| !self.in_progress.contains_key(name));
         for name in due {
-            let (acme, active, task_name) = (self.acme.clone(), active.clone(), name.clone());
+            let in_progress = InProgress { kind: TaskKind::Scheduled, requests: Vec::new() };
+            self.in_progress.insert(name.clone(), in_progress);
+            let context = context.clone();
             self.tasks.spawn(async move {
-                match (&active.limits, acme.registry.find(&task_name)) {
+                let registry = &context.state.registry;
+                match (&context.limits, registry.find(&name)) {
                     (Some(limits), Some((Origin::OnDemand, _))) => {
-                        renew_with_permission(&acme, &active, limits, &task_name).await;
+                        renew_with_permission(&context, limits, &name).await;
                     }
                     _ => {
-                        renew(&acme, &active, &task_name).await;
-                        acme.registry.read(&active.store, &task_name, Origin::Configured);
+                        renew(&context, &name).await;
+                        registry.read(&context.store, &name, Origin::Configured);
                     }
                 }
-                (task_name, Ok(()))
+                (name, Ok(()))
             });
-            let in_progress = InProgress { kind: TaskKind::Scheduled, requests: Vec::new() };
-            self.in_progress.insert(name, in_progress);
         }
         let wait = next.and_then(|next| next.duration_since(now).ok());
         let sums = sums_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -183,26 +177,26 @@ impl Manager {
     /// Obtains the certificate that a handshake waits for.
     fn demand(&mut self, request: DemandRequest) {
         if let Some(in_progress) = self.in_progress.get_mut(&request.name) {
-            // Of clients that have disconnected nothing is kept.
+            // Drops the requests of clients that have disconnected.
             in_progress.requests.retain(|request| !request.reply.is_closed());
             return in_progress.requests.push(request);
         }
-        let active = self.active.as_ref();
-        let Some((active, limits)) = active.and_then(|it| Some((it.clone(), it.limits.clone()?)))
+        let context = self.context.as_ref();
+        let Some((context, limits)) = context.and_then(|it| Some((it.clone(), it.limits.clone()?)))
         else {
             return drop(request.reply.send(Ok(())));
         };
-        let (acme, name) = (self.acme.clone(), request.name.clone());
+        let name = request.name.clone();
         let in_progress = InProgress { kind: TaskKind::OnDemand, requests: vec![request] };
         self.in_progress.insert(name.clone(), in_progress);
         self.tasks.spawn(async move {
-            let obtained = obtain(&acme, &active, &limits, &name).await;
+            let obtained = obtain(&context, &limits, &name).await;
             (name, obtained)
         });
     }
 
     fn end(&mut self, name: &Name, result: &Result<(), String>) {
-        // A task may have read the files of a name that a reload has removed.
+        // A reload may have removed the name, and then the task has read its files again.
         self.retain_planned();
         let requests = self.in_progress.remove(name).map_or_else(Vec::new, |it| it.requests);
         for request in requests {

@@ -16,19 +16,21 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use weft_proto::http1::single_exchange::{ResponseReader, compose_request};
 
-use crate::http_client::{HttpClient, ResponseFuture};
+use super::http_client::{HttpClient, ResponseFuture};
 
-/// Time for which the certificate authorities are kept: those of the system may change, and to read them
-/// takes long.
+/// Time for which the trusted authorities are kept. The authorities of the system may change, and
+/// to read them takes long.
 const CONFIG_TIME: Duration = Duration::from_secs(3_600);
 
 /// Longest time for a connection to one of the addresses of a server.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// An HTTP/1.1 client over TLS, with a connection for each request: an order has some twenty of them.
+/// An HTTP/1.1 client over TLS, with a connection for each request. An order has some twenty
+/// requests.
 ///
-/// It trusts the certificate authorities of the system, which it reads again after an hour, or those
-/// of a file. There is no proxy. Each address of a server has up to 5 s for the connection.
+/// It trusts the certificate authorities of the system, or the authorities in a file, and reads
+/// them again after an hour. There is no proxy. Each address of a server has up to 5 s for the
+/// connection.
 #[derive(Debug, Default)]
 pub struct TlsClient {
     ca: Option<PathBuf>,
@@ -37,13 +39,13 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Creates a client that trusts only the certificate authorities in a PEM file, such as that of a
-    /// company's own authority.
+    /// Creates a client that trusts only the certificate authorities in a PEM file, such as the
+    /// authority of a company.
     pub fn with_ca(path: impl Into<PathBuf>) -> TlsClient {
         TlsClient { ca: Some(path.into()), config: Mutex::default() }
     }
 
-    /// Returns the configuration, which is created again after some time.
+    /// Returns the configuration. It is created again after `CONFIG_TIME`.
     fn config(&self, now: Instant) -> Result<Arc<ClientConfig>, String> {
         let mut kept = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
@@ -83,7 +85,7 @@ impl TlsClient {
         let mut reader = ResponseReader::new(method, max_bytes);
         let mut input = BytesMut::new();
         loop {
-            // Without close_notify the end of the connection is an error.
+            // rustls returns an error if the connection ends without close_notify.
             let is_at_end = stream.read_buf(&mut input).await.map_err(failed)? == 0;
             if reader.read(&mut input, is_at_end)? {
                 return reader.into_response();
@@ -120,7 +122,8 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     Err(reason)
 }
 
-/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system.
+/// Creates a configuration that trusts the authorities in the file `ca`, or the authorities of the
+/// system.
 fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     match ca {

@@ -1,4 +1,5 @@
-//! One attempt to order or renew the certificate of a name, and its effect on the state of the name.
+//! One attempt to order or renew the certificate of a name, and its effect on the state of the
+//! name.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,19 +7,19 @@ use instant_acme::{Account, Error};
 use tokio::time::{sleep, timeout};
 use weft_proto::semantics::date::rfc3339;
 
-use crate::acme::Shared;
-use crate::authority::AuthorityClient;
-use crate::manager::ActiveSettings;
+use super::order_context::OrderContext;
+use crate::authority::authority_client::AuthorityClient;
+use crate::authority::certificate_order::{CertificateOrder, certificate_identifier};
+use crate::authority::failure::Failure;
+use crate::authority::sign_in::sign_in;
 use crate::name::Name;
-use crate::order::{self, Failure, certificate_identifier};
-use crate::renewal::retry_delay;
-use crate::settings::{AcmeSettings, ChallengeKind};
-use crate::sign_in::sign_in;
-use crate::store::{NameState, Store, seconds};
-use crate::stored::StoredCertificate;
+use crate::store::renewal::retry_delay;
+use crate::store::store_entries::{NameState, seconds};
+use crate::store::stored_certificate::StoredCertificate;
+use crate::validation::challenge_kind::ChallengeKind;
 
-/// Maximum number of attempts that an authority ends by refusing nonces; each of them has several
-/// requests, which are repeated, too.
+/// Maximum number of repetitions after the authority has refused nonces. Each has several requests,
+/// which are repeated, too.
 const MAX_NONCE_FAILURES: usize = 5;
 
 /// Time until the next attempt if the directory of the state cannot be used.
@@ -30,16 +31,16 @@ const MAX_ERROR_BYTES: usize = 1_024;
 /// Longest delay that an authority can require.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Longest time after an order in which no other one follows.
+/// Longest time after an order until the next order for the same name.
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Limits of the interval at which an authority is asked for the time of a renewal.
+/// Shortest and longest interval at which an authority is asked for the time of a renewal.
 const MIN_ASK_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_ASK_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// Orders or renews the certificate of a name if it is due, unless another process does.
-pub(crate) async fn renew(acme: &Shared, active: &ActiveSettings, name: &Name) {
-    let ActiveSettings { settings, store, .. } = active;
+pub(super) async fn renew(context: &OrderContext, name: &Name) {
+    let OrderContext { settings, store, .. } = context;
     let lease = store.lease(name).and_then(|lease| match lease {
         // Another process may have renewed it since.
         Some(lease) => Ok(Some((lease, StoredCertificate::read(store, name)?))),
@@ -51,7 +52,7 @@ pub(crate) async fn renew(acme: &Shared, active: &ActiveSettings, name: &Name) {
         Err(error) => {
             let reason = error.to_string();
             let line = format!("no certificate for {name}: {reason}");
-            acme.failures.report(name, &reason, Instant::now(), &line);
+            context.state.failures.report(name, &reason, Instant::now(), &line);
             return sleep(STORE_RETRY).await;
         }
     };
@@ -59,12 +60,11 @@ pub(crate) async fn renew(acme: &Shared, active: &ActiveSettings, name: &Name) {
     if current.due(now) > now {
         return;
     }
-    let client = AuthorityClient::new(settings.client.clone(), settings.order_timeout);
-    let attempt = Attempt::new(settings, name, current.state.failures);
+    let attempt = Attempt::new(context, name, &current);
     let run = async {
         let mut result = Err(Failure::BadNonce);
         for _ in 0..MAX_NONCE_FAILURES {
-            result = attempt.run(acme, settings, store, name, &current, &client).await;
+            result = attempt.run().await;
             if result != Err(Failure::BadNonce) {
                 break;
             }
@@ -72,68 +72,65 @@ pub(crate) async fn renew(acme: &Shared, active: &ActiveSettings, name: &Name) {
         result
     };
     let renewed = timeout(settings.order_timeout, run).await;
-    let state = match renewed.unwrap_or_else(|_| Err("timed out".to_owned().into())) {
-        Ok(state) => state,
-        Err(reason) => attempt.failed(acme, settings, name, current, &reason, &client),
-    };
+    let renewed = renewed.unwrap_or_else(|_| Err("timed out".to_owned().into()));
+    let state = renewed.unwrap_or_else(|reason| attempt.failed(&reason));
     if let Err(error) = store.write_state(name, &state) {
         log::error!("cannot store the state of the certificate for {name}: {error}");
         sleep(STORE_RETRY).await;
     }
 }
 
-/// The authority and the validation of an attempt. After each failure the next ones are tried.
-struct Attempt<'s> {
-    directory: &'s str,
+/// An attempt, with its authority and its kind of validation. After each failure, the next attempt
+/// uses others.
+struct Attempt<'a> {
+    context: &'a OrderContext,
+    name: &'a Name,
+    current: &'a StoredCertificate,
+    client: AuthorityClient,
+    directory: &'a str,
     kind: ChallengeKind,
 }
 
-impl<'s> Attempt<'s> {
-    fn new(settings: &'s AcmeSettings, name: &Name, failures: u32) -> Attempt<'s> {
-        let failures = failures as usize;
+impl<'a> Attempt<'a> {
+    fn new(
+        context: &'a OrderContext,
+        name: &'a Name,
+        current: &'a StoredCertificate,
+    ) -> Attempt<'a> {
+        let (settings, failures) = (&context.settings, current.state.failures as usize);
         let (directories, kinds) = (&settings.directories, settings.challenges_for(name));
         Attempt {
+            context,
+            name,
+            current,
+            client: AuthorityClient::new(settings.client.clone(), settings.order_timeout),
             directory: &directories[failures % directories.len()],
             kind: kinds[failures / directories.len() % kinds.len()],
         }
     }
 
-    /// Returns the new state.
-    async fn run(
-        &self,
-        acme: &Shared,
-        settings: &AcmeSettings,
-        store: &Store,
-        name: &Name,
-        current: &StoredCertificate,
-        client: &AuthorityClient,
-    ) -> Result<NameState, Failure> {
-        let account =
-            sign_in(&acme.failed_sign_ins, store, settings, self.directory, client).await?;
+    /// Renews the certificate, or asks the authority for the time of the renewal. Returns the new
+    /// state.
+    async fn run(&self) -> Result<NameState, Failure> {
+        let Attempt { context: OrderContext { settings, store, .. }, name, current, .. } = *self;
+        let account = self.sign_in(self.directory).await?;
         if let Some(der) = &current.der
             && current.renewal() > SystemTime::now()
         {
             return Ok(ask_for_window(&account, der).await);
         }
         if let Some(staging) = settings.staging.as_ref().filter(|_| current.state.failures > 0) {
-            self.rehearse(acme, settings, store, name, staging, client).await?;
+            self.rehearse(staging).await?;
         }
-        let replaced = current.der.as_deref();
-        let pem =
-            order::order(&account, settings, name, self.kind, replaced, &acme.challenges, client)
-                .await?;
+        let pem = self.order(&account, current.der.as_deref()).await?;
         let written = store.write_certificate(name, &pem);
         written.map_err(|error| format!("cannot store it: {error}"))?;
-        let read = || StoredCertificate::read(store, name).map_err(|error| error.to_string());
-        let renewed = read()?;
-        let der = renewed.der.as_deref().ok_or_else(|| {
-            Failure::Other("the authority's response is no certificate".to_owned())
-        })?;
-        let mut state = ask_for_window(&account, der).await;
+        let renewed = StoredCertificate::new(name, Some(pem.into_bytes()), NameState::default());
+        let mut state = ask_for_window(&account, renewed.der.as_deref().unwrap_or_default()).await;
         // The authority may request immediate renewal of every new certificate.
         let pause = renewed.lifetime.map_or(MAX_PAUSE, |it| it.length() / 4).min(MAX_PAUSE);
         state.retry_at = seconds(SystemTime::now() + pause);
-        let renewed = StoredCertificate { state: state.clone(), ..read()? };
+        let renewed = StoredCertificate::new(name, renewed.pem, state.clone());
         log::info!(
             "the certificate for {name} was issued by {}, until {}; it will be renewed at {}",
             self.directory,
@@ -143,20 +140,24 @@ impl<'s> Attempt<'s> {
         Ok(state)
     }
 
-    /// Orders a certificate that is not used, so that repeated failures do not count against the limits
-    /// of the other authority.
-    async fn rehearse(
-        &self,
-        acme: &Shared,
-        settings: &AcmeSettings,
-        store: &Store,
-        name: &Name,
-        staging: &str,
-        client: &AuthorityClient,
-    ) -> Result<(), Failure> {
+    async fn sign_in(&self, directory: &str) -> Result<Account, Failure> {
+        let OrderContext { state, settings, store, .. } = self.context;
+        sign_in(&state.failed_sign_ins, store, settings, directory, &self.client).await
+    }
+
+    async fn order(&self, account: &Account, replaced: Option<&[u8]>) -> Result<String, Failure> {
+        let Attempt { context, name, ref client, kind, .. } = *self;
+        let (settings, challenges) = (&context.settings, &context.state.challenges);
+        let order = CertificateOrder { account, settings, name, kind, challenges, client };
+        order.obtain(replaced).await
+    }
+
+    /// Orders a certificate that is not used, so that repeated failures do not count against the
+    /// limits of the authority whose certificate is used.
+    async fn rehearse(&self, staging: &str) -> Result<(), Failure> {
         let rehearsal = async {
-            let account = sign_in(&acme.failed_sign_ins, store, settings, staging, client).await?;
-            order::order(&account, settings, name, self.kind, None, &acme.challenges, client).await
+            let account = self.sign_in(staging).await?;
+            self.order(&account, None).await
         };
         match rehearsal.await {
             Ok(_) => Ok(()),
@@ -166,20 +167,12 @@ impl<'s> Attempt<'s> {
     }
 
     /// Logs a failure, and returns the new state.
-    fn failed(
-        &self,
-        acme: &Shared,
-        settings: &AcmeSettings,
-        name: &Name,
-        current: StoredCertificate,
-        reason: &Failure,
-        client: &AuthorityClient,
-    ) -> NameState {
+    fn failed(&self, reason: &Failure) -> NameState {
+        let Attempt { context, name, current, directory, .. } = *self;
         let failures = current.state.failures.saturating_add(1);
-        let delay = retry_delay(settings.retry_delay, failures, current.jitter);
-        let required = client.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+        let delay = retry_delay(context.settings.retry_delay, failures, current.jitter);
+        let required = self.client.reported().retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         let delay = delay.max(required);
-        let (directory, kind) = (self.directory, self.kind.name());
         let meanwhile = match current.lifetime {
             Some(lifetime) => {
                 format!("the present one is valid until {}", rfc3339(lifetime.not_after))
@@ -188,16 +181,18 @@ impl<'s> Attempt<'s> {
         };
         let reason = truncated(&reason.to_string());
         let line = format!(
-            "no certificate for {name} from {directory} by {kind}: {reason}; next attempt in {} s, \
+            "no certificate for {name} from {directory} by {}: {reason}; next attempt in {} s, \
              {meanwhile}",
+            self.kind.name(),
             delay.as_secs()
         );
-        acme.failures.report(name, &format!("{directory}: {reason}"), Instant::now(), &line);
+        let group = format!("{directory}: {reason}");
+        context.state.failures.report(name, &group, Instant::now(), &line);
         NameState {
             failures,
             retry_at: seconds(SystemTime::now() + delay),
             last_error: Some(reason),
-            ..current.state
+            ..current.state.clone()
         }
     }
 }

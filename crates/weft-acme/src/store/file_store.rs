@@ -5,10 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use crate::certificate_store::{CertificateStore, Lease, Version};
+use super::certificate_store::{CertificateStore, Lease, Version};
 
-/// `f_type` of file systems that do not survive a restart (statfs(2)): tmpfs, ramfs, and the overlay
-/// of a container.
+/// `f_type` of file systems that do not survive a restart (statfs(2)): tmpfs, ramfs, and overlayfs,
+/// which containers use.
 const EPHEMERAL_FILE_SYSTEMS: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x794c_7630];
 
 /// Maximum size of a file of the store, in bytes.
@@ -17,14 +17,14 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Beginning of the names of files that are not written completely.
 const TEMPORARY_PREFIX: &str = ".tmp";
 
-/// Name of the file that the process with the lease of a folder has locked.
+/// Name of the file in a folder that the holder of the lease locks.
 const LOCK: &str = "lock";
 
-/// A store whose entries are files in a directory, which processes of one machine may share.
+/// A store of files in a directory. Processes of one machine may share the directory.
 ///
-/// Directories have the mode 0700 and files 0600. Files are replaced as a whole, so that a crash at
-/// any time leaves a valid one. A lease is a lock of the file `lock`, which ends with its process. A
-/// file has at most 1 MiB.
+/// Directories have the mode 0700, and files 0600. Files are replaced as a whole, so that they are
+/// valid after a crash. A lease is a lock of the file `lock`, and ends with its process. A file has
+/// at most 1 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStore {
     directory: Option<PathBuf>,
@@ -32,22 +32,24 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Creates a store in a directory, which the first lease creates.
+    /// Creates a store. The first lease creates the directory.
     pub fn new(directory: impl Into<PathBuf>) -> FileStore {
         FileStore { directory: Some(directory.into()), allows_ephemeral: false }
     }
 
-    /// Permits a directory on a file system that does not survive a restart, such as tmpfs or that of
-    /// a container. Otherwise there are no leases, so that nothing is ordered: authorities limit how
-    /// many certificates they issue.
+    /// Permits a directory on a file system that does not survive a restart, such as the file
+    /// system of a container. Without this permission there are no leases on such a file system, so
+    /// that nothing is ordered: authorities limit the number of certificates.
     pub fn ephemeral_state(mut self) -> FileStore {
         self.allows_ephemeral = true;
         self
     }
 
-    /// Returns the default directory: `$STATE_DIRECTORY/acme` under a service manager,
-    /// `/var/lib/weft/acme` for root, and otherwise `weft/acme` in `$XDG_STATE_HOME` or in
-    /// `~/.local/state`.
+    /// Returns the default directory, the first that applies:
+    /// - `$STATE_DIRECTORY/acme` under a service manager
+    /// - `/var/lib/weft/acme` for root
+    /// - `$XDG_STATE_HOME/weft/acme`
+    /// - `~/.local/state/weft/acme`
     pub fn default_directory() -> Option<PathBuf> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(list) = from("STATE_DIRECTORY") {
@@ -99,7 +101,8 @@ impl FileStore {
     }
 }
 
-/// The [default directory](FileStore::default_directory). Without one, each use fails.
+/// A store in the [default directory](FileStore::default_directory). If there is none, each use
+/// fails.
 impl Default for FileStore {
     fn default() -> FileStore {
         FileStore { directory: FileStore::default_directory(), allows_ephemeral: false }
@@ -182,7 +185,8 @@ fn lock(folder: &Path) -> io::Result<Option<Lease>> {
     }
 }
 
-/// Removes the temporary files of a process that was killed. Only the holder of the lock writes.
+/// Removes the temporary files of a process that was killed. No other process writes: the caller
+/// has the lock.
 fn remove_temporary(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()) {
@@ -271,7 +275,7 @@ mod tests {
         assert!(store.lease(FOLDER).unwrap().is_none());
         assert!(store.lease("certificates/b.example").unwrap().is_some());
         drop(lease);
-        // A process that another test starts has the lock, too, until it executes its program.
+        // Another test may start a process, which inherits the lock until it executes its program.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while store.lease(FOLDER).unwrap().is_none() {
             assert!(std::time::Instant::now() < deadline, "the lock was not released");

@@ -6,33 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::name::Name;
-use crate::store::{NameVersions, Store};
-use crate::stored::StoredCertificate;
 use weft::tls::{Identity, NamedIdentities};
 
-/// Time in which a name is not ordered after its files could not be read.
+use crate::name::Name;
+use crate::store::store_entries::{NameVersions, StoreEntries};
+use crate::store::stored_certificate::{CertificateInfo, StoredCertificate};
+
+/// Time for which a name is not ordered if its files cannot be read.
 const UNREAD_TIME: Duration = Duration::from_secs(60);
 
-/// State of the certificate of a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CertificateInfo {
-    /// End of its validity. `None`: there is no certificate yet.
-    pub not_after: Option<SystemTime>,
-    /// Time of the next order, or of the next question to the authority about it. It may be in the past.
-    pub next_order: Option<SystemTime>,
-    /// Failures since the last success.
-    pub failures: u32,
-    /// Reason of the last failure, in the words of the authority if they are from it.
-    pub last_error: Option<String>,
-}
-
-/// The certificates of all names. Their files are read when a name is added, after an order, and when
-/// another process has changed them.
+/// The certificates of all names. Their files are read when a name is added, after an order, and
+/// when another process has changed them.
 #[derive(Debug)]
 pub(crate) struct Registry {
     names: Mutex<BTreeMap<Name, Entry>>,
-    /// Set if the last read has failed.
+    /// The last read has failed.
     is_unreadable: AtomicBool,
     /// The certificates with their keys, for TLS.
     pub(crate) identities: NamedIdentities,
@@ -41,14 +29,14 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Entry {
     info: CertificateInfo,
-    /// Time at which there is something to do.
+    /// Time of the next order, or of the next question to the authority.
     due: SystemTime,
     /// The files that were read.
     versions: NameVersions,
     origin: Origin,
 }
 
-/// Reason why a name has a certificate.
+/// Reason for the certificate of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Configured,
@@ -62,7 +50,7 @@ impl Registry {
     }
 
     /// Reads the files of the configured names that are not known yet.
-    pub(crate) fn add(&self, store: &Store, names: &[Name]) {
+    pub(crate) fn add(&self, store: &StoreEntries, names: &[Name]) {
         let unknown: Vec<&Name> = {
             let mut known = self.names();
             let is_unknown = |name: &&Name| match known.get_mut(*name) {
@@ -78,7 +66,7 @@ impl Registry {
     }
 
     /// Reads the files of a name. A certificate in them is used for the next handshakes.
-    pub(crate) fn read(&self, store: &Store, name: &Name, origin: Origin) {
+    pub(crate) fn read(&self, store: &StoreEntries, name: &Name, origin: Origin) {
         // Read before the files, so that a change during the read is found later.
         let versions = store.versions(name);
         let stored = match StoredCertificate::read(store, name) {
@@ -103,7 +91,7 @@ impl Registry {
         names.insert(name.clone(), entry);
     }
 
-    /// Keeps the certificate of a name whose files cannot be read, and the versions of the last read.
+    /// Handles a failure to read the files of a name. The certificate in memory stays in use.
     fn keep_unread(&self, name: &Name, origin: Origin, error: &io::Error) {
         // One line until a file can be read.
         if !self.is_unreadable.swap(true, Relaxed) {
@@ -120,7 +108,7 @@ impl Registry {
     }
 
     /// Reads the files that have changed since they were read.
-    pub(crate) fn read_changed(&self, store: &Store) {
+    pub(crate) fn read_changed(&self, store: &StoreEntries) {
         for (name, versions, origin) in self.known() {
             if store.versions(&name) != versions {
                 self.read(store, &name, origin);
@@ -129,7 +117,7 @@ impl Registry {
     }
 
     /// Reads all files again.
-    pub(crate) fn read_all(&self, store: &Store) {
+    pub(crate) fn read_all(&self, store: &StoreEntries) {
         self.known().into_iter().for_each(|(name, _, origin)| self.read(store, &name, origin));
     }
 
@@ -139,8 +127,8 @@ impl Registry {
         known.map(|(name, entry)| (name.clone(), entry.versions, entry.origin)).collect()
     }
 
-    /// Returns the reason for a name, and the end of its certificate's validity; `None` without a
-    /// certificate.
+    /// Returns the origin of a name and the end of the validity of its certificate. Returns `None`
+    /// if there is no certificate.
     pub(crate) fn find(&self, name: &Name) -> Option<(Origin, SystemTime)> {
         let names = self.names();
         let entry = names.get(name)?;
@@ -159,12 +147,12 @@ impl Registry {
         }
     }
 
-    /// Keeps the names that are ordered because of the configuration or of clients.
+    /// Keeps the names that are configured, and the names that clients may request.
     pub(crate) fn retain(&self, names: &[Name], may_be_on_demand: impl Fn(&Name) -> bool) {
         self.names().retain(|name, entry| {
             let is_kept = match entry.origin {
                 Origin::Configured => names.binary_search(name).is_ok(),
-                // Without a certificate it is tried again only when a client sends the name.
+                // Without a certificate, the name is ordered again only when a client sends it.
                 Origin::OnDemand => entry.info.not_after.is_some() && may_be_on_demand(name),
             };
             if !is_kept {
@@ -174,8 +162,8 @@ impl Registry {
         });
     }
 
-    /// Returns up to `max` names for which `is_free` returns true and there is something to do, those
-    /// that have waited longest first; and the time at which the next of the others is due.
+    /// Returns up to `max` names that are due and for which `is_free` returns true. The names that
+    /// have waited longest are first. Also returns the time at which the next name is due.
     pub(crate) fn due(
         &self,
         now: SystemTime,
@@ -204,8 +192,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::certificate_store::{CertificateStore, Lease, Version};
-    use crate::file_store::FileStore;
+    use crate::store::certificate_store::{CertificateStore, Lease, Version};
+    use crate::store::file_store::FileStore;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -214,12 +202,12 @@ mod tests {
     #[test]
     fn files_are_read_again_after_a_change_only() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store(Arc::new(FileStore::new(folder.path()).ephemeral_state()));
+        let store = StoreEntries(Arc::new(FileStore::new(folder.path()).ephemeral_state()));
         let name: Name = "a.example".parse().unwrap();
         let registry = Registry::new(NamedIdentities::default());
         let failures = || registry.all()[0].1.failures;
         let write = |failures| {
-            let state = crate::store::NameState { failures, ..Default::default() };
+            let state = crate::store::store_entries::NameState { failures, ..Default::default() };
             store.write_state(&name, &state).unwrap();
         };
         write(1);
@@ -237,7 +225,7 @@ mod tests {
         assert_eq!(registry.all(), []);
     }
 
-    /// A store without an entry at times, and at others without an answer.
+    /// A store whose only entry may be missing, and which may fail.
     #[derive(Debug, Default)]
     struct FailingStore {
         certificate: Mutex<Option<Vec<u8>>>,
@@ -277,7 +265,8 @@ mod tests {
     #[test]
     fn certificates_stay_while_their_store_fails() {
         let failing = Arc::new(FailingStore::default());
-        let (store, registry) = (Store(failing.clone()), Registry::new(NamedIdentities::default()));
+        let (store, registry) =
+            (StoreEntries(failing.clone()), Registry::new(NamedIdentities::default()));
         let name: Name = "a.example".parse().unwrap();
         let certified = rcgen::generate_simple_self_signed([name.to_string()]).unwrap();
         let pem = [certified.signing_key.serialize_pem(), certified.cert.pem()].concat();

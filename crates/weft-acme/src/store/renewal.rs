@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 /// Longest delay after failures.
 const MAX_DELAY: Duration = Duration::from_secs(6 * 3600);
 
-/// Longest time between an attempt and the next one, or the next question to the authority, with
-/// some tolerance: an authority can require a delay of a day.
+/// Longest time from an attempt to the next attempt or question to the authority. An authority can
+/// require a delay of a day; one hour is tolerance.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(25 * 3600);
 
-/// Validity of a certificate, and the time in which the authority suggests its renewal (ARI, RFC
+/// Validity of a certificate, and the window in which the authority suggests its renewal (ARI, RFC
 /// 9773 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
@@ -24,8 +24,8 @@ impl Lifetime {
     }
 
     /// Returns the time of the renewal: in the authority's window, or else after two thirds of the
-    /// validity. `jitter`, from 0 to 1, differs between certificates, so that those that were
-    /// ordered together are not all renewed at once.
+    /// validity. `jitter`, from 0 to 1, differs between certificates, so that certificates of the
+    /// same age are not all renewed at once.
     pub(crate) fn renewal_time(&self, jitter: f64) -> SystemTime {
         let Lifetime { not_before, not_after, window } = *self;
         match window {
@@ -44,8 +44,9 @@ fn length(from: SystemTime, to: SystemTime) -> Duration {
     to.duration_since(from).unwrap_or_default()
 }
 
-/// Returns the delay after the last of `failures`, the first of which has the delay `first`: four
-/// times as long for each, and 6 hours at most. Authorities limit the number of failures per hour.
+/// Returns the delay after a number of failures. After the first failure it is `first`; each
+/// further failure makes it four times as long, up to 6 hours. Authorities limit the number of
+/// failures per hour.
 pub(crate) fn retry_delay(first: Duration, failures: u32, jitter: f64) -> Duration {
     let factor = 4_u32.saturating_pow(failures.saturating_sub(1));
     let delay = first.saturating_mul(factor).min(MAX_DELAY.max(first));

@@ -15,20 +15,20 @@ use crate::name::Name;
 pub struct DnsSettings {
     /// Changes the records.
     pub provider: Arc<dyn DnsProvider>,
-    /// Time in which all servers of a zone have a change.
+    /// Time until all servers of a zone have a change.
     pub delay: Duration,
 }
 
 /// Changes TXT records in the DNS.
 pub trait DnsProvider: fmt::Debug + Send + Sync + 'static {
-    /// Adds a record. A name may have several values at a time, those of `example.org` and of
-    /// `*.example.org`.
+    /// Adds a record. A name may have several records at a time: `example.org` and `*.example.org`
+    /// are validated by the same name.
     ///
     /// Errors are the reason. The future is dropped after
     /// [`order_timeout`](crate::AcmeSettings::order_timeout).
     fn add<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a>;
 
-    /// Removes a record, after the validation.
+    /// Removes a record after the validation.
     fn remove<'a>(&'a self, record: &'a TxtRecord) -> DnsFuture<'a>;
 }
 
@@ -46,7 +46,7 @@ pub struct TxtRecord {
     pub value: String,
 }
 
-/// A record in the DNS, which is removed when this value is dropped.
+/// A record in the DNS. It is removed when this value is dropped.
 pub(crate) struct PublishedRecord {
     provider: Arc<dyn DnsProvider>,
     record: TxtRecord,

@@ -5,15 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use instant_acme::AccountCredentials;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::certificate_store::{CertificateStore, Lease, Version};
+use super::certificate_store::{CertificateStore, Lease, Version};
 use crate::name::Name;
 
 /// Accounts and certificates.
 #[derive(Clone)]
-pub(crate) struct Store(pub(crate) Arc<dyn CertificateStore>);
+pub(crate) struct StoreEntries(pub(crate) Arc<dyn CertificateStore>);
 
 /// State of a name between attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub(crate) struct NameVersions([Option<Version>; 2]);
 /// Folder of the names.
 const CERTIFICATES: &str = "certificates";
 
-impl Store {
+impl StoreEntries {
     /// Returns the private key and the certificate chain of a name, in PEM.
     pub(crate) fn certificate(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
         self.0.get(&certificate_key(name))
@@ -62,8 +63,8 @@ impl Store {
         }
     }
 
-    /// Returns the state of a name. It is the default if there is none, or if another release has
-    /// written it in another form.
+    /// Returns the state of a name. Returns the default if there is no state, or if another release
+    /// has written it in another form.
     pub(crate) fn state(&self, name: &Name) -> io::Result<NameState> {
         Ok(self.read_json(&state_key(name))?.unwrap_or_default())
     }
@@ -72,8 +73,8 @@ impl Store {
         self.write_json(&state_key(name), state)
     }
 
-    /// Returns the versions of a name's entries. One that cannot be determined is none, so that the
-    /// entry is read again.
+    /// Returns the versions of a name's entries. If a version cannot be determined, it is `None`,
+    /// so that the entry is read again.
     pub(crate) fn versions(&self, name: &Name) -> NameVersions {
         let keys = [certificate_key(name), state_key(name)];
         NameVersions(keys.map(|key| self.0.version(&key).ok().flatten()))
@@ -98,15 +99,15 @@ impl Store {
         self.0.put(&key_of_account(directory), pem.as_bytes())
     }
 
-    /// Returns the account with an authority; `None` also if it has another form.
-    pub(crate) fn account<T: DeserializeOwned>(&self, directory: &str) -> io::Result<Option<T>> {
+    /// Returns the account with an authority; `None` if there is none, or if it has another form.
+    pub(crate) fn account(&self, directory: &str) -> io::Result<Option<AccountCredentials>> {
         self.read_json(&account_entry(directory))
     }
 
-    pub(crate) fn write_account<T: Serialize>(
+    pub(crate) fn write_account(
         &self,
         directory: &str,
-        account: &T,
+        account: &AccountCredentials,
     ) -> io::Result<()> {
         self.write_json(&account_entry(directory), account)
     }
@@ -123,7 +124,7 @@ impl Store {
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for StoreEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -141,7 +142,7 @@ fn state_key(name: &Name) -> String {
     format!("{CERTIFICATES}/{name}/state.json")
 }
 
-/// The folder of an authority has its URL as name, without the characters of paths.
+/// Returns the folder of an authority. Its name is the URL, without the characters of paths.
 fn account_folder(directory: &str) -> String {
     let url = directory.split_once("://").map_or(directory, |(_, rest)| rest);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn states_of_another_form_are_none() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store(Arc::new(FileStore::new(folder.path()).ephemeral_state()));
+        let store = StoreEntries(Arc::new(FileStore::new(folder.path()).ephemeral_state()));
         let name: Name = "example.org".parse().unwrap();
         assert_eq!(store.state(&name).unwrap(), NameState::default());
         let state = NameState { failures: 3, window: Some((1, 2)), ..NameState::default() };

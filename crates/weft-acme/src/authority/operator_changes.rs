@@ -7,13 +7,12 @@ use instant_acme::{Account, AccountCredentials, RevocationReason, RevocationRequ
 use rcgen::KeyPair;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::authority::AuthorityClient;
+use super::authority_client::AuthorityClient;
+use super::failure::Failure;
 use crate::name::Name;
-use crate::order::Failure;
-use crate::registry::CertificateInfo;
 use crate::settings::AcmeSettings;
-use crate::store::{NameState, Store};
-use crate::stored::StoredCertificate;
+use crate::store::store_entries::{NameState, StoreEntries};
+use crate::store::stored_certificate::{CertificateInfo, StoredCertificate};
 
 /// Reasons of a revocation that apply to the certificate of a server (RFC 5280 §5.3.1).
 const REASONS: [(&str, RevocationReason); 5] = [
@@ -25,8 +24,8 @@ const REASONS: [(&str, RevocationReason); 5] = [
 ];
 
 impl AcmeSettings {
-    /// Returns all names in the store, in order: also those that were ordered on demand, or by other
-    /// settings.
+    /// Returns all names in the store, in order. The names include orders on demand, and orders by
+    /// other settings.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -46,12 +45,18 @@ impl AcmeSettings {
         Ok(stored.into_info(due))
     }
 
-    /// Revokes the stored certificate of a name (RFC 8555 §7.6), with one of the reasons `unspecified`,
-    /// `key-compromise`, `affiliation-changed`, `superseded` and `cessation-of-operation`. A server with
-    /// the same store replaces it within 10 s. Returns the directory of the authority.
+    /// Revokes the stored certificate of a name (RFC 8555 §7.6). A server with the same store
+    /// replaces the certificate within 10 s. Returns the directory of the authority.
+    ///
+    /// The reasons are:
+    /// - `unspecified`
+    /// - `key-compromise`
+    /// - `affiliation-changed`
+    /// - `superseded`
+    /// - `cessation-of-operation`
     ///
     /// # Errors
-    /// The reason, if there is no certificate, or no authority revokes it.
+    /// If there is no certificate, or if no authority revokes the certificate.
     pub async fn revoke(&self, name: &Name, reason: Option<&str>) -> Result<String, String> {
         let reason = reason.map(parse_reason).transpose()?;
         let store = self.stored();
@@ -70,7 +75,7 @@ impl AcmeSettings {
             };
             match revoked.await {
                 Ok(()) => {
-                    // A time in the past, at which it is renewed.
+                    // A window in the past: the certificate is renewed at once.
                     let state = NameState { window: Some((0, 1)), ..NameState::default() };
                     store.write_state(name, &state).map_err(failed)?;
                     return Ok(directory.to_owned());
@@ -84,10 +89,11 @@ impl AcmeSettings {
         })
     }
 
-    /// Changes the keys of all accounts (RFC 8555 §7.3.5). Returns the directories of their authorities.
+    /// Changes the keys of all accounts (RFC 8555 §7.3.5). Returns the directories of their
+    /// authorities.
     ///
     /// # Errors
-    /// The reason, if there is no account, or an authority does not change a key.
+    /// If there is no account, or if an authority does not change a key.
     pub async fn roll_over(&self) -> Result<Vec<String>, String> {
         let store = self.stored();
         let mut changed = Vec::new();
@@ -114,8 +120,8 @@ impl AcmeSettings {
         }
     }
 
-    fn stored(&self) -> Store {
-        Store(self.store.clone())
+    fn stored(&self) -> StoreEntries {
+        StoreEntries(self.store.clone())
     }
 
     /// Returns the stored accounts, in the order of the directories.

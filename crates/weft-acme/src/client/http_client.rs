@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 
-/// HTTP client for requests to authorities; [`TlsClient`](crate::TlsClient) is one.
+/// HTTP client for requests to authorities, such as [`TlsClient`](crate::TlsClient).
 pub trait HttpClient: fmt::Debug + Send + Sync + 'static {
-    /// Sends a request with an absolute `https` URL, and returns the whole response, whose body has at
-    /// most `max_bytes`, within `time`. Redirects are not followed. The client adds `Host` and
+    /// Sends a request with an absolute `https` URL, and returns the whole response within `time`.
+    /// Its body has at most `max_bytes`. Redirects are not followed. The client adds `Host` and
     /// `Content-Length`.
     ///
-    /// Errors are the reason, which is logged behind the server of the URL.
+    /// An error is the reason. It is logged behind the server of the URL.
     fn send(&self, request: Request<Bytes>, max_bytes: usize, time: Duration)
     -> ResponseFuture<'_>;
 }

@@ -7,27 +7,44 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::name::Name;
-use crate::registry::CertificateInfo;
-use crate::renewal::{Lifetime, MAX_WAIT};
-use crate::store::{NameState, Store};
 use weft::tls::certificate::{Validity, validity};
 
-/// The stored certificate of a name, and the state of its renewal.
+use super::renewal::{Lifetime, MAX_WAIT};
+use super::store_entries::{NameState, StoreEntries};
+use crate::name::Name;
+
+/// The certificate of a name, and the state of its renewal.
 pub(crate) struct StoredCertificate {
-    /// The private key and the chain; `None` if there are none.
+    /// The private key and the chain; `None` if there is no certificate.
     pub(crate) pem: Option<Vec<u8>>,
-    /// The first certificate of the chain, in DER; `None` if there is none.
+    /// The first certificate of the chain, in DER; `None` if the chain is not valid.
     pub(crate) der: Option<Vec<u8>>,
     pub(crate) lifetime: Option<Lifetime>,
     pub(crate) state: NameState,
-    /// A number from 0 to 1, the same for a certificate at each call.
+    /// A number from 0 to 1, which depends on the name and the certificate only.
     pub(crate) jitter: f64,
 }
 
+/// State of the certificate of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateInfo {
+    /// End of its validity. `None`: there is no certificate yet.
+    pub not_after: Option<SystemTime>,
+    /// Time of the next order, or of the next question to the authority about the certificate. It
+    /// may be in the past.
+    pub next_order: Option<SystemTime>,
+    /// Failures since the last success.
+    pub failures: u32,
+    /// Reason of the last failure. If the authority stated the reason, these are its words.
+    pub last_error: Option<String>,
+}
+
 impl StoredCertificate {
-    pub(crate) fn read(store: &Store, name: &Name) -> io::Result<StoredCertificate> {
-        let (pem, state) = (store.certificate(name)?, store.state(name)?);
+    pub(crate) fn read(store: &StoreEntries, name: &Name) -> io::Result<StoredCertificate> {
+        Ok(StoredCertificate::new(name, store.certificate(name)?, store.state(name)?))
+    }
+
+    pub(crate) fn new(name: &Name, pem: Option<Vec<u8>>, state: NameState) -> StoredCertificate {
         let first = pem.as_ref().and_then(|pem| CertificateDer::from_pem_slice(pem).ok());
         let der = first.map(|der| der.to_vec());
         let lifetime = der.as_deref().and_then(validity);
@@ -40,19 +57,24 @@ impl StoredCertificate {
         hasher.write(name.as_str().as_bytes());
         hasher.write(der.as_deref().unwrap_or_default());
         let jitter = hasher.finish() as f64 / u64::MAX as f64;
-        Ok(StoredCertificate { pem, der, lifetime, state, jitter })
+        StoredCertificate { pem, der, lifetime, state, jitter }
     }
 
-    /// Time of the renewal, also if it is in the past.
+    /// Returns true if the certificate has not expired.
+    pub(crate) fn is_valid(&self, now: SystemTime) -> bool {
+        self.lifetime.is_some_and(|lifetime| lifetime.not_after > now)
+    }
+
+    /// Returns the time of the renewal, which may be in the past.
     pub(crate) fn renewal(&self) -> SystemTime {
         let lifetime = self.lifetime;
         lifetime.map_or(SystemTime::UNIX_EPOCH, |lifetime| lifetime.renewal_time(self.jitter))
     }
 
-    /// Time at which there is something to do: a renewal, a retry, or a question to the authority.
+    /// Returns the time of the next renewal, retry, or question to the authority.
     ///
-    /// A retry or a question that is further away than any delay was scheduled by a clock that has
-    /// been set back since.
+    /// A retry or a question is ignored if it is further away than any delay: the clock has been
+    /// set back since it was scheduled.
     pub(crate) fn due(&self, now: SystemTime) -> SystemTime {
         let scheduled = |seconds| Some(at(seconds)).filter(|time| *time <= now + MAX_WAIT);
         let ask_at = scheduled(self.state.ask_at).filter(|_| self.state.ask_at > 0);
@@ -83,8 +105,8 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    /// Returns true if there is something to do on a day for a certificate from day 100 to day 190,
-    /// which is renewed after day 160.
+    /// Returns true if a certificate is due on a day. The certificate is valid from day 100 to day
+    /// 190, and is renewed after day 160.
     fn is_due(day: u64, ask_at: u64, retry_at: u64) -> bool {
         let (not_before, not_after) = (at(100 * DAY), at(190 * DAY));
         let lifetime = Some(Lifetime { not_before, not_after, window: None });
@@ -115,7 +137,7 @@ mod tests {
     #[test]
     fn names_without_certificate_have_different_jitter() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store(Arc::new(FileStore::new(folder.path())));
+        let store = StoreEntries(Arc::new(FileStore::new(folder.path())));
         let read = |name: &str| StoredCertificate::read(&store, &name.parse().unwrap()).unwrap();
         let jitter = |name: &str| read(name).jitter;
         assert_ne!(jitter("a.example"), jitter("b.example"));

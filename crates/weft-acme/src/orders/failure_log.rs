@@ -1,20 +1,21 @@
-//! Log lines about failures: one for the first of many with the same reason, and one for the others.
+//! Log lines about failures. The first failure with a reason has a line, and the other failures
+//! with this reason have one line together.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::name::Name;
 
-/// Time without a failure after which those of a group are summed up.
+/// Time without a failure after which the failures of a group are summed up.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Longest time until they are summed up.
+/// Longest time until the failures of a group are summed up.
 const MAX_PERIOD: Duration = Duration::from_secs(600);
 
 /// Maximum number of reasons that are distinguished.
 const MAX_GROUPS: usize = 32;
 
-/// Reason of the failures beyond.
+/// Reason of all failures beyond the maximum number of reasons.
 const VARIOUS: &str = "for various reasons";
 
 /// Failures that are not logged yet.
@@ -25,7 +26,7 @@ pub(crate) struct FailureLog(Mutex<Vec<FailureGroup>>);
 #[derive(Debug)]
 struct FailureGroup {
     reason: String,
-    /// The name whose failures have lines of their own; each of them has a longer delay.
+    /// The first name. Each of its failures has a line, because the delay in the line differs.
     first: Name,
     last: Name,
     count: usize,
@@ -34,7 +35,7 @@ struct FailureGroup {
 }
 
 impl FailureLog {
-    /// Logs a failure if it is the first with this reason for some time, or counts it.
+    /// Logs the first failure with a reason. Counts a failure that follows soon.
     pub(crate) fn report(&self, name: &Name, reason: &str, now: Instant, line: &str) {
         if self.is_first(name, reason, now) {
             log::error!("{line}");
@@ -74,7 +75,7 @@ impl FailureLog {
         }
     }
 
-    /// Logs the sums of groups that have ended. Returns the time at which the next one may end.
+    /// Logs the sums of groups that have ended. Returns the time at which the next group may end.
     pub(crate) fn log_sums(&self, now: Instant) -> Option<Instant> {
         let (sums, next) = self.take_sums(now);
         for sum in sums {

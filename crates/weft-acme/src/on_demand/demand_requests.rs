@@ -1,0 +1,105 @@
+//! Handshakes that wait for the certificate of a name.
+
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+use weft::tls::{IdentitySource, ObtainIdentity};
+
+use super::on_demand_settings::OnDemandSettings;
+use crate::name::Name;
+
+/// Maximum number of handshakes that wait for a certificate.
+const MAX_WAITING: usize = 1_024;
+
+/// Passes the requests of handshakes to the manager. Clones share their state.
+#[derive(Clone)]
+pub(crate) struct DemandRequests(Arc<Shared>);
+
+struct Shared {
+    settings: Mutex<Option<Arc<OnDemandSettings>>>,
+    waiting: Arc<Semaphore>,
+    /// Each request has a permit of `waiting`, which bounds the queue.
+    requests: UnboundedSender<DemandRequest>,
+}
+
+/// A handshake that waits for the certificate of a name.
+pub(crate) struct DemandRequest {
+    pub(crate) name: Name,
+    pub(crate) reply: oneshot::Sender<Result<(), String>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl DemandRequests {
+    pub(crate) fn new(
+        settings: Option<Arc<OnDemandSettings>>,
+    ) -> (DemandRequests, UnboundedReceiver<DemandRequest>) {
+        let (requests, receiver) = unbounded_channel();
+        let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+        (
+            DemandRequests(Arc::new(Shared { settings: Mutex::new(settings), waiting, requests })),
+            receiver,
+        )
+    }
+
+    pub(crate) fn set_settings(&self, settings: Option<Arc<OnDemandSettings>>) {
+        *self.0.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+}
+
+impl IdentitySource for DemandRequests {
+    fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
+        let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let name: Name = name.parse().ok().filter(|name| settings.may_permit(name))?;
+        if name.ip().is_some() || name.is_wildcard() {
+            return None;
+        }
+        let Ok(_permit) = self.0.waiting.clone().try_acquire_owned() else {
+            let reason =
+                format!("no certificate for {name}: {MAX_WAITING} handshakes wait for one");
+            return Some(Box::pin(ready(Err(reason))));
+        };
+        let (reply, received) = oneshot::channel();
+        let request = DemandRequest { name: name.clone(), reply, _permit };
+        // Fails only if the manager has ended, and then there is no reply.
+        let _ = self.0.requests.send(request);
+        Some(Box::pin(async move {
+            let result = match timeout(settings.timeout, received).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err("its order was aborted".to_owned()),
+                Err(_) => Err("its order has not ended within `on_demand_timeout`".to_owned()),
+            };
+            result.map_err(|reason| format!("no certificate for {name}: {reason}"))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_that_wait_are_bounded() {
+        let patterns = vec!["*.example.org".parse().unwrap()];
+        let settings = OnDemandSettings { patterns, ..OnDemandSettings::default() };
+        let (source, receiver) = DemandRequests::new(Some(Arc::new(settings)));
+        assert!(source.obtain("a.example").is_none());
+        assert!(source.obtain("*.example.org").is_none());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let waiting: Vec<_> =
+                (0..MAX_WAITING).map(|_| source.obtain("a.example.org").unwrap()).collect();
+            let reason = source.obtain("a.example.org").unwrap().await.unwrap_err();
+            assert_eq!(reason, "no certificate for a.example.org: 1024 handshakes wait for one");
+            // The manager ends.
+            drop(receiver);
+            for future in waiting {
+                assert!(future.await.unwrap_err().ends_with("its order was aborted"));
+            }
+            let future = source.obtain("a.example.org").unwrap();
+            assert!(future.await.unwrap_err().ends_with("its order was aborted"));
+        });
+    }
+}
