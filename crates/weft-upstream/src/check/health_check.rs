@@ -45,7 +45,9 @@ async fn passes(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> b
     let limits = ResponseLimits { max_bytes: MAX_BODY_BYTES, time: check.timeout, is_lenient };
     match &check.target {
         HealthCheckTarget::Connection => upstream.connect(check.timeout).await.is_ok(),
-        HealthCheckTarget::Grpc(service) => is_serving(upstream, service, &limits).await == Some(true),
+        HealthCheckTarget::Grpc(service) => {
+            is_serving(upstream, service, &limits).await == Some(true)
+        }
         HealthCheckTarget::Path(path) => {
             let target = format!("{}{path}", upstream.url.path);
             let request =
@@ -130,7 +132,8 @@ mod tests {
             let upstream = Upstream::new(url, health, &None).unwrap();
             let upstream = upstream.with_http_version(http_version);
             for (path, expected) in [("/needle!", true), ("/!needle", false), ("/needl", false)] {
-                let (target, body) = (HealthCheckTarget::Path(path.to_owned()), "needle".to_owned());
+                let (target, body) =
+                    (HealthCheckTarget::Path(path.to_owned()), "needle".to_owned());
                 let timeout = Duration::from_secs(30);
                 let check = HealthCheck { target, body, timeout, ..HealthCheck::default() };
                 let found = passes(&upstream, &check, false).await;

@@ -26,8 +26,8 @@ impl RemoteServer {
         if url.is_h2c() {
             return Err(format!("{url}: expected http:// or https://"));
         }
-        let tls =
-            if url.is_tls() { Some(tls::client_config(ca, None, &[], HttpVersion::Http1)?) } else { None };
+        let tls = || tls::client_config(ca, None, &[], HttpVersion::Http1);
+        let tls = url.is_tls().then(tls).transpose()?;
         // Requests of the program are sent whatever the health of the server is.
         let policy = FailurePolicy {
             max_failures: 1,
