@@ -11,7 +11,8 @@ use weft_import::Target;
 use crate::base::password_file::PasswordFile;
 use crate::options::option_keys;
 use crate::route::RouteKey;
-use crate::template::{Pattern, nginx_placeholder};
+use crate::template::Pattern;
+use crate::template::names::of_nginx;
 
 /// Converts a configuration of nginx, with the files that it includes. Returns the result, and true
 /// if no directive was lost.
@@ -32,7 +33,7 @@ impl Target for Program {
     }
 
     fn placeholder(&self, variable: &str) -> Option<String> {
-        nginx_placeholder(variable)
+        of_nginx(variable)
     }
 
     fn is_route_key(&self, key: &str) -> bool {

@@ -244,13 +244,16 @@ impl<'a> ServerProcess<'a> {
                 }
             }
         };
+        // A stop during an upgrade also stops the successor, which would otherwise serve afterwards.
         if let Some(successor) = successor.filter(|_| !matches!(exit_mode, ExitMode::HandedOver)) {
             successor.cancel();
         }
         self.exit(exit_mode, signals);
     }
 
-    /// Starts the successor process and sends it the sockets.
+    /// Starts the successor process and sends it the sockets. The library has the sockets by their
+    /// addresses only, and the successor must also know the protocol of each, so the specification of
+    /// the active plan is sent with it.
     fn upgrade(&self) -> Option<Successor> {
         if self.history.is_set_by_client() {
             log::warn!("the successor reads the files, not the configuration that a client set");

@@ -136,9 +136,16 @@ impl ServerProcess<'_> {
         Ok(())
     }
 
+    /// Applies a change. The order matters:
+    ///
+    /// 1. The logs come first, so that `reopen` and `close` reach the outputs of the new plan before
+    ///    a worker writes to them.
+    /// 2. The plan is sent to the workers before new sockets accept, so that a request at a new
+    ///    address finds its routes.
     fn apply(&mut self, change: PlanChange) {
         let PlanChange { next, opened, closed, tls, limits, restart_only } = change;
         if let (Some(shared), Some(newer)) = (&next.opened.tls, tls) {
+            // Open sockets have the former `Tls`, which gets the settings of the new one.
             shared.tls.renew(newer);
         }
         next.opened.buffer_space.set_limits(next.plan.top.buffer_space());

@@ -5,7 +5,7 @@
 
 pub(crate) mod captures; // groups of patterns
 mod groups; // patterns whose groups a template may have
-mod names; // names of placeholders, and suggestions
+pub(crate) mod names; // names of placeholders, and suggestions
 mod path_units; // decoded bytes of a path
 mod pattern; // regular expressions
 mod value; // values of a request
@@ -18,7 +18,7 @@ use weft_proto::semantics::path::encode;
 use crate::template::captures::Group;
 pub(crate) use groups::{GroupPatterns, PathPattern, check_host_groups};
 use names::Placeholder;
-pub(crate) use names::{nginx_variable, of_nginx as nginx_placeholder};
+pub(crate) use names::nginx_variable;
 pub(crate) use path_units::{Unit, units};
 pub(crate) use pattern::{Pattern, PatternSet};
 use value::Value;

@@ -40,7 +40,9 @@ pub(crate) trait ServerProtocol: 'static {
     fn defaults() -> ProxySettings;
 
     /// Returns the other keys.
-    fn keys() -> Vec<&'static Key<ProxySettings>>;
+    fn keys() -> Vec<&'static Key<ProxySettings>> {
+        scgi_keys().collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,10 +73,6 @@ impl ServerProtocol for Scgi {
     fn defaults() -> ProxySettings {
         ProxySettings::scgi()
     }
-
-    fn keys() -> Vec<&'static Key<ProxySettings>> {
-        scgi_keys().collect()
-    }
 }
 
 impl ServerProtocol for Uwsgi {
@@ -83,10 +81,6 @@ impl ServerProtocol for Uwsgi {
 
     fn defaults() -> ProxySettings {
         ProxySettings::uwsgi()
-    }
-
-    fn keys() -> Vec<&'static Key<ProxySettings>> {
-        scgi_keys().collect()
     }
 }
 
