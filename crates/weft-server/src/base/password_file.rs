@@ -18,7 +18,8 @@ use crate::base::watched_file::WatchedFile;
 ///
 /// Hashes of passwords are slow by design: bcrypt and Argon2 take 50 ms and more. So a password
 /// that was right is remembered (as SHA-256, in memory only) until its line changes. All others are
-/// [verified](Verifications) in other threads. Guessing does not delay users that have logged in before.
+/// [verified](Verifications) in other threads. Guessing does not delay users that have logged in
+/// before.
 pub(crate) struct PasswordFile {
     file: WatchedFile<Hashes>,
     verified: Mutex<Verified>,
@@ -102,9 +103,9 @@ impl PasswordFile {
         self.keyed.clone().chain_update(field).finalize().into()
     }
 
-    /// Returns the hash of a user, and true. For an unknown user it returns the hash of another user,
-    /// and false. Which one depends on the name, so that unknown names take as many different times
-    /// as the schemes of a file.
+    /// Returns the hash of a user, and true. For an unknown user it returns the hash of another
+    /// user, and false. Which one depends on the name, so that unknown names take as many different
+    /// times as the schemes of a file.
     fn current_hash(&self, name: &str) -> Option<(Arc<str>, bool)> {
         let hashes = self.file.current();
         let known = hashes.get(name).map(|hash| (hash.clone(), true));

@@ -38,8 +38,8 @@ const LISTS: [&[&str]; 6] = [
     &["a", "b"],
 ];
 
-/// Returns values other than the default, each as text of a file and as arguments of an option. The key
-/// accepts one of them.
+/// Returns values other than the default, each as text of a file and as arguments of an option. The
+/// key accepts one of them.
 fn samples<S>(key: &impl SectionKey<S>, defaults: &S) -> Vec<(String, Vec<OsString>)> {
     let same = |text: &str| (text.to_owned(), vec![text.into()]);
     let text = |text: &&str| (quoted(text), vec![text.into()]);

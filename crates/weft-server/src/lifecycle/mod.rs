@@ -244,7 +244,8 @@ impl<'a> ServerProcess<'a> {
                 }
             }
         };
-        // A stop during an upgrade also stops the successor, which would otherwise serve afterwards.
+        // A stop during an upgrade also stops the successor, which would otherwise serve
+        // afterwards.
         if let Some(successor) = successor.filter(|_| !matches!(exit_mode, ExitMode::HandedOver)) {
             successor.cancel();
         }
@@ -252,8 +253,8 @@ impl<'a> ServerProcess<'a> {
     }
 
     /// Starts the successor process and sends it the sockets. The library has the sockets by their
-    /// addresses only, and the successor must also know the protocol of each, so the specification of
-    /// the active plan is sent with it.
+    /// addresses only, and the successor must also know the protocol of each, so the specification
+    /// of the active plan is sent with it.
     fn upgrade(&self) -> Option<Successor> {
         if self.history.is_set_by_client() {
             log::warn!("the successor reads the files, not the configuration that a client set");

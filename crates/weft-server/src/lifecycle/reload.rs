@@ -138,8 +138,8 @@ impl ServerProcess<'_> {
 
     /// Applies a change. The order matters:
     ///
-    /// 1. The logs come first, so that `reopen` and `close` reach the outputs of the new plan before
-    ///    a worker writes to them.
+    /// 1. The logs come first, so that `reopen` and `close` reach the outputs of the new plan
+    ///    before a worker writes to them.
     /// 2. The plan is sent to the workers before new sockets accept, so that a request at a new
     ///    address finds its routes.
     fn apply(&mut self, change: PlanChange) {

@@ -42,8 +42,8 @@ impl RouteOption for ClientCertificateOptions {
     }
 }
 
-/// Refuses requests of clients without a certificate. The certificate of a connection was verified in
-/// the handshake. The certificate of a trusted proxy does not count for its clients.
+/// Refuses requests of clients without a certificate. The certificate of a connection was verified
+/// in the handshake. The certificate of a trusted proxy does not count for its clients.
 #[derive(Clone)]
 struct RequireClientCertificate;
 

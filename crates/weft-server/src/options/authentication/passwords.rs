@@ -44,8 +44,8 @@ impl Passwords {
     /// Returns the user of a request.
     ///
     /// # Errors
-    /// The response for the client, if name and password are missing or wrong, or if too many others
-    /// are being verified.
+    /// The response for the client, if name and password are missing or wrong, or if too many
+    /// others are being verified.
     pub(super) async fn authenticate(&self, request: &Request) -> Result<User, Response> {
         let refusal = || unauthorized(&self.challenge);
         let field = credentials(request).ok_or_else(refusal)?;
