@@ -1,6 +1,7 @@
 //! Sends a request in a stream and receives the head of its response.
 
 use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -205,8 +206,12 @@ fn classify(error: ::h2::Error, lease: &StreamLease) -> GatewayError {
             std::io::Error::other(error)
         }
         Some(_) => return GatewayError::BadResponse(format!("no response: {error}")),
-        None => error.into_io().unwrap_or_else(|| std::io::ErrorKind::BrokenPipe.into()),
+        None => error.into_io().unwrap_or_else(|| ErrorKind::BrokenPipe.into()),
     };
+    // Frames beyond a limit.
+    if lost.kind() == ErrorKind::InvalidData {
+        return GatewayError::BadResponse(format!("no response: {lost}"));
+    }
     match lease.stream.is_reused {
         true => GatewayError::StaleConnection(lost),
         false => GatewayError::ConnectionLost(lost),

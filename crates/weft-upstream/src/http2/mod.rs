@@ -22,9 +22,9 @@
 //! # Hostile upstreams
 //!
 //! Heads are limited by `max_response_head_bytes`, and so are the frames that a head is made of. No
-//! push is accepted. The answer to a PING or SETTINGS is sent before the next frame is read, so
-//! that a flood is slowed down by its sender. Empty DATA frames are limited per stream, small ones
-//! by [`SMALL_FRAMES_BUDGET`].
+//! push is accepted. Interim responses are limited per stream and control frames per connection,
+//! before the crate `h2` queues or answers them. Empty DATA frames are limited per stream, small
+//! ones by [`SMALL_FRAMES_BUDGET`].
 
 mod exchange;
 mod request_head;

@@ -6,6 +6,8 @@
 //! joined in place before `h2` reads them. No frame waits for another one: the last frame of a read
 //! is passed on as far as it was received.
 
+use std::io;
+
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::ReadBuf;
@@ -56,8 +58,14 @@ impl JoinedInput {
     }
 
     /// Joins the frames that were received after everything was taken. The header of a frame is
-    /// kept until it is complete.
-    pub(crate) fn on_received(&mut self) {
+    /// kept until it is complete. Calls `on_frame` with each header.
+    ///
+    /// # Errors
+    /// Of `on_frame`: nothing more can be taken.
+    pub(crate) fn on_received(
+        &mut self,
+        mut on_frame: impl FnMut(FrameHeader) -> io::Result<()>,
+    ) -> io::Result<()> {
         let input = &mut self.buffer[..];
         let mut read = self.missing.min(input.len());
         self.missing -= read;
@@ -66,6 +74,7 @@ impl JoinedInput {
         let mut last: Option<(usize, FrameHeader)> = None;
         while let Some(header) = input[read..].first_chunk() {
             let header = FrameHeader::read(header);
+            on_frame(header)?;
             let end = read + FRAME_HEADER_LEN + header.length;
             let is_complete = end <= input.len();
             let joined = last.and_then(|(at, last)| Some((at, join(last, header)?)));
@@ -88,6 +97,7 @@ impl JoinedInput {
         move_to(input, read, input.len(), written);
         self.buffer.truncate(written + kept);
         self.ready = written;
+        Ok(())
     }
 }
 
@@ -149,7 +159,7 @@ mod tests {
         };
         for read in reads {
             input.space().put_slice(read);
-            input.on_received();
+            input.on_received(|_| Ok(())).unwrap();
             take(&mut input);
         }
         input.on_end();
@@ -232,7 +242,7 @@ mod tests {
         let mut input = JoinedInput::default();
         for (received, available) in [(&data(b"abc")[..8], 0), (&data(b"abc")[8..], 12)] {
             input.space().put_slice(received);
-            input.on_received();
+            input.on_received(|_| Ok(())).unwrap();
             assert_eq!(input.ready, available);
         }
         let mut bytes = [0; 20];
@@ -240,7 +250,7 @@ mod tests {
         assert!(input.is_taken());
         // The part of a frame that was received is available as well.
         input.space().put_slice(&data(b"abc")[..10]);
-        input.on_received();
+        input.on_received(|_| Ok(())).unwrap();
         assert_eq!((input.ready, input.missing), (10, 2));
     }
 }

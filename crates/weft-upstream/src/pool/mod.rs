@@ -1,6 +1,7 @@
 //! Pools of connections.
 
 pub(crate) mod connection_pool;
+mod frame_budget;
 mod idle_connections;
 mod joined_input;
 pub(crate) mod lease;

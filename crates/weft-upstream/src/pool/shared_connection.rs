@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use ::h2::client::{Builder, SendRequest};
@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::frame_budget::FrameBudget;
 use super::joined_input::JoinedInput;
 use crate::connect::upstream::Upstream;
 use crate::connect::upstream_connection::UpstreamConnection;
@@ -98,8 +99,8 @@ impl SharedConnection {
             last_read: 0.into(),
             last_lease: 0.into(),
         });
-        let input = JoinedInput::default();
-        let stream = Monitored { stream, input, activity: activity.clone() };
+        let (input, budget) = (JoinedInput::default(), FrameBudget::new());
+        let stream = Monitored { stream, input, budget, activity: activity.clone() };
         let handshake = builder(settings).handshake(stream);
         let done = timeout(settings.connect_timeout, handshake).await;
         let done = done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
@@ -333,10 +334,11 @@ impl Liveness {
     }
 }
 
-/// A stream that joins received frames and records the time of the last read.
+/// A stream that limits and joins received frames, and records the time of the last read.
 struct Monitored {
     stream: Box<dyn weft::Stream>,
     input: JoinedInput,
+    budget: FrameBudget,
     activity: Arc<Activity>,
 }
 
@@ -349,6 +351,15 @@ impl Monitored {
             self.activity.has_read.notify_one();
         }
         read
+    }
+
+    /// Makes the received frames available, as long as they are within the limits.
+    fn on_received(&mut self) -> io::Result<()> {
+        let Monitored { input, budget, activity, .. } = self;
+        let now = activity.now();
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let count = |header| budget.on_frame(header, now).map_err(invalid);
+        input.on_received(count)
     }
 }
 
@@ -364,7 +375,7 @@ impl AsyncRead for Monitored {
                     self.input.on_end();
                     break;
                 }
-                Poll::Ready(Ok(_)) => self.input.on_received(),
+                Poll::Ready(Ok(_)) => self.on_received()?,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     self.input.free_memory();
@@ -383,7 +394,9 @@ impl AsyncWrite for Monitored {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        self.budget.on_sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -391,7 +404,9 @@ impl AsyncWrite for Monitored {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        self.budget.on_sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -193,6 +193,8 @@ struct Attack {
 fn attacks() -> Vec<Attack> {
     let attack = |name, frames: Vec<u8>, status| Attack { name, frames, status };
     let ok = || text_response(1, "done");
+    let interim = || head(0, 1, &[(":status", "103")]);
+    let window_update = || frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
     let large_field = fields_block(&[("x-large", &"a".repeat(120))]);
     let begin = |fields: &[(&str, &str)]| frame(HEADERS, 0, 1, &fields_block(fields));
     let head_of_ten = || head(0, 1, &[(":status", "200"), ("content-length", "10")]);
@@ -229,16 +231,17 @@ fn attacks() -> Vec<Attack> {
             [head_of_ten(), frame(DATA, 0, 1, &[]).repeat(50_000)].concat(),
             0,
         ),
-        attack("interim responses", head(0, 1, &[(":status", "103")]).repeat(50_000), 502),
-        // Floods that end: the sender has to wait, and the response arrives.
-        attack("PING frames", [frame(PING, 0, 0, &[7; 8]).repeat(50_000), ok()].concat(), 200),
-        attack("SETTINGS frames", [setting(3, 100).repeat(20_000), ok()].concat(), 200),
-        attack("unknown frames", [frame(0xfe, 0, 1, &[1; 100]).repeat(20_000), ok()].concat(), 200),
-        attack(
-            "WINDOW_UPDATE frames",
-            [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(20_000), ok()].concat(),
-            200,
-        ),
+        attack("interim responses", interim().repeat(50_000), 502),
+        attack("PING frames", frame(PING, 0, 0, &[7; 8]).repeat(50_000), 502),
+        attack("SETTINGS frames", setting(3, 100).repeat(20_000), 502),
+        attack("unknown frames", frame(0xfe, 0, 1, &[1; 100]).repeat(20_000), 502),
+        attack("WINDOW_UPDATE frames", window_update().repeat(20_000), 502),
+        // As many as an upstream may send at once.
+        attack("31 interim responses", [interim().repeat(31), ok()].concat(), 200),
+        attack("1,000 PINGs", [frame(PING, 0, 0, &[7; 8]).repeat(1_000), ok()].concat(), 200),
+        attack("1,000 SETTINGS", [setting(3, 100).repeat(1_000), ok()].concat(), 200),
+        attack("1,000 unknown", [frame(0xfe, 0, 1, &[1; 100]).repeat(1_000), ok()].concat(), 200),
+        attack("1,000 WINDOW_UPDATEs", [window_update().repeat(1_000), ok()].concat(), 200),
         // Errors of the protocol.
         attack(
             "a window that overflows",
