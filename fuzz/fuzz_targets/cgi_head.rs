@@ -18,7 +18,8 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn check(input: &[u8], form: head::HeadForm) {
-    let parse = |input| head::parse(input, form, MAX_HEAD_BYTES);
+    let parser = || head::ScriptHeadParser::new(form, MAX_HEAD_BYTES);
+    let parse = |input| parser().parse(input);
     let Ok(Some((head, length))) = parse(input) else { return };
     assert!(length <= input.len().min(MAX_HEAD_BYTES));
     let (alone, end) = parse(&input[..length]).expect("valid").expect("complete");
@@ -27,10 +28,14 @@ fn check(input: &[u8], form: head::HeadForm) {
         (head.status, head.length, fields)
     };
     assert_eq!((parts(&alone), end), (parts(&head), length));
+    let mut in_pieces = parser();
     for end in 0..length {
-        let prefix = parse(&input[..end]);
-        assert!(!matches!(prefix, Ok(Some(_))), "complete after {end} of {length} bytes");
+        for prefix in [parse(&input[..end]), in_pieces.parse(&input[..end])] {
+            assert!(matches!(prefix, Ok(None)), "{end} of {length} bytes");
+        }
     }
+    let (in_pieces, end) = in_pieces.parse(input).expect("valid").expect("complete");
+    assert_eq!((parts(&in_pieces), end), (parts(&head), length));
     assert!((200..600).contains(&head.status.as_u16()), "{:?}", head.status);
     for (name, _) in head.fields.iter() {
         let name = name.to_ascii_lowercase();

@@ -13,4 +13,4 @@ pub use meta_variables::{
 };
 pub use protocol::ScriptCall;
 pub use script_file::Script;
-pub use script_head::{HeadForm, ScriptHead, parse as parse_head};
+pub use script_head::{HeadForm, ScriptHead, ScriptHeadParser};

@@ -16,8 +16,7 @@ use super::meta_variables::{
     Credentials, MetaVariables, VariableRules, meta_variables, meta_variables_in,
 };
 use super::script_file::Script;
-use super::script_head as head;
-use super::script_head::HeadForm;
+use super::script_head::{HeadForm, ScriptHeadParser};
 use super::stderr;
 use super::stderr::LineSplitter;
 use crate::base::task::MayDrop;
@@ -105,8 +104,6 @@ fn seen_beneath(root: &Path, script: &Script) -> Script {
 pub(crate) struct ResponseReader {
     output: Output,
     stage: Stage,
-    head_form: HeadForm,
-    max_head_bytes: usize,
     keeps_connection: bool,
     stderr: LineSplitter,
     /// Named in the error log.
@@ -130,7 +127,7 @@ impl Output {
 
 enum Stage {
     /// The incomplete head. Nearly all heads are received at once.
-    Head(BytesMut),
+    Head { output: BytesMut, parser: ScriptHeadParser },
     Body {
         /// Data that has been received and not returned.
         received: Received,
@@ -186,17 +183,19 @@ enum Part {
 
 impl ResponseReader {
     pub(crate) fn new(settings: &ProxySettings, upstream: Arc<Upstream>) -> ResponseReader {
+        let head_form = match settings.protocol {
+            UpstreamProtocol::Uwsgi => HeadForm::CgiOrHttp,
+            _ => HeadForm::Cgi,
+        };
         ResponseReader {
             output: match settings.protocol {
                 UpstreamProtocol::Scgi | UpstreamProtocol::Uwsgi => Output::Bytes,
                 _ => Output::Records(RecordReader::default()),
             },
-            stage: Stage::Head(BytesMut::new()),
-            head_form: match settings.protocol {
-                UpstreamProtocol::Uwsgi => HeadForm::CgiOrHttp,
-                _ => HeadForm::Cgi,
+            stage: Stage::Head {
+                output: BytesMut::new(),
+                parser: ScriptHeadParser::new(head_form, settings.max_response_head_bytes),
             },
-            max_head_bytes: settings.max_response_head_bytes,
             keeps_connection: settings.max_idle_connections > 0,
             stderr: LineSplitter::default(),
             upstream,
@@ -205,7 +204,7 @@ impl ResponseReader {
 
     /// Returns true if a part of the response has been received.
     pub(crate) fn has_begun(&self) -> bool {
-        !matches!(&self.stage, Stage::Head(output) if output.is_empty())
+        !matches!(&self.stage, Stage::Head { output, .. } if output.is_empty())
     }
 
     /// Splits the head off the start of `input` if it is complete.
@@ -223,13 +222,16 @@ impl ResponseReader {
                     return Err(GatewayError::BadResponse(reason));
                 }
             };
-            let Stage::Head(output) = &mut self.stage else { return Ok(None) };
-            if !output.is_empty() {
+            let Stage::Head { output, parser } = &mut self.stage else { return Ok(None) };
+            let is_first = output.is_empty();
+            if !is_first {
                 output.extend_from_slice(&data);
-                data = std::mem::take(output).freeze();
             }
-            let parsed = head::parse(&data, self.head_form, self.max_head_bytes);
+            let parsed = parser.parse(if is_first { &data } else { output });
             if let Some((head, end)) = parsed.map_err(GatewayError::BadResponse)? {
+                if !is_first {
+                    data = std::mem::take(output).freeze();
+                }
                 let received = Received { first: data.split_off(end), rest: BytesMut::new() };
                 let has_body = *method != Method::HEAD && head.has_body();
                 let remaining = if has_body { head.length } else { Some(0) };
@@ -243,7 +245,9 @@ impl ResponseReader {
                     keep_alive: self.keeps_connection,
                 }));
             }
-            self.stage = Stage::Head(data.into());
+            if is_first {
+                output.extend_from_slice(&data);
+            }
         }
     }
 
@@ -312,7 +316,7 @@ impl ResponseReader {
     pub(crate) fn remaining(&self) -> Option<u64> {
         match self.stage {
             Stage::Body { remaining, .. } => remaining,
-            Stage::Head(_) => None,
+            Stage::Head { .. } => None,
         }
     }
 
@@ -320,7 +324,7 @@ impl ResponseReader {
     pub(crate) fn held_bytes(&self) -> usize {
         match &self.stage {
             Stage::Body { received, .. } => received.len(),
-            Stage::Head(output) => output.len(),
+            Stage::Head { output, .. } => output.len(),
         }
     }
 

@@ -53,46 +53,65 @@ pub enum HeadForm {
     CgiOrHttp,
 }
 
-/// Parses the head at the start of `output`, which may have up to `max_bytes` bytes. Returns the
-/// head and its length in bytes, `None` if it is incomplete, or a message if it is invalid.
-pub fn parse(
-    output: &[u8],
+/// Parses the head of one response, whose bytes may arrive one by one: each is examined once.
+pub struct ScriptHeadParser {
     form: HeadForm,
     max_bytes: usize,
-) -> Result<Option<(ScriptHead, usize)>, String> {
-    let end = head_len(output);
-    if end.unwrap_or(output.len()) > max_bytes.min(MAX_HEAD_BYTES) {
-        return Err("its head is larger than allowed".to_owned());
-    }
-    let Some(end) = end else { return Ok(None) };
-    let mut builder = HeadBuilder::default();
-    let mut start = 0;
-    for (number, line) in output[..end].split(|&b| b == b'\n').enumerate() {
-        let next = start + line.len() + 1;
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match line {
-            [] => {}
-            [b'H', b'T', b'T', b'P', b'/', ..] if number == 0 && form == HeadForm::CgiOrHttp => {
-                builder.parse_status_line(line)?;
-            }
-            _ => builder.parse_line(line, start)?,
-        }
-        start = next;
-    }
-    // A copy, so that the client of a slow response does not hold the rest of the output.
-    Ok(Some((builder.build(Bytes::copy_from_slice(&output[..end]))?, end)))
+    /// Start of the first line without an end.
+    line_start: usize,
+    /// Number of bytes that have been searched for the end of that line.
+    searched: usize,
 }
 
-/// Returns the offset after the empty line. Lines end in LF or CRLF (§6.2).
-fn head_len(output: &[u8]) -> Option<usize> {
-    let mut start = 0;
-    loop {
-        let line = output[start..].iter().position(|&b| b == b'\n')?;
-        let is_empty = matches!(&output[start..start + line], b"" | b"\r");
-        start += line + 1;
-        if is_empty {
-            return Some(start);
+impl ScriptHeadParser {
+    /// Creates a parser for a head of at most `max_bytes` bytes.
+    pub fn new(form: HeadForm, max_bytes: usize) -> ScriptHeadParser {
+        let max_bytes = max_bytes.min(MAX_HEAD_BYTES);
+        ScriptHeadParser { form, max_bytes, line_start: 0, searched: 0 }
+    }
+
+    /// Parses the head at the start of `output`, which begins with the output of former calls.
+    /// Returns the head and its length in bytes, or `None` if the head is incomplete.
+    ///
+    /// # Errors
+    /// A message if the head is invalid.
+    pub fn parse(&mut self, output: &[u8]) -> Result<Option<(ScriptHead, usize)>, String> {
+        let end = self.find_end(output);
+        if end.unwrap_or(output.len()) > self.max_bytes {
+            return Err("its head is larger than allowed".to_owned());
         }
+        let Some(end) = end else { return Ok(None) };
+        let mut builder = HeadBuilder::default();
+        let mut start = 0;
+        for (number, line) in output[..end].split(|&b| b == b'\n').enumerate() {
+            let next = start + line.len() + 1;
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let may_be_status = number == 0 && self.form == HeadForm::CgiOrHttp;
+            match line {
+                [] => {}
+                [b'H', b'T', b'T', b'P', b'/', ..] if may_be_status => {
+                    builder.parse_status_line(line)?;
+                }
+                _ => builder.parse_line(line, start)?,
+            }
+            start = next;
+        }
+        // A copy, so that the client of a slow response does not hold the rest of the output.
+        Ok(Some((builder.build(Bytes::copy_from_slice(&output[..end]))?, end)))
+    }
+
+    /// Returns the offset after the empty line. Lines end in LF or CRLF (§6.2).
+    fn find_end(&mut self, output: &[u8]) -> Option<usize> {
+        while let Some(length) = output[self.searched..].iter().position(|&b| b == b'\n') {
+            let end = self.searched + length;
+            let is_empty = matches!(&output[self.line_start..end], b"" | b"\r");
+            (self.line_start, self.searched) = (end + 1, end + 1);
+            if is_empty {
+                return Some(end + 1);
+            }
+        }
+        self.searched = output.len();
+        None
     }
 }
 
@@ -226,7 +245,7 @@ mod tests {
     }
 
     fn parsed_as(form: HeadForm, output: &[u8]) -> String {
-        match parse(output, form, 100) {
+        match ScriptHeadParser::new(form, 100).parse(output) {
             Ok(None) => "more".to_owned(),
             Err(reason) => reason,
             Ok(Some((ScriptHead { status, length, fields }, end))) => {
@@ -350,9 +369,13 @@ mod tests {
     #[test]
     fn waits_for_a_complete_head() {
         let output = b"Content-Type: a/b\r\nStatus: 404\n\r\n";
+        let mut in_pieces = ScriptHeadParser::new(HeadForm::Cgi, 100);
         for end in 0..output.len() {
             assert_eq!(parsed(&output[..end]), "more", "{end}");
+            assert!(matches!(in_pieces.parse(&output[..end]), Ok(None)), "{end}");
+            assert_eq!(in_pieces.searched, end, "no byte is searched again");
         }
         assert_eq!(parsed(output), "404 content-type=a/b | ");
+        assert!(matches!(in_pieces.parse(output), Ok(Some((_, end))) if end == output.len()));
     }
 }

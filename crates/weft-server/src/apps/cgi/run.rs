@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::script::stderr;
-use weft_upstream::script::{self, HeadForm, ScriptHead};
+use weft_upstream::script::{HeadForm, ScriptHead, ScriptHeadParser};
 use weft_upstream::task::AbortOnDrop;
 
 use super::settings::CgiSettings;
@@ -113,10 +113,10 @@ impl Run {
 
     /// Reads the head of the response, which may have up to `max_bytes` bytes.
     pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, GatewayError> {
+        let mut parser = ScriptHeadParser::new(HeadForm::Cgi, max_bytes);
         let mut output = Vec::new();
         loop {
-            let parsed = script::parse_head(&output, HeadForm::Cgi, max_bytes);
-            let parsed = parsed.map_err(GatewayError::BadResponse)?;
+            let parsed = parser.parse(&output).map_err(GatewayError::BadResponse)?;
             if let Some((head, end)) = parsed {
                 self.buffered = output.split_off(end).into();
                 self.max_read_bytes = MAX_READ_BYTES;
