@@ -120,7 +120,8 @@ pub mod grpc {
     pub use weft_proto::semantics::grpc::{Code, Status};
 }
 
-/// Percent-decoding, and the segments of a path.
+/// Percent-decoding, normalization, and the segments of a path.
 pub mod path {
+    pub use crate::middleware::routing::clean_path::clean;
     pub use weft_proto::semantics::path::{Segments, decode};
 }

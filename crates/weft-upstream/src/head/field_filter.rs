@@ -159,8 +159,8 @@ impl RequestFieldFilter<'_> {
     }
 }
 
-/// Returns true for a field by which a proxy describes its client.
-fn describes_client(name: &[u8]) -> bool {
+/// Returns true for a field by which a proxy describes its client, or the certificate of its client.
+pub(crate) fn describes_client(name: &[u8]) -> bool {
     // The first letters of these names are rare among other fields.
     let may_be_known = matches!(
         name.first().map(u8::to_ascii_lowercase),

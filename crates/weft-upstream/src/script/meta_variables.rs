@@ -1,10 +1,11 @@
 //! Request → meta-variables of RFC 3875 §4.1. Pure.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use weft::middleware::User;
-use weft::path::decode;
+use weft::path::{clean, decode};
 use weft::tls::certificate;
 use weft::{Network, Request, Version};
 use weft_proto::fastcgi::{pair, pairs};
@@ -13,7 +14,8 @@ use weft_proto::names::is_same_name;
 use super::script_file::Script;
 use super::script_head::HOP_BY_HOP_FIELDS;
 use crate::base::decimal::{push_address, push_number};
-use crate::head::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
+use crate::head::client_certificate::{is_from_trusted_proxy, pem};
+use crate::head::field_filter::describes_client;
 use crate::head::request_fields::RequestFields;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
@@ -128,7 +130,7 @@ pub fn meta_variables_in(
     set.set("SERVER_PORT", port(authority, request.is_secure()));
     set.set("REQUEST_METHOD", request.method().as_str().as_bytes());
     set.set("REQUEST_SCHEME", request.scheme().as_bytes());
-    set.set("REQUEST_URI", origin_form(request.target()).as_bytes());
+    set.set("REQUEST_URI", request_uri(request.target()).as_bytes());
     set.set("QUERY_STRING", request.query().unwrap_or_default().as_bytes());
     set_paths(set, request, script);
     match request.peer().address() {
@@ -230,6 +232,14 @@ fn port(authority: Option<&str>, is_secure: bool) -> &[u8] {
     port.unwrap_or(if is_secure { b"443" } else { b"80" })
 }
 
+/// Returns path and query of a request target, with the normalized path: the rules of routes have been
+/// applied to it, and a script that routes by itself must not see another one.
+fn request_uri(target: &str) -> Cow<'_, str> {
+    let sent = origin_form(target);
+    let (path, query) = sent.split_at(sent.find('?').unwrap_or(sent.len()));
+    clean(path).map_or(sent.into(), |path| (path + query).into())
+}
+
 /// Returns path and query of a request target, as sent by the client.
 fn origin_form(target: &str) -> &str {
     match target.split_once("://") {
@@ -256,10 +266,10 @@ fn set_fields(
         let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
         let is_withheld =
             credentials == Credentials::Withheld && is_same_name(name, b"authorization");
-        // The server or a trusted proxy has verified the certificate, and the client did not.
+        // Only a trusted proxy may describe its client. `REMOTE_ADDR` and others describe the sender.
         let is_excluded = is_withheld
             || excluded.any(|excluded| is_same_name(excluded.as_bytes(), name))
-            || !is_from_proxy && is_certificate_field(name)
+            || !is_from_proxy && (is_same_name(name, b"forwarded") || describes_client(name))
             || changes.is_some_and(|changes| changes.replaces(name));
         let is_name = |option: &[u8]| is_same_name(option, name);
         is_unambiguous && !is_excluded && !(has_options && headers.list("connection").any(is_name))
@@ -373,7 +383,7 @@ mod tests {
             ("X-Odd: =\"$(x)\\", "HTTP_X_ODD==\"$(x)\\"),
             // httpoxy, and names that map to the variable of another field.
             ("Proxy: evil:80\r\nPROXY: evil:80", ""),
-            ("X_Real_IP: evil\r\nX-Real-IP: good\r\nX.Y: evil", "HTTP_X_REAL_IP=good"),
+            ("X_Team: evil\r\nX-Team: good\r\nX.Y: evil", "HTTP_X_TEAM=good"),
             ("Client-Cert: :AA==:\r\nX-SSL-Client-Verify: SUCCESS\r\nSSL-Client-S-DN: x", ""),
             ("Authorization: Basic x\r\nProxy-Authorization: Basic x", ""),
             ("Content-Length: 0\r\nExpect: 100-continue\r\nTE: trailers\r\nTrailer: x", ""),
@@ -387,6 +397,56 @@ mod tests {
                 .filter(|it| !it.starts_with("HTTP_HOST="))
                 .collect();
             assert_eq!(from_fields.join("|"), expected, "{fields}");
+        }
+    }
+
+    /// A client on a Unix socket is a trusted proxy if there are any.
+    #[test]
+    fn only_a_trusted_proxy_describes_its_client() {
+        let script =
+            Script { file: "/a".into(), root: "/".into(), name: Vec::new(), path_info: Vec::new() };
+        let trusted = ["10.0.0.0/8".parse().unwrap()];
+        for name in [
+            "Forwarded",
+            "X-Forwarded-For",
+            "x-forwarded-proto",
+            "X-Forwarded-Anything",
+            "X-Real-IP",
+            "Client-IP",
+            "CF-Connecting-IP",
+            "X-Original-URL",
+            "X-Rewrite-URL",
+            "X-Accel-Mapping",
+            "Client-Cert",
+        ] {
+            let request =
+                testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: b\r\n\r\n"));
+            for (trusted_proxies, is_passed) in [(&[][..], false), (&trusted, true)] {
+                let rules = VariableRules { trusted_proxies, ..RULES };
+                let variables = meta_variables(&request, &script, None, &rules);
+                let names = variables.iter().map(|(name, _)| name);
+                let fields = names.filter(|it| it.starts_with(b"HTTP_") && *it != b"HTTP_HOST");
+                assert_eq!(fields.count(), usize::from(is_passed), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_uri_has_the_path_that_rules_apply_to() {
+        for (target, expected) in [
+            ("/a/b?c=/../d", "/a/b?c=/../d"),
+            ("/a%20b/%C3%A9", "/a%20b/%C3%A9"),
+            ("/admin/../x", "/x"),
+            ("/admin/%2e%2e/x?a//b", "/x?a//b"),
+            ("/admin/%2E./x", "/x"),
+            ("//x", "/x"),
+            ("/a/./b/", "/a/b/"),
+            ("/..%2Fx", "/..%2Fx"),
+            ("http://h/admin/../x?q", "/x?q"),
+            ("http://h?q", "?q"),
+            ("*", "*"),
+        ] {
+            assert_eq!(request_uri(target), expected, "{target}");
         }
     }
 

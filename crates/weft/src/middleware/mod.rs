@@ -38,7 +38,7 @@ mod grpc_web; // gRPC-Web as gRPC
 mod health; // health check endpoint
 mod limits; // rate, concurrency, time, and size and rate of request bodies
 mod optional; // middleware that is selected at run time
-mod routing; // hosts, paths and methods
+pub(crate) mod routing; // hosts, paths and methods
 
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use crate::compression::Coding;

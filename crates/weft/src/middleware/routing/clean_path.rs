@@ -93,7 +93,7 @@ impl CleanPath {
     /// ```
     pub fn apply(&self, request: &mut Request) -> Option<Response> {
         if self.rewrites {
-            let path = clean(request.path(), self.trailing_slash)?;
+            let path = clean_with(request.path(), self.trailing_slash)?;
             request.set_path_and_query(with_query(path, request.query()));
             return None;
         }
@@ -101,7 +101,7 @@ impl CleanPath {
             Some((path, query)) => (path, Some(query)),
             None => (request.original_path_and_query(), None),
         };
-        let location = with_query(clean(path, self.trailing_slash)?, query);
+        let location = with_query(clean_with(path, self.trailing_slash)?, query);
         Some(Response::redirect(StatusCode::PERMANENT_REDIRECT, &location))
     }
 }
@@ -114,8 +114,21 @@ fn with_query(mut path: String, query: Option<&str>) -> String {
     path
 }
 
+/// Normalizes a path: without doubled slashes, and without the segments `.` and `..`, percent-encoded
+/// or not. Returns `None` if it is already normalized, or not a path (`*`).
+///
+/// ```
+/// use weft::path::clean;
+///
+/// assert_eq!(clean("/a//b/%2e%2e/c"), Some("/a/c".to_owned()));
+/// assert_eq!(clean("/a/c"), None);
+/// ```
+pub fn clean(path: &str) -> Option<String> {
+    clean_with(path, TrailingSlash::Keep)
+}
+
 /// The normalized path; `None` if it is already normalized or not a path (`*`).
-fn clean(path: &str, trailing_slash: TrailingSlash) -> Option<String> {
+fn clean_with(path: &str, trailing_slash: TrailingSlash) -> Option<String> {
     if !path.starts_with('/') || is_clean(path, trailing_slash) {
         return None;
     }
@@ -234,9 +247,9 @@ mod tests {
                 (TrailingSlash::Remove, remove),
             ];
             for (policy, expected) in policies {
-                let cleaned = clean(path, policy);
+                let cleaned = clean_with(path, policy);
                 assert_eq!(cleaned.as_deref().unwrap_or("="), expected, "{path} {policy:?}");
-                let again = cleaned.and_then(|path| clean(&path, policy));
+                let again = cleaned.and_then(|path| clean_with(&path, policy));
                 assert_eq!(again, None, "{path} {policy:?}: not idempotent");
             }
         }

@@ -1,7 +1,7 @@
 //! Selection of the application, and changes to the method, host and path that it gets.
 
 mod canonical; // redirects to the canonical host and to HTTPS
-mod clean_path; // normalization of paths
+pub(crate) mod clean_path; // normalization of paths
 mod head; // HEAD requests handled as GET
 mod method_override; // `X-HTTP-Method-Override`
 mod mount; // another application for the paths under a prefix
