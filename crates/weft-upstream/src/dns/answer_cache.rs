@@ -16,6 +16,10 @@ const UNKNOWN_TTL: Duration = Duration::from_secs(30);
 /// Time from a lookup that has failed to the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// Time for which a failure is the answer about a name that was never resolved, so that not each
+/// request asks the servers again.
+const FAILED_FOR: Duration = Duration::from_secs(1);
+
 /// Time after its expiry for which an address is used without a wait for the next lookup.
 const MAX_STALE: Duration = Duration::from_secs(30);
 
@@ -76,6 +80,8 @@ struct State<T> {
     is_invalid: bool,
     /// The last lookup has failed, which was logged.
     has_failed: bool,
+    /// End of the time for which the failure of the first lookup is the answer.
+    failed_until: Option<Instant>,
     /// Result of the lookup in progress or of the last one; its sender is dropped when the lookup
     /// ends.
     lookup: Option<watch::Receiver<Option<LookupResult<T>>>>,
@@ -114,13 +120,13 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Default for AnswerCache<T> {
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
     pub(crate) fn new(bounds: TtlBounds) -> AnswerCache<T> {
-        let (cached, lookup, is_invalid, has_failed) = Default::default();
+        let (cached, lookup, is_invalid, has_failed, failed_until) = Default::default();
         AnswerCache(Arc::new(Shared {
             bounds,
             created_at: Instant::now(),
             due_at: AtomicU64::new(u64::MAX),
             changes: AtomicU64::new(0),
-            state: Mutex::new(State { cached, lookup, is_invalid, has_failed }),
+            state: Mutex::new(State { cached, lookup, is_invalid, has_failed, failed_until }),
         }))
     }
 
@@ -151,7 +157,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
             (wait, state.lookup.clone())
         };
         let lookup = async {
-            // A lookup is in progress unless the answer is usable.
+            // A lookup is in progress, or has failed a short time ago, unless the answer is usable.
             let Some(lookup) = &mut lookup else { return Err(io::ErrorKind::NotFound.into()) };
             match lookup.wait_for(Option::is_some).await.as_deref() {
                 Ok(Some(Ok(found))) => Ok(found.clone()),
@@ -198,7 +204,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
     {
         let cached = state.cached.as_ref().filter(|_| !state.is_invalid);
         let is_fresh = cached.is_some_and(|cached| now < cached.expires_at);
-        if is_fresh || state.is_lookup_running() {
+        let is_failure_fresh = state.failed_until.is_some_and(|end| now < end);
+        if is_fresh || is_failure_fresh || state.is_lookup_running() {
             return;
         }
         let (sender, lookup) = watch::channel(None);
@@ -247,7 +254,10 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> AnswerCache<T> {
                 // A lookup may take longer than this time.
                 (items, Instant::now().max(now) + RETRY_AFTER)
             }
-            (Err(error), None) => return Err(Arc::new(error)),
+            (Err(error), None) => {
+                state.failed_until = Some(Instant::now().max(now) + FAILED_FOR);
+                return Err(Arc::new(error));
+            }
         };
         self.0.due_at.store(self.0.millis(expires_at), Relaxed);
         state.cached = Some(CachedAnswer { items: items.clone(), since: now, expires_at });
@@ -367,7 +377,9 @@ mod tests {
             // A failed lookup keeps the old addresses for another 5 s.
             ("a", &[(0, Some(1), "1"), (30, None, "1"), (34, Some(2), "1"), (35, Some(3), "1")]),
             ("a", &[(0, Some(1), "1"), (600, None, "1"), (605, Some(2), "1"), (606, None, "2")]),
-            ("a", &[(0, None, "-"), (0, Some(1), "1")]),
+            // A failure is the answer for 1 s.
+            ("a", &[(0, None, "-"), (0, Some(1), "-"), (2, None, "-"), (2, Some(2), "-")]),
+            ("a", &[(0, None, "-"), (2, Some(1), "1"), (3, None, "1")]),
         ] {
             let addresses = AddressCache::default();
             for &(second, answer, expected) in lookups {

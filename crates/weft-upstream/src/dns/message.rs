@@ -70,6 +70,9 @@ pub const MAX_RECORDS: usize = 64;
 /// Maximum number of aliases (CNAME) from a name to its records.
 const MAX_ALIASES: usize = 8;
 
+/// Maximum number of references in a name. Servers use one, because each leads to a whole name.
+const MAX_REFERENCES: usize = 16;
+
 /// Maximum size of a name (RFC 1035 §2.3.4).
 const MAX_NAME_BYTES: usize = 255;
 
@@ -255,10 +258,12 @@ impl<'a> MessageReader<'a> {
     }
 
     /// Reads a name in lower case, without compression. A reference must lead to a place before the
-    /// name, and before the place of an earlier reference, so that there is no loop.
+    /// name, and before the place of an earlier reference, so that there is no loop. The number of
+    /// references is limited: a message has room for a chain of thousands, and each of its names may
+    /// begin there.
     fn name(&mut self) -> Option<Vec<u8>> {
         let (mut name, mut at, mut lowest) = (Vec::new(), self.at, self.at);
-        let mut end = None;
+        let (mut end, mut references) = (None, 0);
         loop {
             match *self.message.get(at)? {
                 0 => {
@@ -278,7 +283,8 @@ impl<'a> MessageReader<'a> {
                     let low = *self.message.get(at + 1)?;
                     let to = usize::from(high & 63) << 8 | usize::from(low);
                     end = end.or(Some(at + 2));
-                    if to >= lowest {
+                    references += 1;
+                    if to >= lowest || references > MAX_REFERENCES {
                         return None;
                     }
                     (at, lowest) = (to, to);

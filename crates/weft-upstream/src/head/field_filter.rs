@@ -108,6 +108,9 @@ static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
     b"x-rewrite-url",
 ]);
 
+/// The list of the trailers of a request, which is forwarded if trailers are.
+const TRAILER: &[u8] = b"trailer";
+
 /// Prefix of the names of the fields by which proxies describe the original request.
 const FORWARDED_PREFIX: &[u8] = b"x-forwarded-";
 
@@ -116,6 +119,7 @@ static MAY_BE_DROPPED: NameFilter = NameFilter::new()
     .with_names(&GENERATED.names)
     .with_names(&HOP_BY_HOP.names)
     .with_names(&ABOUT_CLIENT.names)
+    .with_names(&[TRAILER])
     .with_prefixes(&[FORWARDED_PREFIX])
     .with_prefixes(&NAME_PREFIXES);
 
@@ -125,6 +129,8 @@ pub(crate) struct RequestFieldFilter<'a> {
     pub(crate) names: ForwardedNames,
     /// The client is a trusted proxy, which may describe the original client.
     pub(crate) is_trusted: bool,
+    /// Trailers of requests are forwarded.
+    pub(crate) has_trailers: bool,
 }
 
 impl RequestFieldFilter<'_> {
@@ -140,6 +146,7 @@ impl RequestFieldFilter<'_> {
         GENERATED.contains(name)
             || HOP_BY_HOP.contains(name)
             || !self.is_trusted && describes_client(name)
+            || !self.has_trailers && is_same_name(name, TRAILER)
     }
 
     /// Acts as [`selects`](RequestFieldFilter::selects) for a name with other bytes. Some upstreams
@@ -258,8 +265,9 @@ mod tests {
             hop_by_hop: HopByHopFields::new(&headers),
             names: ForwardedNames::Any,
             is_trusted,
+            has_trailers: is_trusted,
         };
-        for name in names {
+        for name in names.chain([TRAILER.to_vec()]) {
             let text = String::from_utf8_lossy(&name);
             let is_kept = !GENERATED.contains(&name) && !HOP_BY_HOP.contains(&name);
             assert_eq!(filter(true).selects(&name), is_kept, "{text}");

@@ -130,8 +130,14 @@ impl<'a> ForwardedRequest<'a> {
     /// Appends the fields of the client that are forwarded.
     pub(crate) fn push_request_fields(&self, out: &mut Vec<u8>) {
         let hop_by_hop = HopByHopFields::new(self.request.headers());
-        let (names, is_trusted) = (self.to.settings.field_names, self.is_trusted);
-        push_fields(out, self.request, &RequestFieldFilter { hop_by_hop, names, is_trusted });
+        let settings = self.to.settings;
+        let filter = RequestFieldFilter {
+            hop_by_hop,
+            names: settings.field_names,
+            is_trusted: self.is_trusted,
+            has_trailers: !settings.request_trailers.is_empty(),
+        };
+        push_fields(out, self.request, &filter);
     }
 
     /// Appends the fields that describe the client, and `Via`.
@@ -308,7 +314,7 @@ mod tests {
             (
                 "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: a\r\n\r\n",
                 None,
-                "POST /\nhost: h\ntrailer: a\ntransfer-encoding: chunked\nvia: 1.1 weft",
+                "POST /\nhost: h\ntransfer-encoding: chunked\nvia: 1.1 weft",
             ),
             (
                 "GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n",

@@ -86,9 +86,9 @@ impl Origin<'_> {
             let path = self.upstream.path_within(url)?;
             Some(format!("{}/{path}", self.mount))
         })?;
-        // Two slashes at the beginning would be another host.
-        let is_path = location.starts_with('/');
-        (!is_path || !location[1..].starts_with(['/', '\\'])).then_some(location)
+        // Two slashes at the beginning would be another host. Browsers remove tabs before they look.
+        let begin: String = location.chars().filter(|c| !c.is_ascii_control()).take(2).collect();
+        (!matches!(&*begin, "//" | "/\\")).then_some(location)
     }
 }
 
@@ -162,6 +162,10 @@ mod tests {
             ("http://up/", "", "http://other/x", Some("https://new/x")),
             ("http://up/", "", "/old/x", Some("/x")),
             ("http://up/", "", "/old//evil.example", None),
+            ("http://up/", "", "http://up/\t/evil.example", None),
+            ("http://up/", "", "/old/\t\t\\evil.example", None),
+            ("http://up/", "", "http://up/\tlogin", Some("/\tlogin")),
+            ("http://up/", "/app", "http://up/\t/x", Some("/app/\t/x")),
         ] {
             let upstream = upstream.parse().unwrap();
             let origin = Origin { upstream: &upstream, mount };

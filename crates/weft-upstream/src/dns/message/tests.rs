@@ -171,6 +171,17 @@ fn hostile_answers_are_bounded() {
     records.push((&reference, 1, 60, address.clone()));
     let message = response(&HOST, 0, &records);
     assert!(matches!(HOST.read_answer(7, &message), Some(Answer::Failed(_))));
+    // A chain of references from one to the one before, up to the name of the question.
+    let start = HOST.message(7, false).unwrap().len() + 12;
+    for (length, is_valid) in [(15, true), (16, false), (8_000, false)] {
+        let at = |number: usize| (0xc000 | (start + 2 * number) as u16).to_be_bytes();
+        let chain = (0..length).map(|number: usize| number.checked_sub(1).map_or(own, at));
+        let chain: Vec<u8> = chain.flatten().collect();
+        let name = at(length - 1);
+        let records = [(&own[..], 46, 60, chain), (&name, 1, 60, address.clone())];
+        let answer = HOST.read_answer(7, &response(&HOST, 0, &records));
+        assert_eq!(matches!(answer, Some(Answer::Records(_))), is_valid, "{length}: {answer:?}");
+    }
     // Aliases in a circle, and too many of them.
     let circle = [(&own[..], TYPE_CNAME, 60, wire("a.example"))];
     assert!(matches!(HOST.read_answer(7, &response(&HOST, 0, &circle)), Some(Answer::Failed(_))));
