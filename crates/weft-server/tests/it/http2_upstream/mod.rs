@@ -329,10 +329,7 @@ fn hostile_upstreams_cost_one_response_and_no_memory() {
         let last = text.rfind("HTTP/1.1 ").map(|at| &text[at + 9..]);
         let found = last.and_then(|text| text.get(..3)?.parse().ok());
         match status {
-            200 => assert!(
-                text.starts_with("HTTP/1.1 200") && text.ends_with("done"),
-                "{name}: {text}"
-            ),
+            200 => assert!(found == Some(200) && text.ends_with("done"), "{name}: {text}"),
             0 => assert!(!is_complete || found == Some(502), "{name}: {text}"),
             _ => assert_eq!(found, Some(status), "{name}"),
         }
