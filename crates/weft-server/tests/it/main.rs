@@ -25,6 +25,7 @@ mod fairness;
 mod fastcgi;
 mod faults;
 mod fields;
+mod hostile_peers_and_clients;
 mod http2;
 mod http2_upstream;
 mod idioms;
