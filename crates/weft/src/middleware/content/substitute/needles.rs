@@ -1,5 +1,7 @@
 //! Search for several texts in a stream of bytes, in one pass (Aho and Corasick, 1975). Pure.
 
+use std::collections::VecDeque;
+
 /// Index of a state. The root is 0.
 type State = u16;
 
@@ -14,7 +16,20 @@ pub(super) struct Needles {
     /// Next state by state and class.
     transitions: Vec<State>,
     nodes: Vec<Node>,
-    lengths: Vec<usize>,
+    /// True for each state in which a text ends.
+    is_end: Vec<bool>,
+    /// The texts, shorter ones first. The position of a text here is its bit in a [`TextSet`].
+    texts: Vec<Text>,
+}
+
+/// Bit of each text.
+type TextSet = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    /// Index in the texts that were given.
+    index: usize,
+    length: usize,
 }
 
 /// A begin of a text.
@@ -25,7 +40,7 @@ struct Node {
     pending: u16,
     /// State of the longest proper suffix that is the beginning of a text.
     suffix: State,
-    /// The text that ends here.
+    /// The text that ends here, by its bit.
     needle: Option<u8>,
     /// The nearest state along the suffixes in which a text ends; the root if there is none.
     shorter: State,
@@ -39,7 +54,7 @@ pub(super) struct Found {
     pub(super) end: usize,
 }
 
-/// Maximum number of texts: the search keeps a bit for each.
+/// Maximum number of texts, the bits of a [`TextSet`].
 pub(super) const MAX_NEEDLES: usize = 64;
 
 /// Maximum length of a text in bytes, and so of what a search holds back.
@@ -66,18 +81,24 @@ impl Needles {
                 class_count += 1;
             }
         }
-        let lengths = texts.iter().map(|text| text.len()).collect();
+        let described = texts.iter().enumerate();
+        let described = described.map(|(index, text)| Text { index, length: text.len() });
+        let mut described: Vec<Text> = described.collect();
+        described.sort_by_key(|text| text.length);
         let mut needles = Needles {
             classes,
             class_count,
             transitions: vec![ROOT; class_count],
             nodes: vec![Node::default()],
-            lengths,
+            is_end: Vec::new(),
+            texts: described,
         };
-        for (index, text) in texts.iter().enumerate() {
-            needles.insert(index as u8, text)?;
+        for bit in 0..texts.len() {
+            needles.insert(bit as u8, texts[needles.texts[bit].index])?;
         }
         needles.complete();
+        let is_end = |node: &Node| node.needle.is_some() || node.shorter != ROOT;
+        needles.is_end = needles.nodes.iter().map(is_end).collect();
         Ok(needles)
     }
 
@@ -90,7 +111,7 @@ impl Needles {
     }
 
     /// Adds the states of a text to the tree.
-    fn insert(&mut self, index: u8, text: &[u8]) -> Result<(), String> {
+    fn insert(&mut self, bit: u8, text: &[u8]) -> Result<(), String> {
         let mut state = ROOT;
         for &byte in text {
             let slot = self.slot(state, byte);
@@ -103,7 +124,7 @@ impl Needles {
             }
             state = self.transitions[slot];
         }
-        match self.nodes[usize::from(state)].needle.replace(index) {
+        match self.nodes[usize::from(state)].needle.replace(bit) {
             None => Ok(()),
             Some(_) => Err(format!("{:?} is given twice", String::from_utf8_lossy(text))),
         }
@@ -141,7 +162,7 @@ impl Needles {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lengths.len()
+        self.texts.len()
     }
 }
 
@@ -166,20 +187,25 @@ fn check(texts: &[&[u8]]) -> Result<(), String> {
 }
 
 /// The state of a search between two chunks.
+///
+/// The automaton reads each byte once. A new search behind each text that was found would read up
+/// to [`MAX_NEEDLE_BYTES`] bytes again for each byte: `a` is found only after the search for
+/// `aaa…b` has failed.
 #[derive(Debug)]
 pub(super) struct Search {
     state: State,
-    /// The leftmost text that is complete, as long as another may begin before it, or continue it.
-    candidate: Option<Found>,
-    /// Bit of each text that is not searched for any more.
-    used: u64,
+    /// The texts that begin at each byte that is held back, from the first such byte. Bytes at the
+    /// end at which none begins are missing.
+    beginnings: VecDeque<TextSet>,
+    /// Texts that are not searched for any more.
+    used: TextSet,
     /// Each text is found only once.
     is_once: bool,
 }
 
 impl Search {
     pub(super) fn new(is_once: bool) -> Search {
-        Search { state: ROOT, candidate: None, used: 0, is_once }
+        Search { state: ROOT, beginnings: VecDeque::new(), used: 0, is_once }
     }
 
     /// Returns true if nothing can be found any more.
@@ -190,7 +216,7 @@ impl Search {
     /// Searches the bytes from `from`. The bytes before were held back by the last call. Appends
     /// what is found, and returns the position from which bytes are held back: their meaning
     /// depends on the following ones. Positions of the next call count from there. `cost` increases
-    /// with the number of lookups.
+    /// with the number of steps.
     pub(super) fn advance(
         &mut self,
         needles: &Needles,
@@ -200,70 +226,93 @@ impl Search {
         found: &mut Vec<Found>,
         cost: &mut usize,
     ) -> usize {
-        let mut at = from;
-        loop {
-            while at < bytes.len() {
-                self.state = needles.transitions[needles.slot(self.state, bytes[at])];
-                (at, *cost) = (at + 1, *cost + 1);
-                if self.state == ROOT && self.candidate.is_none() {
-                    continue;
-                }
-                self.note(needles, at);
-                if let Some(candidate) = self.candidate
-                    && at - self.pending(needles) > candidate.start
-                {
-                    at = self.accept(candidate, found);
-                }
+        let mut held = Held { start: 0, end: from };
+        *cost += bytes.len() - from;
+        let (mut state, mut has_beginnings) = (self.state, !self.beginnings.is_empty());
+        for (at, &byte) in bytes.iter().enumerate().skip(from) {
+            state = needles.transitions[needles.slot(state, byte)];
+            if !has_beginnings && !needles.is_end[usize::from(state)] {
+                continue;
             }
-            match self.candidate.filter(|_| is_last) {
-                Some(candidate) => at = self.accept(candidate, found),
-                None => break,
-            }
+            (self.state, held.end) = (state, at + 1);
+            self.note(needles, &mut held, cost);
+            self.decide(needles, &mut held, false, found, cost);
+            (state, has_beginnings) = (self.state, !self.beginnings.is_empty());
         }
-        let begin = if is_last { at } else { at - self.pending(needles) };
-        let begin = self.candidate.map_or(begin, |candidate| candidate.start.min(begin));
-        if let Some(candidate) = &mut self.candidate {
-            (candidate.start, candidate.end) = (candidate.start - begin, candidate.end - begin);
-        }
-        begin
+        self.state = state;
+        held.end = bytes.len();
+        self.decide(needles, &mut held, is_last, found, cost);
+        held.start
     }
 
-    fn pending(&self, needles: &Needles) -> usize {
-        usize::from(needles.node(self.state).pending)
-    }
-
-    /// Takes the longest text that ends before `end` as the candidate, unless one begins earlier.
-    fn note(&mut self, needles: &Needles, end: usize) {
-        let mut state = self.state;
+    /// Notes the beginnings of the texts that end with the last byte.
+    fn note(&mut self, needles: &Needles, held: &mut Held, cost: &mut usize) {
+        let mut node = needles.node(self.state);
+        if self.beginnings.is_empty() {
+            held.start = held.start.max(held.end - usize::from(node.depth));
+        }
         loop {
-            let node = needles.node(state);
-            if let Some(needle) = node.needle.map(usize::from).filter(|it| !self.is_used(*it)) {
-                let start = end - needles.lengths[needle];
-                if self.candidate.is_none_or(|candidate| start <= candidate.start) {
-                    self.candidate = Some(Found { needle, start, end });
+            if let Some(bit) = node.needle {
+                let start = held.end - needles.texts[usize::from(bit)].length;
+                let place = start - held.start;
+                if self.beginnings.len() <= place {
+                    self.beginnings.resize(place + 1, 0);
                 }
+                self.beginnings[place] |= 1 << bit;
+            }
+            if node.shorter == ROOT {
                 return;
             }
-            state = node.shorter;
-            if state == ROOT {
+            node = needles.node(node.shorter);
+            *cost += 1;
+        }
+    }
+
+    /// Appends the texts at the bytes whose meaning does not depend on the following ones.
+    fn decide(
+        &mut self,
+        needles: &Needles,
+        held: &mut Held,
+        is_last: bool,
+        found: &mut Vec<Found>,
+        cost: &mut usize,
+    ) {
+        loop {
+            let pending = if is_last { 0 } else { needles.node(self.state).pending };
+            let decided = held.end - usize::from(pending);
+            if held.start >= decided {
                 return;
+            }
+            let Some(texts) = self.beginnings.pop_front() else {
+                held.start = decided;
+                return;
+            };
+            *cost += 1;
+            let Some(longest) = (texts & !self.used).checked_ilog2() else {
+                held.start += 1;
+                continue;
+            };
+            let Text { index, length } = needles.texts[longest as usize];
+            let end = held.start + length;
+            found.push(Found { needle: index, start: held.start, end });
+            if self.is_once {
+                self.used |= 1 << longest;
+            }
+            self.beginnings.drain(..self.beginnings.len().min(length - 1));
+            held.start = end;
+            // Texts that begin before the end of the text do not count.
+            while usize::from(needles.node(self.state).depth) > held.end - end {
+                self.state = needles.node(self.state).suffix;
+                *cost += 1;
             }
         }
     }
+}
 
-    fn is_used(&self, needle: usize) -> bool {
-        self.used & (1 << needle) != 0
-    }
-
-    /// Appends a text that was found, and continues behind it.
-    fn accept(&mut self, candidate: Found, found: &mut Vec<Found>) -> usize {
-        found.push(candidate);
-        if self.is_once {
-            self.used |= 1 << candidate.needle;
-        }
-        (self.state, self.candidate) = (ROOT, None);
-        candidate.end
-    }
+/// Positions of the bytes that are held back.
+struct Held {
+    start: usize,
+    end: usize,
 }
 
 #[cfg(test)]
@@ -315,6 +364,31 @@ mod tests {
         }
     }
 
+    /// The number of steps is linear however the texts nest. Each row: the texts, the repeated
+    /// input, and the maximum number of steps per byte.
+    #[test]
+    fn steps_are_linear_in_the_input() {
+        let long = |end: &str| format!("{}{end}", "a".repeat(MAX_NEEDLE_BYTES - 1));
+        let nested: Vec<String> = (1..=MAX_NEEDLES).map(|length| "a".repeat(length)).collect();
+        for (texts, input, max) in [
+            (vec!["a".to_owned(), long("b")], "a", 4),
+            (vec!["aa".to_owned(), long("b"), long("c")], "aa", 4),
+            (vec![long("b")], "a", 3),
+            (vec!["xyz".to_owned()], "a xy xyz ", 2),
+            (nested, "a", MAX_NEEDLES + 2),
+        ] {
+            let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+            let (needles, input) = (Needles::new(&texts).unwrap(), input.repeat(16 << 10));
+            for is_once in [false, true] {
+                let (mut found, mut steps) = (Vec::new(), 0);
+                let mut search = Search::new(is_once);
+                search.advance(&needles, input.as_bytes(), 0, true, &mut found, &mut steps);
+                assert!(steps <= max * input.len(), "{} {steps}", texts.len());
+                assert_eq!(found.is_empty(), texts.len() == 1 && texts[0].len() > 3);
+            }
+        }
+    }
+
     #[test]
     fn finds_each_text_once() {
         for (texts, input, expected) in
@@ -342,22 +416,27 @@ mod tests {
             texts.sort();
             texts.dedup();
             let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-            let (mut expected, mut rest) = (String::new(), &*input);
-            while let Some(c) = rest.chars().next() {
-                let fitting = (0..texts.len()).filter(|i| rest.starts_with(texts[*i]));
-                match fitting.max_by_key(|i| texts[*i].len()) {
-                    Some(i) => {
-                        expected.push_str(&format!("[{i}]"));
-                        rest = &rest[texts[i].len()..];
-                    }
-                    None => {
-                        expected.push(c);
-                        rest = &rest[1..];
+            for is_once in [false, true] {
+                let (mut expected, mut rest) = (String::new(), &*input);
+                let mut searched: Vec<usize> = (0..texts.len()).collect();
+                while let Some(c) = rest.chars().next() {
+                    let fitting = searched.iter().filter(|i| rest.starts_with(texts[**i]));
+                    match fitting.copied().max_by_key(|i| texts[*i].len()) {
+                        Some(i) => {
+                            expected.push_str(&format!("[{i}]"));
+                            rest = &rest[texts[i].len()..];
+                            searched.retain(|it| !is_once || *it != i);
+                        }
+                        None => {
+                            expected.push(c);
+                            rest = &rest[1..];
+                        }
                     }
                 }
-            }
-            for chunk in [1, 3, 40] {
-                assert_eq!(replaced(&texts, &input, chunk, false), expected, "{texts:?} {input}");
+                for chunk in [1, 3, 40] {
+                    let found = replaced(&texts, &input, chunk, is_once);
+                    assert_eq!(found, expected, "{texts:?} {input} {is_once}");
+                }
             }
         }
     }
