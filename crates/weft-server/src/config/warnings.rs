@@ -1,6 +1,8 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the
 //! server logs them at a start and at a reload.
 
+use std::net::SocketAddr;
+
 use weft_config::Problem;
 
 use super::plan::{HostPlan, Plan};
@@ -78,8 +80,42 @@ impl Plan {
             _ => !self.top.listen.list.is_empty() && self.tls.is_none(),
         };
         let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        let has_name =
+            |host: &HostPlan, name: &str| host.names.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let is_this_host = has_name(host, name)
+            || has_name(host, "*")
+                && self.listens_on(scheme, name)
+                && !self.hosts.iter().any(|other| has_name(other, without_port(name)));
         (is_served && is_this_host).then_some(path)
+    }
+
+    /// Returns true if `name`, with a port or with the port of the scheme, is the address of a
+    /// listener. A listener for all addresses has the loopback addresses, too.
+    fn listens_on(&self, scheme: &str, name: &str) -> bool {
+        let (listen, port) = match &self.tls {
+            Some(tls) if scheme == "https" => (&tls.listen, 443),
+            _ => (&self.top.listen, 80),
+        };
+        let address = match without_port(name) == name {
+            true => format!("{name}:{port}"),
+            false => name.to_owned(),
+        };
+        let socket = address.replace("localhost:", "127.0.0.1:").parse::<SocketAddr>();
+        let is_for_all = |listener: &str| {
+            let port = listener.strip_prefix("0.0.0.0:").or(listener.strip_prefix(':'));
+            socket.as_ref().is_ok_and(|socket| {
+                socket.ip().is_loopback() && port == Some(&socket.port().to_string())
+            })
+        };
+        listen.texts().any(|it| it.eq_ignore_ascii_case(&address) || is_for_all(it))
+    }
+}
+
+/// Returns the host of an authority such as `a.example:80`.
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
     }
 }
 

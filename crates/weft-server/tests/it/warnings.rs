@@ -105,6 +105,32 @@ fn check_warns_of_probably_unintended_values() {
     }
 }
 
+/// Each row: the listener, the hosts with their redirect, and true if it leads back to itself.
+#[test]
+fn check_warns_of_redirects_to_the_own_listener() {
+    for (listen, host, to, expected) in [
+        ("127.0.0.1:8080", "*", "http://127.0.0.1:8080/", true),
+        ("127.0.0.1:8080", "*", "http://127.0.0.1:8081/", false),
+        ("127.0.0.1:8080", "*", "http://192.0.2.1:8080/", false),
+        ("127.0.0.1:80", "*", "http://127.0.0.1/", true),
+        (":8080", "*", "http://localhost:8080/", true),
+        ("0.0.0.0:8080", "*", "http://127.0.0.1:8080/", true),
+        (":8080", "*", "http://[::1]:8080/", true),
+        ("127.0.0.1:8080", "a.example", "http://127.0.0.1:8080/", false),
+    ] {
+        let text = format!("listen = [\"{listen}\"]\n[hosts.\"{host}\"]\n\"/\" = \"<< {to}\"\n");
+        let other = format!("{text}[hosts.\"127.0.0.1\"]\n\"/\" = {{ respond = \"\" }}\n");
+        let is_to_other = expected && to.contains("//127.0.0.1");
+        // Without another host, and with a host for the address.
+        for (text, expected) in [(text, expected), (other, expected && !is_to_other)] {
+            let folder = folder_with(&[("w.toml", &text)]);
+            let output = run_in(folder.path(), &["check", "w.toml"]);
+            let is_warned = output.stderr.contains("the redirect of `/` leads back to itself");
+            assert_eq!(is_warned, expected, "{text}{}", output.stderr);
+        }
+    }
+}
+
 /// A host has keys for its routes, some of which have no effect for a route that opts out of
 /// another key. They are not printed, so that the printed file has no warnings.
 #[test]
