@@ -36,8 +36,7 @@ pub(super) async fn respond(
     }
     let is_json = prefers_json(&request);
     let stops = || refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
-    // One body at a time is received.
-    let Ok(place) = changes.reserve().await else { return stops() };
+    // A slow body delays no other change: the change is sent once it is complete.
     let change = match is_undo {
         true => ConfigChange::Undo,
         false => match read_text(&mut request).await {
@@ -46,7 +45,9 @@ pub(super) async fn respond(
         },
     };
     let (reply, result) = oneshot::channel();
-    place.send(ChangeRequest::Config { change, reply });
+    if changes.send(ChangeRequest::Config { change, reply }).await.is_err() {
+        return stops();
+    }
     match result.await {
         Ok(Ok(warnings)) => report(StatusCode::OK, &warnings, is_json),
         Ok(Err(ChangeError::Invalid(problems))) => {

@@ -115,6 +115,23 @@ fn replaces_and_restores_the_configuration() {
     server.server.stop();
 }
 
+#[test]
+fn a_slow_body_delays_no_other_change() {
+    let server = Server::start("unix");
+    let text = fill(&config("unix", "slow"), &server.folder);
+    let (first, rest) = text.split_at(9);
+    let mut slow = server.unix();
+    let length = text.len();
+    slow.send(format!("PUT /config HTTP/1.1\r\n{TOML}Content-Length: {length}\r\n\r\n{first}"));
+    // So that the server has received the head.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let response = server.put(server.unix(), TOML, &config("unix", "fast"));
+    assert_eq!((response.status, &*server.served()), (200, "fast"));
+    slow.send(rest);
+    assert_eq!((slow.response().status, &*server.served()), (200, "slow"));
+    server.server.stop();
+}
+
 /// Each row: `config_changes`, the connection, fields, and the status of the response.
 #[test]
 fn accepts_changes_from_expected_clients_only() {
