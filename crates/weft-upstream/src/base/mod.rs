@@ -5,6 +5,7 @@ pub(crate) mod decimal;
 pub(crate) mod exhaustion;
 pub(crate) mod inactivity_timer;
 pub(crate) mod invalid_settings;
+pub(crate) mod random;
 pub mod rendezvous;
 pub(crate) mod sync;
 pub mod task;

@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::happy_eyeballs;
 use super::upstream_connection::UpstreamConnection;
+use crate::base::random;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::answer_cache::AddressCache;
 use crate::dns::dns_settings::DnsSettings;
@@ -68,6 +69,9 @@ impl Upstream {
             }
             None => None,
         };
+        if tls.is_some() || url.has_name() {
+            random::prepare();
+        }
         let (failures, addresses, overload_warning) = Default::default();
         let resolver = Resolver::new(&[]);
         let http_version = HttpVersion::default();

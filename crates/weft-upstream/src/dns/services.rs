@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::Resolver;
 use super::answer_cache::AnswerCache;
 use super::message::SrvRecord;
+use crate::base::random;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::dns_settings::DnsSettings;
 use crate::url::member::UpstreamMember;
@@ -39,7 +40,10 @@ impl DnsServices {
         let (services, others): (Vec<_>, Vec<_>) =
             members.iter().cloned().partition(|member| member.url.is_service());
         let source = |member| ServiceSource { member, cache: AnswerCache::new(dns.ttl) };
-        let sources = services.into_iter().map(source).collect();
+        let sources = services.into_iter().map(source).collect::<Vec<_>>();
+        if !sources.is_empty() {
+            random::prepare();
+        }
         let resolver = Resolver::new(&dns.servers);
         (DnsServices { sources, resolver, failure_warning: ThrottledWarning::default() }, others)
     }
