@@ -897,3 +897,29 @@ fn rewritten_locations_stay_on_the_host() {
         }
     }
 }
+
+#[test]
+fn nested_texts_of_a_substitution_cost_as_much_as_others() {
+    // Each letter of the page is a match. Only the end of a long text shows that it is none.
+    let route = |name: &str, letter: &str| {
+        let long = letter.repeat(1_000) + "z";
+        format!("\"/{name}\" = {{ files = \".\", sub_filter = {{ a = \"-\", {long} = \"-\" }} }}\n")
+    };
+    let length = 16 << 10;
+    let routes = route("nested", "a") + &route("others", "b");
+    let site = Site::start(
+        &[("page.html", &"a".repeat(length))],
+        &format!("listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\nsub_filter_once = false\n{routes}"),
+    );
+    let cost = |target: &str| {
+        site.cost(|| {
+            let mut client = site.connect(OTHER);
+            client.send("GET ".to_owned() + target + " HTTP/1.0\r\n\r\n");
+            let head = client.head();
+            assert!(head[0].contains(" 200 "), "{head:?}");
+            assert_eq!(client.body(length), "-".repeat(length).as_bytes());
+        })
+    };
+    let (others, nested) = (cost("/others/page.html"), cost("/nested/page.html"));
+    assert!(nested < 10 * others, "CPU time {nested} us in place of {others} us");
+}
