@@ -70,6 +70,10 @@ pub enum BodyLength {
     UntilClose,
 }
 
+/// Maximum number of interim responses to one request. A server that sends one of them before each
+/// timeout would otherwise keep its client waiting for hours.
+const MAX_INTERIM_RESPONSES: u32 = 32;
+
 /// Incremental parser for the head of a response and the interim responses before it.
 #[derive(Debug)]
 pub struct HeadReader {
@@ -85,11 +89,14 @@ pub struct HeadReader {
     is_lenient: bool,
     /// Start of the first line whose end has not been found, if lenient.
     unmended: usize,
+    /// Number of interim responses that may still be received.
+    remaining_interim: u32,
 }
 
 impl HeadReader {
     /// Creates a parser for a head of at most `max_bytes`, including the interim responses before
-    /// it. The highest limit is 65,535 bytes. A head may have 256 fields.
+    /// it. The highest limit is 65,535 bytes. A head may have 256 fields, and follow 32 interim
+    /// responses.
     pub fn new(max_bytes: usize) -> HeadReader {
         let head = max_bytes.min(MAX_HEAD_BYTES);
         HeadReader {
@@ -102,6 +109,7 @@ impl HeadReader {
             scanned: 0,
             is_lenient: false,
             unmended: 0,
+            remaining_interim: MAX_INTERIM_RESPONSES,
         }
     }
 
@@ -130,6 +138,10 @@ impl HeadReader {
             self.mend_line_ends(input);
         }
         let Some((length, status, version)) = self.find_end(input)? else { return Ok(None) };
+        if status.is_informational() {
+            self.remaining_interim =
+                self.remaining_interim.checked_sub(1).ok_or_else(too_many_interim_responses)?;
+        }
         let text = input.split_to(length).freeze();
         if self.is_lenient {
             self.merge_equal_lengths(&text);
@@ -251,6 +263,10 @@ impl HeadReader {
 
 fn too_many_fields() -> Error {
     Error::new(ErrorKind::HeadTooLarge, "too many fields")
+}
+
+fn too_many_interim_responses() -> Error {
+    Error::new(ErrorKind::HeadTooLarge, "too many interim responses")
 }
 
 /// Parses `HTTP/1.x SP status [SP reason] CRLF` (RFC 9112 §4). Returns the status, the version and
