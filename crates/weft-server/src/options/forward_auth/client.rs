@@ -51,6 +51,8 @@ impl ForwardAuth {
             connect_timeout: timeout.min(Duration::from_secs(5)),
             response_timeout: timeout,
             body_timeout: timeout,
+            // A refusal is short. One without an end must not fill the disk.
+            max_temp_file_bytes: 0,
             ..ProxySettings::default()
         };
         let proxy = ReverseProxy::with_settings(settings, context.buffer_space.clone())?;
