@@ -27,6 +27,7 @@ mod cgi;
 pub mod client;
 mod http1;
 mod http2;
+mod peers;
 mod proxy;
 pub mod server;
 mod tls;
@@ -316,7 +317,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Sample {
-    fn is_near(&self, before: &Sample) -> bool {
+    pub fn is_near(&self, before: &Sample) -> bool {
         self.descriptors <= before.descriptors + MAX_RETAINED_DESCRIPTORS
             && self.memory_bytes <= before.memory_bytes + MAX_RETAINED_BYTES
     }

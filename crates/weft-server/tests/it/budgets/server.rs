@@ -119,7 +119,7 @@ impl Site {
             .replace("GOOD", &format!("http://{}/", self.good_upstream));
         fs::write(&file, text).unwrap();
         let weft = Weft::start(&mut weft([Path::new("--config"), &file]));
-        Target { weft, threads: Mutex::default() }
+        Target::new(weft)
     }
 }
 
@@ -192,12 +192,23 @@ pub struct Sample {
 }
 
 impl Target {
+    pub fn new(weft: Weft) -> Target {
+        Target { weft, threads: Mutex::default() }
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.weft.address()
     }
 
     pub fn tls_address(&self) -> SocketAddr {
         self.weft.tls_address()
+    }
+
+    /// Returns the address of the first stream.
+    pub fn stream_address(&self) -> SocketAddr {
+        let addresses = self.weft.addresses();
+        let stream = addresses.iter().find_map(|address| address.strip_prefix("tcp://"));
+        stream.expect("a stream").parse().expect("an address")
     }
 
     pub fn stop(self) {

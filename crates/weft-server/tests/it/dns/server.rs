@@ -116,7 +116,8 @@ impl DnsServer {
     }
 }
 
-fn sockets() -> (UdpSocket, TcpListener) {
+/// Binds the same port for UDP and TCP.
+pub fn sockets() -> (UdpSocket, TcpListener) {
     loop {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         if let Ok(listener) = TcpListener::bind(socket.local_addr().unwrap()) {
@@ -125,13 +126,14 @@ fn sockets() -> (UdpSocket, TcpListener) {
     }
 }
 
-fn wire(name: &str) -> Vec<u8> {
+/// Encodes a name (RFC 1035 §3.1).
+pub fn wire(name: &str) -> Vec<u8> {
     let label = |label: &str| [&[label.len() as u8][..], label.as_bytes()].concat();
     name.split('.').map(label).chain([vec![0]]).collect::<Vec<_>>().concat()
 }
 
 /// Returns name and type of the question, and its end.
-fn question(query: &[u8]) -> ((String, u16), usize) {
+pub fn question(query: &[u8]) -> ((String, u16), usize) {
     let (mut labels, mut at) = (Vec::new(), 12);
     while query[at] > 0 {
         let end = at + 1 + usize::from(query[at]);
