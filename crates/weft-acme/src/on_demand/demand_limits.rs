@@ -1,13 +1,14 @@
-//! Permission, rate and slots of orders on demand.
+//! Permission, rate and slots of orders on demand. One client has half of each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 
-use super::on_demand_settings::{OnDemandSettings, OrderRate};
+use super::demand_requests::MAX_WAITING;
+use super::on_demand_settings::OnDemandSettings;
 use crate::name::Name;
 
 /// Maximum number of permissions that are being determined.
@@ -16,8 +17,13 @@ const MAX_QUESTIONS: usize = 16;
 /// Maximum number of orders on demand in progress.
 const MAX_ORDERS: usize = 4;
 
+/// Maximum time for which an order or a question waits for others. The handshake ends earlier.
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(3_600);
+
 /// Time for which a name without permission stays refused.
 const REFUSAL_TIME: Duration = Duration::from_secs(60);
+
+const TOO_MANY: &str = "too many other names wait for their orders";
 
 /// Maximum number of refused names that are kept.
 const MAX_REFUSED: usize = 4_096;
@@ -32,10 +38,46 @@ pub(crate) struct DemandLimits {
 
 /// State that a change of the settings keeps.
 struct LimitState {
-    questions: Semaphore,
-    orders: Semaphore,
-    /// Times of the orders in the last period.
-    began: Mutex<VecDeque<Instant>>,
+    questions: ClientLimit,
+    orders: ClientLimit,
+    started: Mutex<StartedOrders>,
+}
+
+/// The orders of the last period.
+struct StartedOrders {
+    /// The number of orders in a period, with a share per client.
+    rate: ClientLimit,
+    max: usize,
+    /// Time of each order, and its permit of `rate`.
+    orders: VecDeque<(Instant, ClientPermit)>,
+}
+
+impl StartedOrders {
+    fn new(max: usize) -> StartedOrders {
+        let rate = ClientLimit::new(ClientLimitSettings::new(max));
+        StartedOrders { rate, max, orders: VecDeque::new() }
+    }
+
+    /// Changes the number of orders. The latest orders are kept, and count for no client any more.
+    fn set_max(&mut self, max: usize) {
+        if self.max == max {
+            return;
+        }
+        let former = std::mem::replace(self, StartedOrders::new(max)).orders;
+        let kept = former.len().min(max);
+        let kept = former.into_iter().rev().take(kept).rev();
+        let again = |(at, _)| Some((at, self.rate.try_acquire(None)?));
+        self.orders = kept.filter_map(again).collect();
+    }
+}
+
+/// Creates a limit whose queue has room for all handshakes that wait, and for renewals.
+fn queueing(max: usize) -> ClientLimit {
+    ClientLimit::new(ClientLimitSettings {
+        max_queued: 2 * MAX_WAITING,
+        queue_timeout: MAX_QUEUE_TIME,
+        ..ClientLimitSettings::new(max)
+    })
 }
 
 impl DemandLimits {
@@ -45,14 +87,16 @@ impl DemandLimits {
         settings: Arc<OnDemandSettings>,
         former: Option<&DemandLimits>,
     ) -> DemandLimits {
-        let state = former.map_or_else(
-            || {
-                let (questions, orders) =
-                    (Semaphore::new(MAX_QUESTIONS), Semaphore::new(MAX_ORDERS));
-                Arc::new(LimitState { questions, orders, began: Mutex::default() })
-            },
-            |former| former.state.clone(),
-        );
+        let max = settings.rate.orders.get() as usize;
+        let state = match former {
+            Some(former) => former.state.clone(),
+            None => Arc::new(LimitState {
+                questions: queueing(MAX_QUESTIONS),
+                orders: queueing(MAX_ORDERS),
+                started: Mutex::new(StartedOrders::new(max)),
+            }),
+        };
+        state.started.lock().unwrap_or_else(PoisonError::into_inner).set_max(max);
         DemandLimits { settings, state, refused: Mutex::default() }
     }
 
@@ -60,7 +104,11 @@ impl DemandLimits {
     ///
     /// # Errors
     /// If the permission cannot be determined.
-    pub(crate) async fn is_permitted(&self, name: &Name) -> Result<bool, String> {
+    pub(crate) async fn is_permitted(
+        &self,
+        name: &Name,
+        client: Option<Client>,
+    ) -> Result<bool, String> {
         if self.settings.has_pattern_for(name) {
             return Ok(true);
         }
@@ -68,7 +116,7 @@ impl DemandLimits {
         if self.is_refused(name, Instant::now()) {
             return Ok(false);
         }
-        let _permit = self.state.questions.acquire().await;
+        let _permit = self.state.questions.acquire(client).await.ok_or(TOO_MANY)?;
         let is_permitted = timeout(self.settings.timeout, permission.is_permitted(name)).await;
         let is_permitted = is_permitted.unwrap_or_else(|_| {
             Err(format!("the permission was not determined within {:?}", self.settings.timeout))
@@ -82,25 +130,30 @@ impl DemandLimits {
     /// Counts an order that begins now.
     ///
     /// # Errors
-    /// If the rate of orders is used up.
-    pub(crate) fn take(&self, now: Instant) -> Result<(), String> {
-        let OrderRate { orders, period } = self.settings.rate;
-        let mut began = self.state.began.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = |at: &Instant| now.saturating_duration_since(*at) >= period;
-        while began.front().is_some_and(is_over) {
-            began.pop_front();
+    /// If the rate of orders, or the client's half of it, is used up.
+    pub(crate) fn take(&self, client: Option<Client>, now: Instant) -> Result<(), String> {
+        let rate = self.settings.rate;
+        let mut started = self.state.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |(at, _): &(Instant, _)| now.saturating_duration_since(*at) >= rate.period;
+        while started.orders.front().is_some_and(is_over) {
+            started.orders.pop_front();
         }
-        if began.len() >= orders.get() as usize {
-            let rate = self.settings.rate;
-            return Err(format!("the rate of orders, {rate} (`on_demand_rate`), is used up"));
-        }
-        began.push_back(now);
+        let permit = started.rate.try_acquire(client).ok_or_else(|| {
+            format!(
+                "the rate of orders, {rate} (`on_demand_rate`), is used up, or by this client half of it"
+            )
+        })?;
+        started.orders.push_back((now, permit));
         Ok(())
     }
 
-    /// Waits until fewer than `MAX_ORDERS` orders are in progress.
-    pub(crate) async fn slot(&self) -> SemaphorePermit<'_> {
-        self.state.orders.acquire().await.expect("the semaphore is never closed")
+    /// Waits until fewer than `MAX_ORDERS` orders are in progress, and the client has fewer than
+    /// half as many.
+    ///
+    /// # Errors
+    /// If too many orders wait, or for too long.
+    pub(crate) async fn slot(&self, client: Option<Client>) -> Result<ClientPermit, String> {
+        Ok(self.state.orders.acquire(client).await.ok_or(TOO_MANY)?)
     }
 
     fn is_refused(&self, name: &Name, now: Instant) -> bool {
@@ -125,6 +178,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
+    use crate::on_demand::on_demand_settings::OrderRate;
 
     fn limits() -> DemandLimits {
         let orders = NonZeroU32::new(2).unwrap();
@@ -142,7 +196,7 @@ mod tests {
         for (second, is_taken) in
             [(0, true), (10, true), (10, false), (59, false), (60, true), (69, false), (70, true)]
         {
-            let taken = limits.take(start + Duration::from_secs(second));
+            let taken = limits.take(None, start + Duration::from_secs(second));
             assert_eq!(taken.is_ok(), is_taken, "{second} {taken:?}");
         }
     }
@@ -150,11 +204,49 @@ mod tests {
     #[test]
     fn new_settings_count_the_orders_of_the_former_settings() {
         let (first, start) = (limits(), Instant::now());
-        first.take(start).unwrap();
+        first.take(None, start).unwrap();
         let second = DemandLimits::new(first.settings.clone(), Some(&first));
-        second.take(start).unwrap();
-        assert!(first.take(start).is_err());
-        assert!(second.take(start).is_err());
+        second.take(None, start).unwrap();
+        assert!(first.take(None, start).is_err());
+        assert!(second.take(None, start).is_err());
+    }
+
+    #[test]
+    fn a_client_has_half_of_the_orders() {
+        let (limits, start) = (limits(), Instant::now());
+        let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
+        for (client, second, is_taken) in
+            [(one, 0, true), (one, 0, false), (other, 0, true), (other, 1, false), (one, 60, true)]
+        {
+            let taken = limits.take(client, start + Duration::from_secs(second));
+            assert_eq!(taken.is_ok(), is_taken, "{client:?} {second}");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut slots = Vec::new();
+            for client in [one, other] {
+                for _ in 0..MAX_ORDERS / 2 {
+                    slots.push(limits.slot(client).await.unwrap());
+                }
+                let waits = timeout(Duration::from_millis(1), limits.slot(client)).await;
+                assert!(waits.is_err(), "{client:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn another_rate_counts_the_latest_orders() {
+        let (first, start) = (limits(), Instant::now());
+        for second in [0, 1] {
+            first.take(None, start + Duration::from_secs(second)).unwrap();
+        }
+        for (orders, second, is_taken) in [(1, 60, false), (1, 61, true), (2, 61, true)] {
+            let mut settings = (*first.settings).clone();
+            settings.rate.orders = NonZeroU32::new(orders).unwrap();
+            let limits = DemandLimits::new(Arc::new(settings), Some(&first));
+            let taken = limits.take(None, start + Duration::from_secs(second));
+            assert_eq!(taken.is_ok(), is_taken, "{orders} {second}");
+        }
     }
 
     #[test]

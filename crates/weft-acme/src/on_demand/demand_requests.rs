@@ -1,18 +1,20 @@
 //! Handshakes that wait for the certificate of a name.
 
 use std::future::ready;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use weft::tls::{IdentitySource, ObtainIdentity};
 
 use super::on_demand_settings::OnDemandSettings;
 use crate::name::Name;
 
-/// Maximum number of handshakes that wait for a certificate.
-const MAX_WAITING: usize = 1_024;
+/// Maximum number of handshakes that wait for a certificate. One client has half of them.
+pub(super) const MAX_WAITING: usize = 1_024;
 
 /// Passes the requests of handshakes to the manager. Clones share their state.
 #[derive(Clone)]
@@ -20,7 +22,7 @@ pub(crate) struct DemandRequests(Arc<Shared>);
 
 struct Shared {
     settings: Mutex<Option<Arc<OnDemandSettings>>>,
-    waiting: Arc<Semaphore>,
+    waiting: ClientLimit,
     /// Each request has a permit of `waiting`, which bounds the queue.
     requests: UnboundedSender<DemandRequest>,
 }
@@ -28,8 +30,9 @@ struct Shared {
 /// A handshake that waits for the certificate of a name.
 pub(crate) struct DemandRequest {
     pub(crate) name: Name,
+    pub(crate) client: Option<Client>,
     pub(crate) reply: oneshot::Sender<Result<(), String>>,
-    _permit: OwnedSemaphorePermit,
+    _permit: ClientPermit,
 }
 
 impl DemandRequests {
@@ -37,7 +40,7 @@ impl DemandRequests {
         settings: Option<Arc<OnDemandSettings>>,
     ) -> (DemandRequests, UnboundedReceiver<DemandRequest>) {
         let (requests, receiver) = unbounded_channel();
-        let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+        let waiting = ClientLimit::new(ClientLimitSettings::new(MAX_WAITING));
         (
             DemandRequests(Arc::new(Shared { settings: Mutex::new(settings), waiting, requests })),
             receiver,
@@ -50,19 +53,22 @@ impl DemandRequests {
 }
 
 impl IdentitySource for DemandRequests {
-    fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
+    fn obtain(&self, name: &str, client: Option<IpAddr>) -> Option<ObtainIdentity> {
         let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let name: Name = name.parse().ok().filter(|name| settings.may_permit(name))?;
         if name.ip().is_some() || name.is_wildcard() {
             return None;
         }
-        let Ok(_permit) = self.0.waiting.clone().try_acquire_owned() else {
-            let reason =
-                format!("no certificate for {name}: {MAX_WAITING} handshakes wait for one");
+        let client = client.map(Client::new);
+        let Some(_permit) = self.0.waiting.try_acquire(client) else {
+            let reason = format!(
+                "no certificate for {name}: too many handshakes wait for one, {MAX_WAITING} of all \
+                 clients or half as many of this client"
+            );
             return Some(Box::pin(ready(Err(reason))));
         };
         let (reply, received) = oneshot::channel();
-        let request = DemandRequest { name: name.clone(), reply, _permit };
+        let request = DemandRequest { name: name.clone(), client, reply, _permit };
         // Fails only if the manager has ended, and then there is no reply.
         let _ = self.0.requests.send(request);
         Some(Box::pin(async move {
@@ -85,21 +91,25 @@ mod tests {
         let patterns = vec!["*.example.org".parse().unwrap()];
         let settings = OnDemandSettings { patterns, ..OnDemandSettings::default() };
         let (source, receiver) = DemandRequests::new(Some(Arc::new(settings)));
-        assert!(source.obtain("a.example").is_none());
-        assert!(source.obtain("*.example.org").is_none());
+        let [one, other] = [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last])));
+        assert!(source.obtain("a.example", one).is_none());
+        assert!(source.obtain("*.example.org", one).is_none());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let waiting: Vec<_> =
-                (0..MAX_WAITING).map(|_| source.obtain("a.example.org").unwrap()).collect();
-            let reason = source.obtain("a.example.org").unwrap().await.unwrap_err();
-            assert_eq!(reason, "no certificate for a.example.org: 1024 handshakes wait for one");
+            let wait = |client| source.obtain("a.example.org", client).unwrap();
+            let mut waiting = Vec::new();
+            // One client gets half of the places.
+            for client in [one, other] {
+                waiting.extend((0..MAX_WAITING / 2).map(|_| wait(client)));
+                let reason = wait(client).await.unwrap_err();
+                assert!(reason.contains("too many handshakes wait"), "{reason}");
+            }
             // The manager ends.
             drop(receiver);
             for future in waiting {
                 assert!(future.await.unwrap_err().ends_with("its order was aborted"));
             }
-            let future = source.obtain("a.example.org").unwrap();
-            assert!(future.await.unwrap_err().ends_with("its order was aborted"));
+            assert!(wait(one).await.unwrap_err().ends_with("its order was aborted"));
         });
     }
 }

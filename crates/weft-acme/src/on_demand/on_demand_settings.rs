@@ -10,7 +10,7 @@ use crate::name::{Name, NamePattern};
 
 /// Certificates on demand: a handshake with a name without certificate waits until the certificate
 /// is ordered. Nothing is ordered without permission. At most 1,024 handshakes wait, and at most 4
-/// orders on demand are in progress.
+/// orders on demand are in progress. One client has half of each, and of the rate.
 #[derive(Clone, Debug)]
 pub struct OnDemandSettings {
     /// Names that are permitted.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::timeout;
+use weft::client_limit::Client;
 use weft_proto::semantics::date::rfc3339;
 
 use super::attempt::renew;
@@ -24,8 +25,9 @@ pub(super) async fn obtain(
     context: &OrderContext,
     limits: &DemandLimits,
     name: &Name,
+    client: Option<Client>,
 ) -> Result<(), String> {
-    if use_stored(context, name) || !limits.is_permitted(name).await? {
+    if use_stored(context, name) || !limits.is_permitted(name, client).await? {
         return Ok(());
     }
     let stored = StoredCertificate::read(&context.store, name).map_err(not_read)?;
@@ -35,8 +37,8 @@ pub(super) async fn obtain(
         let reason = stored.state.last_error.unwrap_or_default();
         return Err(format!("the last order failed: {reason}; the next one is possible at {due}"));
     }
-    let _slot = limits.slot().await;
-    limits.take(Instant::now())?;
+    let _slot = limits.slot(client).await?;
+    limits.take(client, Instant::now())?;
     make_room(context, limits, name)?;
     let ordered = async {
         // `renew` returns without a result while another process orders the certificate.
@@ -61,7 +63,7 @@ pub(super) async fn renew_with_permission(
     name: &Name,
 ) {
     let (registry, now) = (&context.state.registry, SystemTime::now());
-    let next = match limits.is_permitted(name).await {
+    let next = match limits.is_permitted(name, None).await {
         Ok(true) => {
             renew(context, name).await;
             return registry.read(&context.store, name, Origin::OnDemand);

@@ -186,11 +186,11 @@ impl Manager {
         else {
             return drop(request.reply.send(Ok(())));
         };
-        let name = request.name.clone();
+        let (name, client) = (request.name.clone(), request.client);
         let in_progress = InProgress { kind: TaskKind::OnDemand, requests: vec![request] };
         self.in_progress.insert(name.clone(), in_progress);
         self.tasks.spawn(async move {
-            let obtained = obtain(&context, &limits, &name).await;
+            let obtained = obtain(&context, &limits, &name, client).await;
             (name, obtained)
         });
     }

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +22,8 @@ pub(crate) type ReportReload<'a> = &'a dyn Fn(Result<(), &Error>);
 /// Configuration of a listener whose connections are encrypted.
 pub(crate) trait SecureAcceptor: Debug + Send + Sync {
     /// Starts the handshake of a connection, for which HTTP/2 may be negotiated if `http2` is set.
-    fn start_handshake(&self, http2: bool) -> Box<dyn SecureHandshake>;
+    /// `client` is `None` on Unix sockets.
+    fn start_handshake(&self, http2: bool, client: Option<IpAddr>) -> Box<dyn SecureHandshake>;
 
     /// Reloads the files of the configuration whenever they change, as long as another reference
     /// to it exists.

@@ -25,7 +25,8 @@ pub(super) async fn handshake<A: Application>(
     worker: &WorkerContext<A>,
 ) -> bool {
     let _in_progress = worker.handshake_semaphore.begin();
-    let tls = tls.start_handshake(worker.settings.http2);
+    let client = conn.shared.peer.address().map(|address| address.ip());
+    let tls = tls.start_handshake(worker.settings.http2, client);
     let handshake = Handshake { tls, conn, worker, has_input: false, is_draining: false };
     handshake.run().await.unwrap_or_else(|error| {
         worker.report(&conn.shared.peer, &error);

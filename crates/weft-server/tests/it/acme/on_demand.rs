@@ -197,6 +197,20 @@ fn orders_on_demand_have_a_rate_and_names_a_bound() {
     }
 }
 
+#[test]
+fn a_client_that_uses_up_its_orders_leaves_half_to_others() {
+    let keys = "on_demand_rate = \"2/h\"\non_demand = \"*.example\"\non_demand_timeout = \"20s\"";
+    let Some(site) = site(Authority::start(AuthoritySettings::default()), keys) else { return };
+    let server = site.start();
+    assert_eq!(site.get("a.example"), served(), "{}", server.stderr());
+    assert_eq!(site.get("b.example"), Err(HANDSHAKE_FAILED));
+    let root = site.authority.root();
+    let other = ["--interface", "127.0.0.2", "--cacert", root.to_str().unwrap()];
+    assert_eq!(site.get_with(&other, "c.example"), served(), "{}", server.stderr());
+    assert_eq!(site.get_with(&other, "d.example"), Err(HANDSHAKE_FAILED));
+    server.stop();
+}
+
 /// The authority does not run, so that each order waits for its answer until the handshake ends.
 #[test]
 fn handshakes_wait_for_a_limited_time() {

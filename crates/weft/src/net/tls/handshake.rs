@@ -1,6 +1,7 @@
 //! The state of a handshake, for the driver in `server`.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -28,6 +29,7 @@ pub(super) struct Handshake {
     session_start: SessionStart,
     /// Policy that was in effect when the handshake began.
     policy: Arc<AuthPolicy>,
+    client: Option<IpAddr>,
 }
 
 enum State {
@@ -54,9 +56,10 @@ impl Handshake {
         configs: OrderedConfigs,
         resolver: Arc<Resolver>,
         policy: Arc<AuthPolicy>,
+        client: Option<IpAddr>,
     ) -> Handshake {
         let state = State::Hello(Acceptor::default(), resolver);
-        Handshake { state, configs, session_start: None, policy }
+        Handshake { state, configs, session_start: None, policy, client }
     }
 
     fn connection(&self) -> &ServerConnection {
@@ -80,7 +83,7 @@ impl Handshake {
             }
             Ok(Some(accepted)) => {
                 let name = accepted.client_hello().server_name().map(str::to_owned);
-                match name.as_deref().and_then(|name| resolver.obtain(name)) {
+                match name.as_deref().and_then(|name| resolver.obtain(name, self.client)) {
                     Some(obtain) => {
                         self.state = State::Obtaining(Box::new(accepted), obtain, resolver);
                         Ok(())

@@ -39,6 +39,7 @@ mod stream;
 mod tickets;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -185,11 +186,11 @@ impl Inner {
 }
 
 impl SecureAcceptor for Inner {
-    fn start_handshake(&self, http2: bool) -> Box<dyn SecureHandshake> {
+    fn start_handshake(&self, http2: bool, client: Option<IpAddr>) -> Box<dyn SecureHandshake> {
         let current = self.current();
         let configs = if http2 { &current.http2 } else { &current.http1 };
         let (resolver, policy) = (current.resolver.clone(), current.policy.clone());
-        Box::new(Handshake::new(configs.clone(), resolver, policy))
+        Box::new(Handshake::new(configs.clone(), resolver, policy, client))
     }
 
     fn reload_on_change<'a>(

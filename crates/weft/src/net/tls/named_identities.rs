@@ -41,8 +41,9 @@ pub trait IdentitySource: Send + Sync + 'static {
     /// handshake continues with the identity for all other names.
     ///
     /// Called by a worker for each handshake with such a name, so it must not block. An error,
-    /// which is the reason, ends the handshake.
-    fn obtain(&self, name: &str) -> Option<ObtainIdentity>;
+    /// which is the reason, ends the handshake. `client` is the address of the peer, for limits with
+    /// a share per client. It is `None` on Unix sockets.
+    fn obtain(&self, name: &str, client: Option<IpAddr>) -> Option<ObtainIdentity>;
 }
 
 /// Future of [`IdentitySource::obtain`].
@@ -88,8 +89,8 @@ impl NamedIdentities {
         find_by_name(&keys.names, name).cloned()
     }
 
-    pub(super) fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
-        self.0.source.as_ref()?.obtain(name)
+    pub(super) fn obtain(&self, name: &str, client: Option<IpAddr>) -> Option<ObtainIdentity> {
+        self.0.source.as_ref()?.obtain(name, client)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Selection of the certificate for a client.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::SignatureScheme;
@@ -52,8 +53,8 @@ impl Resolver {
     }
 
     /// Starts to obtain an identity for a name.
-    pub(super) fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
-        self.named.as_ref()?.obtain(name)
+    pub(super) fn obtain(&self, name: &str, client: Option<IpAddr>) -> Option<ObtainIdentity> {
+        self.named.as_ref()?.obtain(name, client)
     }
 
     fn choose(

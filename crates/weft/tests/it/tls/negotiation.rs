@@ -261,7 +261,8 @@ struct SlowSource {
 }
 
 impl IdentitySource for SlowSource {
-    fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
+    fn obtain(&self, name: &str, client: Option<std::net::IpAddr>) -> Option<ObtainIdentity> {
+        assert_eq!(client, Some([127, 0, 0, 1].into()));
         let name = Some(name.to_owned()).filter(|name| name.ends_with(".slow.test"))?;
         let (permits, identities) = (self.permits.clone(), self.identities.clone());
         Some(Box::pin(async move {
