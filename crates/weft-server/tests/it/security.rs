@@ -1,5 +1,6 @@
-//! `SECURITY.md`: each test that its table names exists.
+//! `SECURITY.md`: each test that its tables name exists, and each limit is in its table.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -43,4 +44,72 @@ fn each_test_named_in_security_md_exists() {
             "SECURITY.md names the test {name}, which does not exist"
         );
     }
+}
+
+/// Returns the rows of the table with this head.
+fn table<'a>(text: &'a str, head: &str) -> impl Iterator<Item = Vec<&'a str>> {
+    let (_, table) = text.split_once(head).expect("a table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| "));
+    rows.map(|row| row.trim_matches(['|', ' ']).split(" | ").collect())
+}
+
+/// Returns the names between backticks.
+fn names(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// Returns the section and the name of all keys, except for times, in `docs/configuration.md`. A
+/// test compares it with the keys of the program.
+fn keys(text: &str) -> BTreeSet<(&str, &str)> {
+    let (mut section, mut is_table, mut keys) = ("", false, BTreeSet::new());
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ").or(line.strip_prefix("### ")) {
+            section = title;
+        } else if line.starts_with("<!-- keys of ") {
+            is_table = true;
+        } else if is_table && line.starts_with("| `") && !line.contains("| time |") {
+            keys.insert((section, names(line).next().unwrap_or_default()));
+        } else if is_table && !line.starts_with('|') && !line.is_empty() {
+            is_table = false;
+        }
+    }
+    keys
+}
+
+/// Returns true for the key of a limit, but not of the share of one client in it.
+fn is_limit(key: &str) -> bool {
+    let is_share = key.ends_with("_per_client") || key.ends_with("_per_peer");
+    let is_limit = |word| ["max", "rate", "queue", "burst", "bandwidth"].contains(&word);
+    let is_limit = key.split('_').any(is_limit) || key == "on_demand_names";
+    is_limit && !is_share && key != "rate_key"
+}
+
+/// Fails for a limit that has neither a share for each client nor a reason to do without.
+#[test]
+fn each_limit_has_a_share_per_client_or_a_reason() {
+    let text = fs::read_to_string(repository("SECURITY.md")).unwrap();
+    let docs = fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let (keys, sources) = (keys(&docs), rust_files(&repository("crates")));
+    let mut described = BTreeSet::new();
+    for row in table(&text, "| section | limits | share of one client |") {
+        let [sections, limits, share] = row[..] else { panic!("{row:?}") };
+        for section in sections.split(" + ") {
+            described.extend(names(limits).map(|limit| (section, limit)));
+            let is_share = |name| {
+                keys.contains(&(section, name))
+                    || sources.iter().any(|source| source.contains(&format!("fn {name}(")))
+            };
+            let has_share = names(share).next().is_some() && names(share).all(is_share);
+            let has_reason = share.strip_prefix("none: ").is_some_and(|reason| reason.len() > 20);
+            assert!(has_share || has_reason, "{row:?}");
+        }
+    }
+    let limits: BTreeSet<_> = keys.into_iter().filter(|(_, key)| is_limit(key)).collect();
+    assert!(limits.len() > 40, "{limits:?}");
+    let missing: Vec<_> = limits.difference(&described).collect();
+    let unknown: Vec<_> = described.difference(&limits).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "without a row: {missing:?}; no limits: {unknown:?}"
+    );
 }
