@@ -39,7 +39,7 @@ fn chains(query: &[u8]) -> Vec<u8> {
     let start = question(query).1;
     let mut records = record(&QUESTION, TYPE_A, &[127, 0, 0, 1]);
     // The data of one record is a chain of references, each to the reference before it.
-    let links = 400;
+    let links = 4_000;
     let data_start = start + records.len() + 12;
     let mut data = Vec::new();
     for link in 0..links {
@@ -108,7 +108,8 @@ fn dns_peers_stay_within_budget() {
                 .datagrams(|query| vec![response(query, TRUNCATED, 0, b"")])
                 .once([0xff, 0xff])
                 .trickle(20, |_| vec![0])
-                .outcome("504"),
+                .outcome("504")
+                .requests(400.0),
         ],
     );
 }

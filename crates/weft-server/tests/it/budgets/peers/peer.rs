@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::budgets::server::Target;
 use crate::common::{PATIENCE, Weft, raw_upstream, read_head, weft};
-use crate::dns::server::sockets;
+use crate::dns::server::{question, sockets};
 use crate::http2_upstream::peer::Peer;
 
 /// The relation between a peer and the server.
@@ -94,7 +94,7 @@ struct Script {
     last: Vec<u8>,
     /// The connection stays open at the end.
     is_held: bool,
-    /// Datagrams that answer a datagram.
+    /// Datagrams that answer a datagram. A large one is truncated, and is the response over TCP.
     datagrams: fn(&[u8]) -> Vec<Vec<u8>>,
 }
 
@@ -307,10 +307,18 @@ impl HostilePeer {
     }
 }
 
+/// Largest datagram that is not truncated.
+const MAX_DATAGRAM_BYTES: usize = 1_232;
+
 fn answer_datagrams(socket: &UdpSocket, datagrams: fn(&[u8]) -> Vec<Vec<u8>>) {
     let mut buffer = [0; 512];
     while let Ok((length, client)) = socket.recv_from(&mut buffer) {
-        for datagram in datagrams(&buffer[..length]) {
+        for mut datagram in datagrams(&buffer[..length]) {
+            if datagram.len() > MAX_DATAGRAM_BYTES {
+                datagram.truncate(question(&datagram).1);
+                datagram[2] |= 2;
+                datagram[6..8].fill(0);
+            }
             // The client may have closed its socket.
             let _ = socket.send_to(&datagram, client);
         }
@@ -339,6 +347,19 @@ impl Script {
                         let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\
                                          Connection: close\r\n\r\nok";
                         return stream.write_all(response);
+                    }
+                    stream
+                }
+                Role::Dns => {
+                    let mut query = vec![0; 1_024];
+                    let length = stream.read(&mut query)?;
+                    let response = query.get(2..length).map(self.datagrams).unwrap_or_default();
+                    // A small response was complete as a datagram.
+                    if let [response, ..] = &response[..]
+                        && response.len() > MAX_DATAGRAM_BYTES
+                    {
+                        stream.write_all(&(response.len() as u16).to_be_bytes())?;
+                        stream.write_all(response)?;
                     }
                     stream
                 }
