@@ -188,6 +188,8 @@ fn a_name_without_addresses_is_an_error_until_it_has_some() {
     // The log arrives by another way than the response.
     until("the reason is logged", || server.stderr().contains("the DNS has no such name"));
     dns.set_addresses("app.example", 0, &[[127, 0, 0, 2]]);
+    // The failure is the answer for 1 s.
+    until("the name is looked up again", || server.client().get("/").status == 200);
     assert_eq!(get(&server), "2");
 }
 
