@@ -209,8 +209,8 @@ pub(crate) fn names_of_requests(location: &Location<'_>, table: &mut Table) {
 /// Reports values other than usual ones of fields that the proxy generates.
 fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
     const USUAL: &str = "
-        ,          ,          ,          ,          ,          ,          ,          ,          ,
-        ,          ,          ,          ,
+        $proxy_add_x_forwarded_for $remote_addr $scheme $host $http_host $host:$server_port
+        $http_upgrade $connection_upgrade upgrade Upgrade close keep-alive $proxy_x_forwarded_proto
     ";
     let map = text.strip_prefix('$').and_then(|name| location.global.maps.get(name));
     let is_upgrade = map.is_some_and(|map| map.arg(0) == "$http_upgrade");
