@@ -25,13 +25,6 @@ pub(crate) fn interim(head: ResponseHead) -> Response {
     Response::new(head.status).with_headers(forwarded_fields(head))
 }
 
-/// Returns true if the body is an event stream.
-pub(crate) fn is_event_stream(fields: &Headers) -> bool {
-    const EVENTS: &[u8] = b"text/event-stream";
-    let kind = fields.get_bytes("content-type").unwrap_or_default();
-    kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
-}
-
 /// Returns the idle time after which the connection is not used again. `None`: the upstream has not
 /// sent a time (`Keep-Alive: timeout=N`). The result is shorter than the time of the upstream,
 /// because a request that is sent while the upstream closes the connection would be lost.
@@ -46,13 +39,6 @@ pub(crate) fn idle_limit(head: &ResponseHead) -> Option<Duration> {
     });
     let timeout = Duration::from_secs(timeout.map(u32::into)?);
     Some(timeout - MARGIN.min(timeout / 2))
-}
-
-/// Returns true if the upstream or the script asks for its response not to be buffered, as with
-/// nginx.
-pub(crate) fn refuses_buffering(fields: &Headers) -> bool {
-    let value = fields.get_bytes("x-accel-buffering");
-    value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
 }
 
 fn forwarded_fields(head: ResponseHead) -> Headers {

@@ -1,5 +1,6 @@
 //! Heads of forwarded requests and responses. Pure.
 
+pub(crate) mod body_hints;
 pub(crate) mod client_certificate;
 pub(crate) mod client_fields;
 pub(crate) mod field_filter;

@@ -15,7 +15,7 @@ use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::{BodyOptions, UpstreamBody, UpstreamExchange};
 use crate::gateway_error::GatewayError;
 use crate::head::rewritten_fields::{Origin, RewrittenFields};
-use crate::head::{forwarded_response as response, grpc};
+use crate::head::{body_hints, forwarded_response as response, grpc};
 use crate::spool::{MemoryReservation, Spool};
 use crate::url::upstream_url::UpstreamUrl;
 
@@ -58,7 +58,7 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
         }
         let has_unknown_length = *outbound.request.method() == Method::HEAD
             && head.headers.get_bytes("content-length").is_none();
-        let may_pause = grpc::is_response(&head) || response::is_event_stream(&head.headers);
+        let may_pause = grpc::is_response(&head) || body_hints::is_event_stream(&head.headers);
         let options = BodyOptions {
             idle_timeout: if may_pause { settings.tunnel_timeout } else { settings.body_timeout },
             hooks: attempt_hooks::of(&outbound.request).cloned(),
@@ -71,7 +71,7 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
             Some(bytes) => bytes.into(),
             None if settings.buffer_responses
                 && !may_pause
-                && !response::refuses_buffering(&head.headers) =>
+                && !body_hints::refuses_buffering(&head.headers) =>
             {
                 Spool::new(Bytes::new(), body, limits, client()).receive_available().into_body()
             }

@@ -6,7 +6,7 @@ use weft_proto::http1::parse::{Field, Fields, MAX_HEAD_BYTES, Span};
 use weft_proto::http1::scan;
 use weft_proto::names::is_same_name;
 
-use crate::head::forwarded_response;
+use crate::head::body_hints;
 
 /// Response head written by a script.
 #[derive(Debug)]
@@ -22,12 +22,12 @@ pub struct ScriptHead {
 impl ScriptHead {
     /// Returns true if the body is an event stream.
     pub fn is_event_stream(&self) -> bool {
-        forwarded_response::is_event_stream(&self.fields)
+        body_hints::is_event_stream(&self.fields)
     }
 
     /// Returns true if the script asks for its response not to be buffered, as with nginx.
     pub fn refuses_buffering(&self) -> bool {
-        forwarded_response::refuses_buffering(&self.fields)
+        body_hints::refuses_buffering(&self.fields)
     }
 }
 
