@@ -23,7 +23,8 @@ use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// use std::net::IpAddr;
 /// use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 ///
-/// let limit = ClientLimit::new(ClientLimitSettings { max_per_client: 1, ..ClientLimitSettings::new(2) });
+/// let settings = ClientLimitSettings { max_per_client: 1, ..ClientLimitSettings::new(2) };
+/// let limit = ClientLimit::new(settings);
 /// let [one, other] = [1, 2].map(|last| Some(Client::new(IpAddr::from([192, 0, 2, last]))));
 /// let permit = limit.try_acquire(one);
 /// assert!(permit.is_some() && limit.try_acquire(one).is_none());

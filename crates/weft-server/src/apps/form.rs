@@ -30,8 +30,8 @@ pub(crate) trait RouteForm {
     where
         Self: Sized;
 
-    /// Returns the keys of the form, besides those that every route has. The first selects the
-    /// form, and has precedence over an option of the same name.
+    /// Returns the keys of the form. The keys of all routes are not among them. The first key
+    /// selects the form, and has precedence over an option of the same name.
     fn keys() -> SectionKeys<Self>
     where
         Self: Sized;

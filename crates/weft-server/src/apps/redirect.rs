@@ -118,8 +118,10 @@ fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
 const PATHS: [&str; 3] = ["{path}", "{rest}", "{uri}"];
 
 /// Returns the first placeholder in the authority of a URL whose values could extend the name of
-/// the host or choose the port: all but the host and port of the request, groups of the pattern of
-/// the host, and those that are followed by a label of the name.
+/// the host or choose the port. These placeholders cannot:
+/// - the host and the port of the request,
+/// - groups of the pattern of the host,
+/// - a placeholder before a label of the name.
 fn open_end(url: &str) -> Option<&str> {
     let starts = PATHS.iter().chain(&["/", "?", "#"]).filter_map(|start| url.find(start));
     let authority = &url[..starts.min().unwrap_or(url.len())];

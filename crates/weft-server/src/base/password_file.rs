@@ -82,10 +82,10 @@ impl PasswordFile {
         client: Option<Client>,
     ) -> Result<Option<User>, Busy> {
         let Some((hash, is_known)) = self.current_hash(name) else { return Ok(None) };
-        let digest = self.digest(field);
         let (password, hash_to_verify) = (password.to_owned(), hash.clone());
         let verify = move || is_match(&hash_to_verify, &password);
-        let is_right = self.verifications.verify(digest, client, verify).await?;
+        let question = self.question(field, &hash);
+        let is_right = self.verifications.verify(question, client, verify).await?;
         if !(is_right && is_known) {
             return Ok(None);
         }
@@ -94,9 +94,16 @@ impl PasswordFile {
         // The file may have changed meanwhile.
         if verified.hashes.get(name) == Some(&hash) {
             verified.users.retain(|_, known| known.as_str() != name);
-            verified.users.insert(digest, user.clone());
+            verified.users.insert(self.digest(field), user.clone());
         }
         Ok(Some(user))
+    }
+
+    /// Returns the digest of credentials and the hash that they are compared with. A request after a
+    /// change of the file must not share the verification against the former hash.
+    fn question(&self, field: &[u8], hash: &str) -> Digest {
+        let parts = self.keyed.clone().chain_update(hash).chain_update(b"\0").chain_update(field);
+        parts.finalize().into()
     }
 
     fn digest(&self, field: &[u8]) -> Digest {
@@ -239,6 +246,28 @@ mod tests {
             None => file.verify(name, password, &field, None).await.unwrap(),
         };
         user.is_some_and(|user| user.as_str() == name)
+    }
+
+    /// An unknown name is compared with the hash of another user. That comparison, still running, is
+    /// none of the user's once the file has the name.
+    #[test]
+    fn shares_no_verification_against_another_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let [line, field] = [HASHES[0], "nobody:open sesame"];
+        std::fs::write(&path, line).unwrap();
+        let file = PasswordFile::open(&path).unwrap();
+        runtime().block_on(async {
+            let verify = || file.verify("nobody", "open sesame", field.as_bytes(), None);
+            let after_the_change = async {
+                std::fs::write(&path, format!("{line}\nnobody:{BCRYPT}\n")).unwrap();
+                file.file.expire();
+                verify().await
+            };
+            let (before, after) = tokio::join!(verify(), after_the_change);
+            assert!(before.unwrap().is_none() && after.unwrap().is_none());
+            assert!(is_right(&file, "bcrypt", "open sesame").await, "the password is right");
+        });
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MAX_QUEUED_PER_CLIENT: usize = 16;
 /// Maximum time in the queue.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Digest of credentials.
+/// Digest of credentials and of the secret, or keys, that they are verified against.
 pub(crate) type Digest = [u8; 32];
 
 /// Verifies credentials in blocking threads. One client may occupy one of them, so that it cannot
@@ -82,7 +82,7 @@ impl<T: Clone + Send + Sync + 'static> Verifications<T> {
             permit.spawn_blocking(verify).await.map_err(|_| Busy)
         };
         let verification = verification.boxed().shared();
-        // Each one that is left has a request, and the number of these is limited.
+        // Each remaining verification has a request that waits, and the queue is limited.
         running.retain(|_, verification| verification.upgrade().is_some());
         if let Some(weak) = verification.downgrade() {
             running.insert(digest, weak);

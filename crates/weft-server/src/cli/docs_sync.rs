@@ -26,7 +26,7 @@ fn repository_file(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Texts of which each key of texts accepts one other than its default.
+/// Values for keys of texts. Each of these keys accepts at least one value that is not its default.
 const TEXTS: [&str; 8] =
     ["2/m", "%h", "a@b", "027", "https://a/", "http://a/b", "10.0.0.0/8", "127.0.0.1:1"];
 const LISTS: [&[&str]; 6] = [

@@ -9,7 +9,7 @@ use super::{RouteOption, RouteOptions, show};
 
 const MAX_REQUESTS: u64 = 1_000_000;
 
-/// Maximum number of requests that wait. Each one that ends searches the queue.
+/// Maximum number of requests that wait. Each request that ends searches the queue.
 const MAX_QUEUED: usize = 1_024;
 
 /// Number of concurrent requests, in total and per client.

@@ -334,8 +334,8 @@ impl<T> PrefixMap<T> {
         }
     }
 
-    /// Compares a path with each prefix. Of those that match it, the longest is the last in the
-    /// order of the bytes.
+    /// Compares a path with each prefix. The prefixes are in the order of their bytes, so that the
+    /// last match is the longest.
     #[inline]
     fn scan(&self, decoded: &[u8]) -> Option<&Prefix<T>> {
         self.list.iter().rev().find(|prefix| prefix.matches(decoded))

@@ -79,7 +79,8 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("via", &["options/fields/names.rs"]),
 ];
 
-/// Words that are also the name of a key: sections, commands, fields, values of log lines and templates.
+/// Words that are also the name of a key: sections, commands, fields, values of log lines and of
+/// templates.
 const HOMONYMS: &[(&str, &[&str])] = &[
     ("access", &["logs/open.rs"]),
     ("certificates", &["cli/args.rs"]),

@@ -131,8 +131,8 @@ fn check_warns_of_redirects_to_the_own_listener() {
     }
 }
 
-/// A host has keys for its routes, some of which have no effect for a route that opts out of
-/// another key. They are not printed, so that the printed file has no warnings.
+/// A host has keys for its routes. If a route opts out of one key, other keys have no effect there.
+/// These keys are not printed, so that the printed file has no warnings.
 #[test]
 fn printed_file_has_no_keys_without_effect() {
     let folder = folder_with(&[

@@ -166,7 +166,7 @@ impl RequestFieldFilter<'_> {
     }
 }
 
-/// Returns true for a field by which a proxy describes its client, or the certificate of its client.
+/// Returns true for a field by which a proxy describes its client or the client's certificate.
 pub(crate) fn describes_client(name: &[u8]) -> bool {
     // The first letters of these names are rare among other fields.
     let may_be_known = matches!(

@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Each row: the numbers of requests, the last of which fails, their time, and if the upstream
-    /// is down at the end.
+    /// Each row: groups of requests, and if the upstream is down at the end. A group
+    /// `(n, second, times)` has `n` requests, and the last request fails. It comes `times` times.
     #[test]
     fn is_down_if_the_share_of_failures_is_too_large() {
         for (requests, expected) in [

@@ -232,8 +232,8 @@ fn port(authority: Option<&str>, is_secure: bool) -> &[u8] {
     port.unwrap_or(if is_secure { b"443" } else { b"80" })
 }
 
-/// Returns path and query of a request target, with the normalized path: the rules of routes have been
-/// applied to it, and a script that routes by itself must not see another one.
+/// Returns path and query of a request target, with the normalized path. The rules of routes were
+/// applied to this path, and a script that routes by itself must not see another path.
 fn request_uri(target: &str) -> Cow<'_, str> {
     let sent = origin_form(target);
     let (path, query) = sent.split_at(sent.find('?').unwrap_or(sent.len()));

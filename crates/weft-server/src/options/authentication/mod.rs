@@ -227,13 +227,13 @@ impl Authentication {
         if let Some(tokens) = &self.tokens {
             match tokens.authenticate(request).await {
                 Ok(user) => return Ok(user),
-                Err(response) => refusal = Some(with_challenges(response, refusal)),
+                Err(response) => refusal = Some(joined_refusal(response, refusal)),
             }
         }
         if let Some(forward) = &self.forward {
             match forward.authenticate(request).await {
                 Ok(()) => return Ok(None),
-                Err(response) => refusal = Some(with_challenges(response, refusal)),
+                Err(response) => refusal = Some(joined_refusal(response, refusal)),
             }
         }
         Err(refusal.unwrap_or_else(|| StatusCode::FORBIDDEN.into()))
@@ -280,7 +280,7 @@ fn set_user(request: &mut Request, user: User) {
 
 /// Joins the refusals of two methods: adds the challenge of a former method to a refusal with 401,
 /// unless the former one could not decide.
-fn with_challenges(response: Response, former: Option<Response>) -> Response {
+fn joined_refusal(response: Response, former: Option<Response>) -> Response {
     let Some(former) = former.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else {
         return response;
     };

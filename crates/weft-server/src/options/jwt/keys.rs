@@ -58,7 +58,7 @@ impl KeySet {
         KeySet::parse(text, true)
     }
 
-    fn parse_secret(text: &[u8]) -> Result<KeySet, String> {
+    pub(super) fn parse_secret(text: &[u8]) -> Result<KeySet, String> {
         let secret = text.trim_ascii();
         if secret.len() < MIN_SECRET_BYTES {
             return Err(format!("a secret has at least {MIN_SECRET_BYTES} bytes"));

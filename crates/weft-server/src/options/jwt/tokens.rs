@@ -132,7 +132,8 @@ impl Tokens {
             move || rules.verify(&token, &header, &keys)
         };
         let client = Client::of_request(request, &self.trusted_proxies);
-        let valid = self.verifications.verify(digest, client, verify).await;
+        let question = question(&digest, &keys);
+        let valid = self.verifications.verify(question, client, verify).await;
         let valid = valid.map_err(Busy::response)?;
         self.remember(digest, keys, valid.clone());
         valid.map(|token| token.user).ok_or_else(invalid)
@@ -168,6 +169,14 @@ impl Tokens {
         };
         remembered.insert(digest, Verified { keys, result });
     }
+}
+
+/// Returns the digest of a token and of the keys by which it is verified. A request with newer keys
+/// must not share the verification by the former keys, nor remember its result.
+fn question(token: &Digest, keys: &Arc<KeySet>) -> Digest {
+    // The running verification holds its keys, so that no others have their address.
+    let keys = Arc::as_ptr(keys).addr().to_ne_bytes();
+    Sha256::new().chain_update(token).chain_update(keys).finalize().into()
 }
 
 impl TokenRules {
@@ -231,6 +240,18 @@ fn has_claim(claims: &Map<String, Value>, required: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_no_verification_by_other_keys() {
+        let [old, new] = [b"old", b"new"].map(|name| {
+            let secret = name.repeat(16);
+            Arc::new(KeySet::parse_secret(&secret).unwrap())
+        });
+        let tokens = [[1; 32], [2; 32]];
+        assert_eq!(question(&tokens[0], &old), question(&tokens[0], &old.clone()));
+        assert_ne!(question(&tokens[0], &old), question(&tokens[0], &new));
+        assert_ne!(question(&tokens[0], &old), question(&tokens[1], &old));
+    }
 
     #[test]
     fn compares_claims() {
