@@ -19,8 +19,8 @@ use crate::sections::status::PermittedChanges;
 const FOREIGN_FIELDS: [&str; 6] =
     ["origin", "sec-fetch-site", "via", "forwarded", "x-forwarded-for", "x-real-ip"];
 
-/// Returns an error with the reason why a client must not make changes. `disabled` is that if
-/// nobody may.
+/// Returns an error with the reason why a client must not make changes. `disabled` is the reason if
+/// no client may make changes.
 pub(super) fn check(
     request: &Request,
     permitted: PermittedChanges,
