@@ -24,6 +24,7 @@ mod failing_upstreams;
 mod fairness;
 mod fastcgi;
 mod faults;
+mod field;
 mod fields;
 mod hostile_peers_and_clients;
 mod http2;
