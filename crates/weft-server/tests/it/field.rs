@@ -37,7 +37,9 @@ fn reports_of_the_field_have_the_right_outcome() {
             scope.spawn(|| {
                 loop {
                     let Some(report) = next.lock().unwrap().next() else { return };
-                    if let Err(failure) = Stage::set(report).and_then(|stage| stage.play(report)) {
+                    let play = || Stage::set(report).play(report);
+                    let outcome = std::panic::catch_unwind(play);
+                    if let Err(failure) = outcome.unwrap_or_else(|_| Err("it panicked".into())) {
                         let mut failures = failures.lock().unwrap();
                         writeln!(failures, "{}: {}: {failure}", report.name, report.title).unwrap();
                     }
@@ -59,7 +61,7 @@ struct Stage {
 
 impl Stage {
     /// Writes the files and starts the upstream, and the server if there is a configuration.
-    fn set(report: &Report) -> Result<Stage, String> {
+    fn set(report: &Report) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let upstream = start_upstream(report.upstream_responses.clone());
         let mut values = vec![
@@ -80,7 +82,7 @@ impl Stage {
                 server = Some(weft);
             }
         }
-        Ok(Stage { folder, values, server })
+        Stage { folder, values, server }
     }
 
     /// Performs the steps in order, until one fails.

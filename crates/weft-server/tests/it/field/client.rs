@@ -17,26 +17,15 @@ pub struct Received {
 }
 
 impl Received {
-    /// Returns true if the fields are as a line of a description demands.
-    pub fn has_field(&self, line: &str) -> bool {
-        if let Some(name) = line.strip_prefix("- ") {
-            return self.field(name).is_none();
-        }
-        let (name, value) = line.split_once(": ").expect("a field line");
-        self.fields.iter().filter_map(|field| field.split_once(": ")).any(|(found, found_value)| {
-            found.eq_ignore_ascii_case(name) && (value == "*" || value == found_value)
-        })
+    /// Returns the values of the field lines with this name.
+    pub fn values(&self, name: &str) -> Vec<&str> {
+        let fields = self.fields.iter().filter_map(|field| field.split_once(':'));
+        let named = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.trim()).collect()
     }
 
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.content).replace("\r\n", "\n")
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find_map(|field| {
-            let (found, value) = field.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
     }
 }
 
@@ -124,12 +113,12 @@ impl Conversation {
         if is_head || code == "204" || code == "304" {
             return Ok(Vec::new());
         }
-        if let Some(length) = received.field("content-length") {
+        if let Some(length) = received.values("content-length").first() {
             return self.take(length.parse().expect("a length"));
         }
         // curl has decoded the content.
-        let is_chunked = self.connection.is_some()
-            && received.field("transfer-encoding").is_some_and(|coding| coding == "chunked");
+        let is_chunked =
+            self.connection.is_some() && received.values("transfer-encoding") == ["chunked"];
         match is_chunked {
             true => self.chunks(),
             false => {

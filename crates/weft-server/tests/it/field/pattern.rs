@@ -6,7 +6,7 @@ use super::client::Received;
 /// the content.
 ///
 /// `name: value` must be a field of the response, `name: *` with any value, and `- name` must not
-/// be one. A field that occurs twice is listed twice. Without an empty line the content may be
+/// be one. A field that occurs twice is listed twice, in the same order. Without an empty line the content may be
 /// anything. Within the content, a line `...` stands for any text, and a backslash at the end of
 /// a line removes the end of the line.
 pub fn matches(received: &Received, expected: &str) -> Result<(), String> {
@@ -19,8 +19,18 @@ pub fn matches(received: &Received, expected: &str) -> Result<(), String> {
     if received.status_line != status {
         return Err(format!("expected {status:?}\n{received}"));
     }
-    for line in lines {
-        if !received.has_field(line) {
+    let lines: Vec<&str> = lines.collect();
+    for line in &lines {
+        let (name, is_expected) = match line.strip_prefix("- ") {
+            Some(name) => (name, false),
+            None => (line.split_once(": ").expect("a field line").0, true),
+        };
+        let prefix = format!("{name}: ");
+        let values = lines.iter().filter_map(|line| line.strip_prefix(&prefix));
+        let values: Vec<&str> = values.filter(|_| is_expected).collect();
+        let found = received.values(name);
+        let is_equal = |(value, found): (&&str, &&str)| *value == "*" || value == found;
+        if values.len() != found.len() || !values.iter().zip(&found).all(is_equal) {
             return Err(format!("expected {line:?}\n{received}"));
         }
     }
