@@ -96,6 +96,16 @@ fn other_fields_and_untrusted_proxies() {
             "2001:db8::1 https",
         ),
         (
+            "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\n",
+            "X-Forwarded-For: 192.0.2.1, 10.0.0.1\r\nX-Forwarded-Proto: https, http",
+            "192.0.2.1 https",
+        ),
+        (
+            "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\nclient_ip_header = \"Forwarded\"\n",
+            "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.1;proto=http",
+            "192.0.2.1 https",
+        ),
+        (
             "trusted_proxies = \"127.0.0.1\"\nclient_ip_header = \"Forwarded\"\n",
             "Forwarded: for=unknown\r\nX-Forwarded-For: 192.0.2.66",
             "127.0.0.1 http",

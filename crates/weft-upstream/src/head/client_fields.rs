@@ -147,7 +147,8 @@ fn push_received_nodes(out: &mut Vec<u8>, headers: &Headers) {
         let entries = lines.flat_map(|line| line.split(|&b| b == b','));
         entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
     };
-    let surplus = entries().count().saturating_sub(MAX_RECEIVED_NODES);
+    let count = entries().count();
+    let surplus = count.saturating_sub(MAX_RECEIVED_NODES);
     for (index, entry) in entries().enumerate().skip(surplus) {
         match parse_address(entry).map(|address| address.to_canonical()) {
             None => out.extend_from_slice(b"for=unknown"),
@@ -162,13 +163,20 @@ fn push_received_nodes(out: &mut Vec<u8>, headers: &Headers) {
             }
         }
         if index == 0 {
-            let scheme = headers.get("x-forwarded-proto").map(str::to_ascii_lowercase);
+            let scheme = scheme_of_entry(headers, count);
             let host = headers.get("x-forwarded-host").filter(|host| !host.is_empty());
-            let scheme = scheme.filter(|scheme| matches!(&**scheme, "http" | "https"));
-            push_host_and_proto(out, scheme.as_deref(), host.map(str::as_bytes));
+            push_host_and_proto(out, scheme, host.map(str::as_bytes));
         }
         out.extend_from_slice(b", ");
     }
+}
+
+/// Returns the value of `X-Forwarded-Proto` at place `place` from the right, or the leftmost value
+/// if there are fewer.
+fn scheme_of_entry(headers: &Headers, place: usize) -> Option<&'static str> {
+    let values: Vec<&[u8]> = headers.list("x-forwarded-proto").collect();
+    let value = values.get(values.len().saturating_sub(place))?;
+    ["https", "http"].into_iter().find(|name| value.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Parses an address, which may have a port.
@@ -288,6 +296,15 @@ mod tests {
             (
                 "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: HTTPS\r\nX-Forwarded-Host: a\r\n",
                 "for=192.0.2.1;host=\"a\";proto=https, ",
+            ),
+            (
+                "X-Forwarded-For: 192.0.2.1, 10.0.0.1\r\nX-Forwarded-Proto: https, http\r\n",
+                "for=192.0.2.1;proto=https, for=10.0.0.1, ",
+            ),
+            (
+                // The client has sent the first value itself.
+                "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https, http\r\n",
+                "for=192.0.2.1;proto=http, ",
             ),
             (
                 "X-Forwarded-For: 2001:db8::1 ,, [2001:db8::2]\r\nX-Forwarded-For: 192.0.2.2:80\r\n\

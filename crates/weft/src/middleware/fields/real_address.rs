@@ -64,6 +64,14 @@ enum ProxyField {
     Addresses(HeaderName),
 }
 
+/// The client that trusted proxies describe.
+#[derive(Clone, Copy, Debug)]
+struct ForwardedClient {
+    address: SocketAddr,
+    /// Number of entries of trusted proxies to the right of the address.
+    hop: usize,
+}
+
 /// Maximum number of entries that are evaluated: far more than there are proxies in a row.
 const MAX_ENTRIES: usize = 64;
 
@@ -88,9 +96,13 @@ impl RealAddress {
         RealAddress { field, trusted, sets_scheme: false }
     }
 
-    /// Also sets the [scheme](Request::scheme) with which the client connected to the nearest
-    /// proxy: `proto` in `Forwarded`, or `X-Forwarded-Proto`. Only for proxies that set it; others
-    /// pass it on as sent by the client. Any value other than `https` and `http` is ignored.
+    /// Also sets the [scheme](Request::scheme) that the client used: `proto` in the element of
+    /// `Forwarded` with the client address, or the value of `X-Forwarded-Proto` at the same place
+    /// from the right as the client address in the list of addresses. If `X-Forwarded-Proto` has
+    /// fewer values, the leftmost value applies; without a client address the rightmost value.
+    ///
+    /// Only for proxies that set the scheme; others pass it on as sent by the client. Any value
+    /// other than `https` and `http` is ignored.
     ///
     /// ```
     /// use weft::middleware::RealAddress;
@@ -113,22 +125,45 @@ impl RealAddress {
     /// Sets the peer of a request, and its scheme, as the middleware does. For a router that does
     /// so by its own rules.
     pub fn apply(&self, request: &mut Request) {
-        let (client, is_secure) = (self.client(request), self.client_is_secure(request));
-        if let Some(client) = client {
-            request.set_peer(client);
+        if !is_trusted(&self.trusted, request.peer()) {
+            return;
         }
-        if let Some(is_secure) = is_secure {
+        let client = self.client(request);
+        if self.sets_scheme
+            && let Some(is_secure) = self.is_secure(request, client.map_or(0, |client| client.hop))
+        {
             request.set_secure(is_secure);
+        }
+        if let Some(client) = client {
+            request.set_peer(client.address);
         }
     }
 
-    /// Returns true if the client of the nearest proxy uses HTTPS; `None` to keep the scheme.
-    fn client_is_secure(&self, request: &Request) -> Option<bool> {
-        if !self.sets_scheme || !is_trusted(&self.trusted, request.peer()) {
-            return None;
+    /// Client address; `None` to keep the peer.
+    fn client(&self, request: &Request) -> Option<ForwardedClient> {
+        let lines = field_lines(request, self.field.name());
+        let mut client = None;
+        for (hop, member) in lines.iter().rev().flat_map(|line| members_rev(line)).enumerate() {
+            if hop == MAX_ENTRIES {
+                return None;
+            }
+            let address = self.field.parse_address(member)?;
+            client = Some(ForwardedClient { address, hop });
+            if !self.trusted.iter().any(|network| network.contains(address.ip())) {
+                break;
+            }
         }
-        let value = request.headers().get_all(self.field.scheme_name()).last()?;
-        let member = members_rev(value).next()?;
+        client
+    }
+
+    /// Returns true if the client connected with HTTPS to the proxy that is `hop` proxies before
+    /// the nearest one; `None` to keep the scheme.
+    fn is_secure(&self, request: &Request, hop: usize) -> Option<bool> {
+        let lines = field_lines(request, self.field.scheme_name());
+        let members = lines.iter().rev().flat_map(|line| members_rev(line));
+        // `hop` is less than the limit of entries. The last of these members is that of the hop, or
+        // the leftmost one: many proxies replace the field or pass it on, and add no value.
+        let member = members.take(hop + 1).last()?;
         let scheme = match self.field {
             ProxyField::Forwarded => forwarded_value(member, b"proto")?.trim_ascii(),
             ProxyField::Addresses(_) => member,
@@ -136,27 +171,11 @@ impl RealAddress {
         let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name).then_some(name == b"https");
         is(b"https").or_else(|| is(b"http"))
     }
+}
 
-    /// Address of the client; `None` to keep the peer.
-    fn client(&self, request: &Request) -> Option<SocketAddr> {
-        if !is_trusted(&self.trusted, request.peer()) {
-            return None;
-        }
-        let lines = request.headers().get_all(self.field.name());
-        let lines: SmallVec<[&[u8]; 4]> = lines.collect();
-        let mut client = None;
-        for (i, member) in lines.iter().rev().flat_map(|line| members_rev(line)).enumerate() {
-            if i == MAX_ENTRIES {
-                return None;
-            }
-            let address = self.field.parse_address(member)?;
-            client = Some(address);
-            if !self.trusted.iter().any(|network| network.contains(address.ip())) {
-                break;
-            }
-        }
-        client
-    }
+/// The lines of a field, in their order.
+fn field_lines<'a>(request: &'a Request, name: &'a str) -> SmallVec<[&'a [u8]; 4]> {
+    request.headers().get_all(name).collect()
 }
 
 impl Middleware for RealAddress {
@@ -277,7 +296,9 @@ mod tests {
         if !peer.is_empty() {
             request.set_peer(peer.parse().unwrap());
         }
-        let client = RealAddress::new(field, trusted).client(&request);
+        let former = request.peer().address();
+        RealAddress::new(field, trusted).apply(&mut request);
+        let client = request.peer().address().filter(|_| request.peer().address() != former);
         client.map_or("-".to_owned(), |client| client.to_string())
     }
 
@@ -378,12 +399,26 @@ mod tests {
             assert_eq!(peer(field, both, from), client, "{name} from {from}");
         }
         let untrusting = RealAddress::x_forwarded_for([]);
-        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{both}\r\n");
-        assert_eq!(untrusting.client(&testing::request(request)), None);
+        let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{both}\r\n"));
+        untrusting.apply(&mut request);
+        assert_eq!(request.peer().address(), None);
     }
 
+    const TWO_HOPS: &str =
+        "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https, http";
+    const TWO_HOPS_IN_LINES: &str = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 10.0.0.2\r\n\
+        X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http";
+    const ONE_VALUE: &str = "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https";
+    const FORGED_VALUE: &str =
+        "X-Forwarded-For: 192.0.2.66, 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https, http, https";
+    const MALFORMED_ADDRESS: &str =
+        "X-Forwarded-For: 192.0.2.1, unknown\r\nX-Forwarded-Proto: https, http";
+    const TWO_ELEMENTS: &str =
+        "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.2;by=\"_a,b\";proto=http";
+    const ELEMENT_WITHOUT_PROTO: &str = "Forwarded: for=192.0.2.1, for=10.0.0.2;proto=https";
+
     #[test]
-    fn scheme_is_that_of_the_nearest_proxy_if_enabled() {
+    fn scheme_is_that_of_the_hop_of_the_address_if_enabled() {
         let trusted = || TRUSTED.map(|network| network.parse().unwrap());
         let forwarded = || RealAddress::forwarded(trusted()).scheme();
         let x_forwarded = || RealAddress::x_forwarded_for(trusted()).scheme();
@@ -396,6 +431,14 @@ mod tests {
             (forwarded(), "X-Forwarded-Proto: https", "10.0.0.1:80", "http"),
             (x_forwarded(), "X-Forwarded-Proto: https", "10.0.0.1:80", "https"),
             (x_forwarded(), "X-Forwarded-Proto: http, https", "10.0.0.1:80", "https"),
+            (x_forwarded(), TWO_HOPS, "10.0.0.1:80", "https"),
+            (x_forwarded(), TWO_HOPS_IN_LINES, "10.0.0.1:80", "https"),
+            (x_forwarded(), ONE_VALUE, "10.0.0.1:80", "https"),
+            // The client has sent the values on the left.
+            (x_forwarded(), FORGED_VALUE, "10.0.0.1:80", "http"),
+            (x_forwarded(), MALFORMED_ADDRESS, "10.0.0.1:80", "http"),
+            (forwarded(), TWO_ELEMENTS, "10.0.0.1:80", "https"),
+            (forwarded(), ELEMENT_WITHOUT_PROTO, "10.0.0.1:80", "http"),
             (x_forwarded(), "X-Forwarded-Proto: wss", "10.0.0.1:80", "http"),
             (x_forwarded(), "X-Forwarded-Proto: https", "11.0.0.1:80", "http"),
             (
