@@ -1,6 +1,6 @@
 //! The head of the forwarded request: composed from the parsed request, field by field. Pure.
 
-use weft::{Error, ErrorKind, Headers, Request, Version};
+use weft::{Error, ErrorKind, Headers, Method, Request, Version};
 
 use super::client_certificate::is_from_trusted_proxy;
 use super::client_fields as forwarded;
@@ -96,8 +96,7 @@ impl<'a> ForwardedRequest<'a> {
         self.push_request_fields(out);
         match body_length {
             None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-            // RFC 9110 §8.6: no Content-Length is added to a request without content.
-            Some(0) if !headers.contains("content-length") => {}
+            Some(0) if !needs_zero_length(self.request) => {}
             Some(length) => push_field(out, "content-length", length.to_string().as_bytes()),
         }
         if options.expect_continue {
@@ -179,6 +178,13 @@ fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter
     for (name, value) in changes.into_iter().flat_map(RequestFields::iter) {
         push_field(out, name.as_str(), value.as_bytes());
     }
+}
+
+/// Returns true if the length of a request without content is sent: if the client has sent it, or
+/// if the method anticipates content (RFC 9110 §8.6).
+pub(crate) fn needs_zero_length(request: &Request) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH].contains(request.method())
+        || request.headers().contains("content-length")
 }
 
 /// Returns true if the client accepts trailers.
@@ -325,6 +331,12 @@ mod tests {
                 "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
                 Some(0),
                 "POST /\nhost: h\ncontent-length: 0\nvia: 1.1 weft",
+            ),
+            // The method anticipates content.
+            (
+                "PUT / HTTP/1.1\r\nHost: h\r\n\r\n",
+                Some(0),
+                "PUT /\nhost: h\ncontent-length: 0\nvia: 1.1 weft",
             ),
             // Upgrades are forwarded, except to another version of HTTP.
             (

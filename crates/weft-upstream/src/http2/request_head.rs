@@ -5,7 +5,9 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use weft::{Error, ErrorKind, Request};
 
-use crate::head::forwarded_request::{Destination, ForwardedRequest, accepts_trailers};
+use crate::head::forwarded_request::{
+    Destination, ForwardedRequest, accepts_trailers, needs_zero_length,
+};
 
 /// Composes the head of a request.
 pub(crate) fn compose(
@@ -27,7 +29,7 @@ pub(crate) fn compose(
     forwarded.push_client_fields(&mut lines);
     let mut fields = parse_lines(lines.into())?;
     match body_length {
-        Some(0) if request.headers().get("content-length").is_none() => {}
+        Some(0) if !needs_zero_length(request) => {}
         Some(length) => drop(fields.insert(http::header::CONTENT_LENGTH, length.into())),
         None => {}
     }

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body as _;
-use weft::{Method, Response};
+use weft::Response;
 
 use super::mirror::{Mirror, MirrorPermit};
 use super::proxy_context::WorkerContext;
@@ -96,13 +95,12 @@ impl RequestBodies<'_> {
                 Err(error.into_reported_response(&"a script", &outbound.request))
             }
             Ok(received) => {
-                // The end of a GET over HTTP/2 may come in a DATA frame without content. It needs
-                // no chunked coding, which many servers do not expect with this method.
-                let is_bodiless = received.length == Some(0)
-                    && received.body.is_end_stream()
-                    && !has_content(outbound.request.method());
+                // Many servers do not decode the chunked coding: to a WSGI application, such a body
+                // is empty. Only trailers need it.
+                let trailers = &self.context.shared.settings.request_trailers;
+                let is_chunked = received.has_trailers && !trailers.is_empty();
                 *outbound.request.body() = received.body;
-                if needs_length || is_bodiless {
+                if needs_length || !is_chunked {
                     outbound.body_length = received.length;
                 }
                 Ok(received.copy)
@@ -110,10 +108,4 @@ impl RequestBodies<'_> {
             Err(error) => Err(GatewayError::Client(error).into_response()),
         }
     }
-}
-
-/// Returns true if requests with a method have content, so that they need a length even if it is 0
-/// (RFC 9110 §8.6).
-fn has_content(method: &Method) -> bool {
-    [Method::POST, Method::PUT, Method::PATCH].contains(method)
 }

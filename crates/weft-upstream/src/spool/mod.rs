@@ -158,8 +158,17 @@ pub struct ReceivedBody {
     pub body: Body,
     /// Length of the whole body, if it is known or the body is complete.
     pub length: Option<u64>,
+    /// The body ends with a trailer section, as far as is known.
+    pub has_trailers: bool,
     /// Copy of the content, if one was requested, and all of it fits into the memory for one body.
     pub copy: Option<Bytes>,
+}
+
+impl ReceivedBody {
+    /// Creates a body without content.
+    fn empty(body: Body, has_trailers: bool, copies: bool) -> ReceivedBody {
+        ReceivedBody { body, length: Some(0), has_trailers, copy: copies.then(Bytes::new) }
+    }
 }
 
 /// Receives the body of a request, and copies it if `copies` is set. A body that has been received
@@ -181,16 +190,14 @@ pub fn receive(
                 Stage::First(body) => {
                     let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)).transpose()?
                     else {
-                        let (body, copy) = (Body::empty(), copies.then(Bytes::new));
-                        return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
+                        return Poll::Ready(Ok(ReceivedBody::empty(Body::empty(), false, copies)));
                     };
                     let first = match frame.into_data() {
                         Ok(first) => first,
                         Err(frame) => {
                             let trailers = frame.into_trailers().unwrap_or_default();
-                            let copy = copies.then(Bytes::new);
                             let body = Body::from_http_body(OnlyTrailers(Some(trailers)));
-                            return Poll::Ready(Ok(ReceivedBody { body, length: Some(0), copy }));
+                            return Poll::Ready(Ok(ReceivedBody::empty(body, true, copies)));
                         }
                     };
                     if first.is_empty() {
@@ -200,7 +207,8 @@ pub fn receive(
                         let may_copy = copies && first.len() <= limits.memory_bytes;
                         let copy = may_copy.then(|| Bytes::copy_from_slice(&first));
                         let (body, length) = (first.into(), declared_length);
-                        return Poll::Ready(Ok(ReceivedBody { body, length, copy }));
+                        let has_trailers = false;
+                        return Poll::Ready(Ok(ReceivedBody { body, length, has_trailers, copy }));
                     }
                     let body = std::mem::take(body);
                     Stage::Rest(Spool::start(first, body, limits, client, BodyKind::Request))
@@ -247,7 +255,7 @@ impl Spool {
         declared_length: Option<u64>,
         copies: bool,
     ) -> Result<ReceivedBody, Error> {
-        let (length, copy) = {
+        let (length, has_trailers, copy) = {
             let mut state = self.body.shared.state();
             match state.end.take() {
                 Some(End::Failed(error)) => return Err(*error),
@@ -255,8 +263,10 @@ impl Spool {
             }
             let is_complete = state.end.is_some();
             let copy = if copies && is_complete { state.queue.copy() } else { None };
-            (is_complete.then_some(state.received).or(declared_length), copy)
+            let has_trailers = matches!(state.end, Some(End::Complete(Some(_))));
+            let length = is_complete.then_some(state.received).or(declared_length);
+            (length, has_trailers, copy)
         };
-        Ok(ReceivedBody { body: self.into_body(), length, copy })
+        Ok(ReceivedBody { body: self.into_body(), length, has_trailers, copy })
     }
 }

@@ -39,7 +39,7 @@ fn forwards_requests_with_forwarding_fields() {
             "/",
             "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
              2\r\nhe\r\n0\r\n\r\n",
-            "GET /\nhost: h\ntransfer-encoding: chunked\n\nhe",
+            "GET /\nhost: h\ncontent-length: 2\n\nhe",
         ),
     ] {
         let options = "request_trailers = [\"x-t\"]";
