@@ -202,12 +202,22 @@ pub struct Settings {
 /// Handling of the application's future when its client disconnects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disconnect {
-    /// The future is dropped at its next `.await`. A client that has sent its last byte and shut
-    /// down its sending direction counts as disconnected. The server detects this by reading ahead.
-    /// It is not detected while a body holds the input (then the body's next read fails), nor
-    /// behind 8 KiB of further requests.
+    /// The future is dropped at its next `.await` once the connection is broken: reset by the
+    /// client, a failed write, or over TLS its end without close_notify. A client that has only
+    /// shut down its sending direction still gets the response.
+    ///
+    /// TCP shows no difference between such a client and one that has closed both directions, until
+    /// a segment is sent to it. Behind the end of the input, the kernel therefore sends probes
+    /// every 15 seconds. The system of a client that has left resets the connection then, on Linux
+    /// after a minute at most.
     #[default]
     Cancel,
+    /// Acts as `Cancel`, and at the end of the input, too, as nginx and Go do: a client that has
+    /// shut down its sending direction counts as disconnected.
+    ///
+    /// The server detects this, as a reset, by reading ahead. It is not detected while a body holds
+    /// the input (then the body's next read fails), nor behind 8 KiB of further requests.
+    CancelAtEof,
     /// The future runs to completion. A client that has only shut down its sending direction still
     /// gets the response. The socket of a broken connection is closed meanwhile.
     Detach,

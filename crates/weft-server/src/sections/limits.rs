@@ -131,13 +131,18 @@ pub(crate) static LIMITS: [Key<Settings>; 24] = [
         name: "disconnect",
         flag: "disconnect",
         argument: "MODE",
-        help: "handling of requests after the client disconnects: cancel or detach",
-        kind: ValueKind::Choice(&["cancel", "detach"], |settings, choice| {
-            settings.disconnect =
-                if choice == "detach" { Disconnect::Detach } else { Disconnect::Cancel };
+        help: "handling of requests after the client disconnects: cancel, cancel_at_eof, which \
+               also ends them when the client has closed only its sending direction, or detach",
+        kind: ValueKind::Choice(&["cancel", "cancel_at_eof", "detach"], |settings, choice| {
+            settings.disconnect = match choice {
+                "detach" => Disconnect::Detach,
+                "cancel_at_eof" => Disconnect::CancelAtEof,
+                _ => Disconnect::Cancel,
+            };
         }),
         show: |settings| match settings.disconnect {
             Disconnect::Cancel => quoted("cancel"),
+            Disconnect::CancelAtEof => quoted("cancel_at_eof"),
             Disconnect::Detach => quoted("detach"),
         },
     },

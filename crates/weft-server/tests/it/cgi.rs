@@ -733,6 +733,7 @@ fn client_disconnect_terminates_the_process_group() {
         if reads_head {
             stream.read_exact(&mut [0; 12]).unwrap();
         }
+        crate::common::reset_on_close(&stream);
         drop(stream);
         until_reaped(&ids);
         site.until_no_children();

@@ -150,7 +150,11 @@ fn rejects_invalid_arguments() {
         (&["--max-body-bytes", "16M"], 2, "--max-body-bytes: expected a size such as 16MiB"),
         (&["--idle-timeout", "20"], 2, "--idle-timeout: expected a time such as 20s"),
         (&["--idle-timeout", "1h", "--idle-timeout", "x"], 2, "--idle-timeout: expected a time"),
-        (&["--disconnect", "x"], 2, "--disconnect: expected cancel or detach, found \"x\""),
+        (
+            &["--disconnect", "x"],
+            2,
+            "--disconnect: expected cancel or cancel_at_eof or detach, found \"x\"",
+        ),
         (&["--header", "x"], 2, "--header: expected NAME: VALUE or PATTERN=NAME: VALUE"),
         (&["--route", "x"], 2, "--route: expected `HOST/PREFIX -> FOLDER`, or"),
         (&["--route", "a:80/ -> ."], 2, "--route: `a:80` is neither"),

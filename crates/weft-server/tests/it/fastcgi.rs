@@ -386,7 +386,8 @@ fn applications_get_requests_whose_clients_leave_at_once() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.php"), "").unwrap();
     for keys in [String::new(), format!(", root = \"{}\"", folder.path().display())] {
-        let (server, received) = application(&keys, Vec::new);
+        let response = || [&record(6, b"Status: 200\r\n\r\nok")[..], &END].concat();
+        let (server, received) = application(&keys, response);
         let get = "GET /app/a.php HTTP/1.1\r\nHost: h\r\n\r\n";
         let post = "POST /app/a.php HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab";
         for request in [get, post].repeat(20) {
@@ -441,6 +442,7 @@ fn connections_end_when_clients_leave() {
     let mut client = TcpStream::connect(server.address()).unwrap();
     client.write_all(GET.as_bytes()).unwrap();
     assert_eq!(receiver.recv_timeout(PATIENCE), Ok("request"));
+    crate::common::reset_on_close(&client);
     drop(client);
     assert_eq!(receiver.recv_timeout(PATIENCE), Ok("end"));
 }

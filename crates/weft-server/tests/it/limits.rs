@@ -402,6 +402,7 @@ fn disconnected_clients_cost_no_compression() {
     for at in 0..CLIENTS {
         let mut disconnecting = TcpStream::connect(server.address()).unwrap();
         disconnecting.write_all(request(at).as_bytes()).unwrap();
+        crate::common::reset_on_close(&disconnecting);
         drop(disconnecting);
         // The server reads the request before the next one is sent.
         assert_eq!(client.get("/plain.txt").status, 200);

@@ -262,6 +262,7 @@ fn requests_whose_client_disconnects_have_one_line_with_status_499() {
         let server = serve_slow_routes(&site, &["--disconnect", disconnect]);
         let streams = send_slow_requests(&server);
         until("the requests arrive", || requests_in_flight(&server) == 2.0);
+        streams.iter().for_each(crate::common::reset_on_close);
         drop(streams);
         if disconnect == "cancel" {
             until("all requests are logged", || server.stdout().lines().count() == 3);

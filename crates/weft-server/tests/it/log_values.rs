@@ -179,7 +179,7 @@ fn cancelled_requests_have_their_upstream() {
     let mut client = server.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     is_waiting.recv_timeout(common::LONG_PATIENCE).unwrap();
-    drop(client);
+    client.leave();
     let log = server.folder.path().join("access.log");
     until("the line is written", || !fs::read_to_string(&log).unwrap().is_empty());
     assert_eq!(server.lines(), [format!("499 {upstream} -")]);

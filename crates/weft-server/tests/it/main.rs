@@ -26,6 +26,7 @@ mod fastcgi;
 mod faults;
 mod field;
 mod fields;
+mod half_closed;
 mod hostile_peers_and_clients;
 mod http2;
 mod http2_upstream;

@@ -615,7 +615,7 @@ fn counts_requests_in_flight_and_disconnected_clients() {
         site.metrics().get("weft_upstream_connections", &in_use) == 1.0
     });
     assert_eq!(site.metrics().sum("weft_requests_total", ""), 0.0);
-    drop(client);
+    client.leave();
     until("no request is in flight", || in_flight() == 0.0);
     let metrics = site.metrics();
     assert_eq!(metrics.get("weft_requests_total", "code=none,host=*,route=/"), 1.0);

@@ -1,6 +1,7 @@
 //! The two halves of an encrypted connection, as readers and writers see them.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
@@ -54,5 +55,5 @@ pub(crate) trait SecureWrite: Send {
     fn send_close_notify(&mut self);
 
     /// The kernel socket beneath, if there is one.
-    fn socket(&self) -> Option<&Socket>;
+    fn socket(&self) -> Option<&Arc<Socket>>;
 }

@@ -4,16 +4,18 @@
 //! The system calls are made directly, not by the C library: its wrappers are cancellation points,
 //! which cost about 1% of a small request.
 
+use std::future::pending;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::BufMut;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::coop;
@@ -131,6 +133,19 @@ impl Socket {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 failed => return Poll::Ready(failed),
             }
+        }
+    }
+
+    /// Completes when the connection is broken although its input has ended. If the peer has closed
+    /// its sending direction only, it acknowledges a probe; the system of a peer that has left
+    /// resets the connection.
+    pub(crate) async fn broken(&self, probe_interval: Duration) {
+        let _ = self.with_fd(|fd| set_probes(fd, probe_interval));
+        let Ok(stream) = self.stream() else { return pending().await };
+        // A Unix socket has no probes, but reports a peer that has closed both directions.
+        let ready = stream.ready(Interest::WRITABLE | Interest::ERROR).await;
+        if !ready.is_ok_and(|ready| ready.is_write_closed() || ready.is_error()) {
+            let _ = stream.ready(Interest::ERROR).await;
         }
     }
 
@@ -333,6 +348,17 @@ fn transfer(
     short.map_or(transferred, Ok)
 }
 
+/// Number of probes without a response after which the connection is broken.
+const MAX_LOST_PROBES: u32 = 4;
+
+/// Lets the kernel send probes to the peer of a TCP connection.
+fn set_probes(fd: BorrowedFd<'_>, interval: Duration) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(fd, interval)?;
+    sockopt::set_tcp_keepintvl(fd, interval)?;
+    sockopt::set_tcp_keepcnt(fd, MAX_LOST_PROBES)?;
+    sockopt::set_socket_keepalive(fd, true)
+}
+
 fn send_slices(
     fd: BorrowedFd<'_>,
     slices: &[IoSlice<'_>],
@@ -340,4 +366,66 @@ fn send_slices(
 ) -> rustix::io::Result<usize> {
     let mut control = SendAncillaryBuffer::default();
     rustix::net::sendmsg(fd, slices, &mut control, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+    /// Returns both ends of a connection over TCP. The first is not blocking.
+    fn tcp_pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (Socket::new(socket.into()), peer)
+    }
+
+    /// Closes only the sending direction of the peer, then does the rest, and returns true if the
+    /// connection is broken two probes later.
+    async fn is_broken(
+        socket: Socket,
+        peer: impl Into<OwnedFd>,
+        end: impl FnOnce(OwnedFd),
+    ) -> bool {
+        let peer = peer.into();
+        rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
+        let mut received = [0; 8];
+        let end_of_input = std::future::poll_fn(|cx| socket.poll_receive(cx, &mut received));
+        assert_eq!(end_of_input.await.unwrap(), 0);
+        end(peer);
+        timeout(PROBE_INTERVAL * 2 + PROBE_INTERVAL / 2, socket.broken(PROBE_INTERVAL))
+            .await
+            .is_ok()
+    }
+
+    #[tokio::test]
+    async fn only_a_peer_that_has_left_breaks_the_connection() {
+        let (socket, peer) = tcp_pair();
+        let mut kept = None;
+        assert!(!is_broken(socket, peer, |peer| kept = Some(peer)).await, "half-closed");
+        let (socket, peer) = tcp_pair();
+        let reset = |peer: OwnedFd| {
+            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+        };
+        assert!(is_broken(socket, peer, reset).await, "reset");
+        let pair = || {
+            let (socket, peer) = UnixStream::pair().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            (Socket::new(socket.into()), peer)
+        };
+        let (socket, peer) = pair();
+        assert!(!is_broken(socket, peer, |peer| kept = Some(peer)).await, "half-closed, Unix");
+        let (socket, peer) = pair();
+        assert!(is_broken(socket, peer, drop).await, "closed, Unix");
+        drop(kept);
+    }
 }

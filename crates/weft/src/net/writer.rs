@@ -4,12 +4,13 @@
 //! bytes of its content. One system call then sends it. A file goes from the page cache to the
 //! socket (`sendfile(2)`); `MSG_MORE` holds its head back, so that both share a packet.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Buf;
 use rustix::net::{SendFlags, Shutdown};
@@ -43,6 +44,9 @@ pub(crate) enum WriteHalf {
 
 /// Minimum size of a piece that is sent by reference instead of being copied.
 const LARGE_BYTES: usize = 16 << 10;
+
+/// Interval of the probes to a client that has ended its input.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 impl Writer {
     /// Creates a writer that has to be flushed when `full_bytes` are buffered.
@@ -255,6 +259,18 @@ impl Writer {
         let _ = self.half.kernel_socket().map(|socket| socket.shutdown(Shutdown::Both));
     }
 
+    /// Completes when the connection is broken although its input has ended. That of a stream that
+    /// is no kernel socket is found by the next write only.
+    pub(crate) fn broken(&self) -> impl Future<Output = ()> + 'static {
+        let socket = self.half.kernel_socket().cloned();
+        async move {
+            match socket {
+                Some(socket) => socket.broken(PROBE_INTERVAL).await,
+                None => pending().await,
+            }
+        }
+    }
+
     /// Returns true if nothing can be sent any more.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
@@ -372,7 +388,7 @@ impl WriteHalf {
 
     /// The kernel socket, also if TLS is above it.
     #[inline]
-    fn kernel_socket(&self) -> Option<&Socket> {
+    fn kernel_socket(&self) -> Option<&Arc<Socket>> {
         match self {
             WriteHalf::Secure(half) => half.socket(),
             half => half.socket(),
@@ -400,7 +416,7 @@ impl WriteHalf {
     }
 
     #[inline]
-    pub(crate) fn socket(&self) -> Option<&Socket> {
+    pub(crate) fn socket(&self) -> Option<&Arc<Socket>> {
         match self {
             WriteHalf::Socket(socket) => Some(socket),
             WriteHalf::Other(_) | WriteHalf::Secure(_) | WriteHalf::Closed => None,

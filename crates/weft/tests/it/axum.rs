@@ -490,7 +490,7 @@ fn sends_events_immediately_and_drops_the_stream_on_disconnect() {
         });
     }
     assert!(!sender.is_closed());
-    drop(client);
+    client.leave();
     until("the stream is dropped", || sender.is_closed());
     stop(server);
 }
@@ -516,7 +516,7 @@ fn drops_the_handler_when_the_client_disconnects() {
     let mut client = Client::connect(&server);
     client.get("/");
     until("the handler runs", || count.load(SeqCst) == 1);
-    drop(client);
+    client.leave();
     until("the handler is dropped", || count.load(SeqCst) == 11);
     stop(server);
 }

@@ -175,7 +175,7 @@ fn logs_incomplete_responses() {
                 client.received().ends_with(received.as_bytes())
             }),
         }
-        drop(client);
+        client.leave();
         lines.assert_next(&format!("GET {target} HTTP/1.1: {end}"));
     }
     stop(server);
@@ -421,7 +421,7 @@ fn client_disconnect_releases_its_permit() {
     until("the request runs", || running.count() == baseline + 1);
     other.get("/");
     assert_eq!(other.response().status, 503);
-    drop(client);
+    client.leave();
     until("the request is dropped", || running.count() == baseline);
     other.assert_open("/");
     stop(server);

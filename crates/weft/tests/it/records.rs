@@ -85,7 +85,7 @@ fn records_requests_whose_client_disconnects() {
     http1.assert_open("/");
     http1.get("/never");
     records.wait_for_calls(1);
-    drop(http1);
+    http1.leave();
     assert_eq!(records.take(2), ["GET /: 200 2 sent -", "GET /never: 499 0 unsent Disconnected"]);
 
     let mut http2 = RawClient::connect(&server);

@@ -297,7 +297,7 @@ fn layer_that_drops_the_service_future_drops_the_application() {
     assert_eq!(client.response().text(), "later");
     // A disconnect of the client drops both futures.
     client.get("/");
-    drop(client);
+    client.leave();
     until("the application's future is dropped", || drops.load(SeqCst) == 2);
     stop(server);
 }
@@ -594,7 +594,7 @@ fn mounted_application_is_dropped_on_disconnect_and_may_panic() {
     let mut client = Client::connect(&server);
     client.get("/");
     until("the application runs", || Arc::strong_count(&alive) > baseline);
-    drop(client);
+    client.leave();
     // The thread keeps one clone.
     until("the request is dropped", || Arc::strong_count(&alive) <= baseline + 1);
     let mut client = Client::connect(&server);

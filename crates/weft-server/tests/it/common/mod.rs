@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -437,8 +438,13 @@ pub fn take_front(bytes: &mut Vec<u8>, length: usize) -> Vec<u8> {
     std::mem::replace(bytes, rest)
 }
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait Stream: Read + Write + AsFd {}
+impl<T: Read + Write + AsFd> Stream for T {}
+
+/// Lets the kernel reset a TCP connection when the socket is closed.
+pub fn reset_on_close(socket: impl AsFd) {
+    rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
+}
 
 /// A client that sends exactly the bytes it is given.
 pub struct Client {
@@ -464,6 +470,12 @@ impl Client {
         let stream = UnixStream::connect(path).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream: Box::new(stream), received: Vec::new() }
+    }
+
+    /// Resets the connection: the server can tell from the end of the input alone that the client
+    /// sends no more, but not that it has left.
+    pub fn leave(self) {
+        reset_on_close(&self.stream);
     }
 
     #[track_caller]

@@ -482,7 +482,7 @@ fn client_disconnect_closes_the_upstream_connection() {
         if !head.is_empty() {
             client.head();
         }
-        drop(client);
+        client.leave();
         disconnected.recv_timeout(PATIENCE).unwrap();
     }
 }

@@ -404,8 +404,7 @@ mod tests {
         assert_eq!(request.peer().address(), None);
     }
 
-    const TWO_HOPS: &str =
-        "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https, http";
+    const TWO_HOPS: &str = "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https, http";
     const TWO_HOPS_IN_LINES: &str = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 10.0.0.2\r\n\
         X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http";
     const ONE_VALUE: &str = "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\nX-Forwarded-Proto: https";

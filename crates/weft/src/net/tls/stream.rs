@@ -267,10 +267,10 @@ impl SecureWrite for TlsWriteHalf {
     fn send_close_notify(&mut self) {
         let mut state = lock(&self.state);
         state.connection.send_close_notify();
-        state.try_send_protocol_records(self.half.socket());
+        state.try_send_protocol_records(self.half.socket().map(Arc::as_ref));
     }
 
-    fn socket(&self) -> Option<&Socket> {
+    fn socket(&self) -> Option<&Arc<Socket>> {
         self.half.socket()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -14,6 +15,7 @@ use crate::message::body::Body;
 use crate::message::connection::RequestContext;
 use crate::net::buffers::{Buffers, INPUT_BYTES};
 use crate::net::reader::Reader;
+use crate::net::writer::Writer;
 use crate::server::h1::lent_reader::{LentReader, ReturnedReader};
 use crate::server::h1::loan::{BodyEvent, Loan};
 use crate::server::inbound::{InboundBody, ReceiveClock};
@@ -32,6 +34,8 @@ pub(super) struct Input<'a> {
     rest: RestOfRequest,
     /// Set if the client waits for a 100 that was not sent.
     pub(super) awaits_continue: bool,
+    /// Ready when the connection of a client that has ended its input is broken.
+    broken: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 /// The unread rest of the current request.
@@ -49,7 +53,8 @@ enum RestOfRequest {
 impl<'a> Input<'a> {
     #[inline]
     pub(super) fn new(reader: &'a mut Option<Reader>, deadline: &'a Deadline) -> Input<'a> {
-        Input { reader, deadline, rest: RestOfRequest::Nothing, awaits_continue: false }
+        let rest = RestOfRequest::Nothing;
+        Input { reader, deadline, rest, awaits_continue: false, broken: None }
     }
 
     #[inline]
@@ -248,6 +253,19 @@ impl<'a> Input<'a> {
             Ok(()) => Poll::Ready(Error::disconnected()),
             Err(error) => Poll::Ready(error.into()),
         }
+    }
+
+    /// Ready when the connection is broken. The end of the input alone does not break it: the
+    /// client may have shut down its sending direction only (RFC 9112 §9.6).
+    pub(super) fn poll_broken(&mut self, cx: &mut Context<'_>, writer: &Writer) -> Poll<Error> {
+        if self.broken.is_none() {
+            if let Err(error) = ready!(self.poll_read_ahead(cx)) {
+                return Poll::Ready(error.into());
+            }
+            self.broken = Some(Box::pin(writer.broken()));
+        }
+        let broken = self.broken.as_mut().map(|broken| broken.as_mut().poll(cx));
+        broken.unwrap_or(Poll::Pending).map(|()| Error::disconnected())
     }
 
     /// Returns true if a read fails because of the client. The task is registered for the next

@@ -128,8 +128,9 @@ impl<A: Application> ResponseSink for Sink<'_, A> {
                 self.close_if_broken(cx);
                 Poll::Pending
             }
-            (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
-            (_, Disconnect::Cancel) => self.input.poll_disconnected(cx),
+            (Poll::Ready(Err(error)), _) => Poll::Ready(error),
+            (_, Disconnect::Cancel) => self.input.poll_broken(cx, self.writer),
+            (_, Disconnect::CancelAtEof) => self.input.poll_disconnected(cx),
         }
     }
 

@@ -188,6 +188,12 @@ impl Client {
         &self.socket
     }
 
+    /// Resets the connection, so that the server can tell a client that has left from one that has
+    /// sent its last request.
+    pub fn leave(self) {
+        reset_on_close(&self.socket);
+    }
+
     pub fn half_close(&self) {
         self.socket.shutdown(Shutdown::Write).expect("the connection is open");
     }

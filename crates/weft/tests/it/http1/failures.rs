@@ -86,30 +86,56 @@ fn client_disconnect_cancels_the_call() {
     until("the call starts", || alive.count() > idle);
     // A pipelined request does not cancel the call.
     client.get("/");
-    drop(client);
+    client.leave();
     until("the call is dropped", || alive.count() == idle);
     stop(server);
 }
 
+/// RFC 9112 §9.6: a client that has shut down its sending direction may wait for the response.
+/// Each row: if it gets one.
 #[test]
-fn detached_call_responds_after_half_close() {
-    let release = Arc::new(tokio::sync::Notify::new());
-    let released = release.clone();
-    let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
-    let server = start_with(settings, move |_: Request| {
-        let released = released.clone();
-        async move {
-            released.notified().await;
-            Response::text("still here")
+fn half_closed_client_gets_its_response() {
+    for (disconnect, expected) in
+        [(Disconnect::Cancel, true), (Disconnect::Detach, true), (Disconnect::CancelAtEof, false)]
+    {
+        let (alive, release) = (CloneCounter::new(), Arc::new(tokio::sync::Notify::new()));
+        let (guard, released) = (alive.clone(), release.clone());
+        let settings = Settings { disconnect, ..Settings::default() };
+        let server = start_with(settings, move |_: Request| {
+            let (guard, released) = (guard.clone(), released.clone());
+            async move {
+                released.notified().await;
+                drop(guard);
+                Response::text("still here")
+            }
+        });
+        let idle = alive.count();
+        let mut client = Client::connect(&server);
+        client.get("/");
+        until("the call starts", || alive.count() > idle);
+        client.half_close();
+        match expected {
+            true => {
+                // Time for the server to read the end of the input.
+                std::thread::sleep(Duration::from_millis(50));
+                release.notify_one();
+                assert_eq!(client.response().text(), "still here", "{disconnect:?}");
+            }
+            false => until("the call is dropped", || alive.count() == idle),
         }
-    });
-    let mut client = Client::connect(&server);
-    client.get("/");
-    client.half_close();
-    release.notify_one();
-    assert_eq!(client.response().text(), "still here");
-    client.assert_closed();
-    stop(server);
+        client.assert_closed();
+        // Behind the end of the input, a reset is found, too.
+        if disconnect == Disconnect::Cancel {
+            let mut client = Client::connect(&server);
+            client.get("/");
+            until("the call starts", || alive.count() > idle);
+            client.half_close();
+            std::thread::sleep(Duration::from_millis(50));
+            client.leave();
+            until("the call is dropped", || alive.count() == idle);
+        }
+        stop(server);
+    }
 }
 
 /// A detached call does not need the socket of its connection.
@@ -167,7 +193,7 @@ fn client_disconnect_drops_the_response_stream() {
     client.get("/");
     until("the stream starts", || client.read() > 0 && client.received().ends_with(b"first\r\n"));
     assert!(alive.count() > idle);
-    drop(client);
+    client.leave();
     until("the stream is dropped", || alive.count() == idle);
     stop(server);
 }

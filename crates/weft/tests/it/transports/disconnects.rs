@@ -2,13 +2,18 @@
 
 use super::*;
 
+/// Settings with which the close of a connection by a client is the end of its requests at once.
+fn cancel_at_eof() -> Settings {
+    Settings { disconnect: Disconnect::CancelAtEof, ..Settings::default() }
+}
+
 #[test]
 fn client_disconnect_cancels_the_call() {
     on_every_transport(async |transport| {
         let alive = CloneCounter::new();
         let app_guard = alive.clone();
         let (server, events) =
-            serve_with_event_log(transport, Settings::default(), move |request: Request| {
+            serve_with_event_log(transport, cancel_at_eof(), move |request: Request| {
                 let call_guard = app_guard.clone();
                 async move {
                     let _call_guard = call_guard;
@@ -132,7 +137,7 @@ fn client_disconnect_drops_the_response_body() {
         let alive = CloneCounter::new();
         let app_guard = alive.clone();
         let (server, events) =
-            serve_with_event_log(transport, Settings::default(), move |request: Request| {
+            serve_with_event_log(transport, cancel_at_eof(), move |request: Request| {
                 let stream_guard = app_guard.clone();
                 async move {
                     if request.path() == "/" {

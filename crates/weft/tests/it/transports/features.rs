@@ -62,7 +62,9 @@ fn logs_client_disconnect_as_499() {
             count.fetch_add(1, SeqCst);
             pending::<Response>()
         };
-        let server = transport.serve(app.with(log));
+        let disconnect = Disconnect::CancelAtEof;
+        let settings = Settings { disconnect, ..Settings::default() };
+        let server = transport.serve_with(settings, app.with(log));
         for (number, abort) in ABORTS.into_iter().enumerate() {
             let mut client = server.client().await;
             let response_future = client.send(ClientRequest::get("/")).await;

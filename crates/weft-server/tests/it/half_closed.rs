@@ -1,0 +1,105 @@
+//! Clients that shut down their sending direction after a request, as `nc -N` does. They still get
+//! the response (RFC 9112 §9.6).
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::common::external::words;
+use crate::common::{self, PATIENCE, Weft, raw_upstream, read_head, weft};
+
+/// Time after which an upstream or a script responds, so that the server reads the end of the input
+/// before.
+const DELAY: Duration = Duration::from_millis(100);
+
+/// Starts a server with slow applications and with files that it has not read yet.
+fn serve(limits: &str) -> (tempfile::TempDir, Weft) {
+    let upstream = raw_upstream(|_, mut stream| {
+        read_head(&mut stream);
+        std::thread::sleep(DELAY);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+        std::thread::sleep(DELAY);
+        let _ = stream.write_all(b"k");
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("site")).unwrap();
+    fs::write(path("site/small.txt"), "ok").unwrap();
+    fs::write(path("site/large.txt"), words(1 << 20)).unwrap();
+    fs::write(
+        path("slow.cgi"),
+        "#!/bin/sh\nsleep 0.1\nprintf 'Content-Type: text/plain\\nContent-Length: 2\\n\\nok'\n",
+    )
+    .unwrap();
+    fs::set_permissions(path("slow.cgi"), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n{limits}\n[hosts.\"*\"]\n\
+         \"/\" = \"-> site\"\n\"/up\" = \">> http://{upstream}\"\n\"/cgi\" = \"=> slow.cgi\"\n"
+    );
+    fs::write(path("weft.toml"), config).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(path("weft.toml")));
+    (folder, server)
+}
+
+/// Sends a request, shuts the sending direction down, and returns all that is received.
+fn half_closed(server: &Weft, target: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let fields = "Host: a\r\nAccept-Encoding: br";
+    write!(stream, "GET {target} HTTP/1.1\r\n{fields}\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+#[test]
+fn half_closed_clients_get_their_responses() {
+    for target in ["/up", "/cgi", "/small.txt", "/large.txt"] {
+        let (_folder, server) = serve("");
+        let received = half_closed(&server, target);
+        assert!(received.starts_with("HTTP/1.1 200 "), "{target}: {received:.100}");
+        let is_complete = match target {
+            "/large.txt" => received.contains("\r\ncontent-encoding: br\r\n"),
+            _ => received.ends_with("\r\n\r\nok"),
+        };
+        assert!(is_complete, "{target}: {received:.300}");
+        server.stop();
+    }
+}
+
+/// The same clients count as gone if the configuration says so.
+#[test]
+fn half_closed_clients_may_count_as_gone() {
+    let (_folder, server) = serve("limits.disconnect = \"cancel_at_eof\"");
+    for target in ["/up", "/cgi"] {
+        assert_eq!(half_closed(&server, target), "", "{target}");
+    }
+    server.stop();
+}
+
+/// An upstream whose client has left by a reset, behind the end of its input, is not kept waiting.
+#[test]
+fn reset_behind_the_end_of_the_input_ends_the_request() {
+    let (sender, events) = mpsc::channel();
+    let upstream = raw_upstream(move |_, mut stream| {
+        read_head(&mut stream);
+        sender.send("request").unwrap();
+        assert_eq!(read_head(&mut stream), None);
+        sender.send("end").unwrap();
+    });
+    let route = format!("/ >> http://{upstream}/");
+    let server = Weft::start(&mut weft(["--route", &route, "--listen", "127.0.0.1:0", "--no-log"]));
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(events.recv_timeout(PATIENCE), Ok("request"));
+    std::thread::sleep(DELAY);
+    common::reset_on_close(&stream);
+    drop(stream);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok("end"));
+    server.stop();
+}
