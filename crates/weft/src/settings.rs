@@ -94,7 +94,8 @@ pub struct Settings {
     /// Maximum number of concurrent connections from one peer: from one IPv4 address, or from one
     /// [IPv6 prefix](Settings::ipv6_prefix_length). Further ones are answered with 503 and closed.
     /// Connections over Unix sockets, which have no peer address, and connections from the networks
-    /// of [`proxy_protocol`](Settings::proxy_protocol) are not counted.
+    /// of [`proxy_protocol`](Settings::proxy_protocol) are not counted. All peers of an IPv6 /48
+    /// network have half of the rest of `max_connections` in addition.
     ///
     /// Default 4,096: a quarter of `max_connections`; a proxy in front may need more.
     pub max_connections_per_peer: usize,

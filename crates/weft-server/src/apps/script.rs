@@ -6,15 +6,27 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::path::decode;
 use weft_config::{ConfigResult, Located};
+use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::script::{Script, ScriptVariable};
 
+/// Maximum number of lookups in the directory at the same time, in blocking threads. One client has
+/// half of them: while a disk does not respond, its requests do not occupy the threads of others.
+const MAX_LOOKUPS: usize = 64;
+
+/// Maximum number of lookups that wait for others, and the maximum time.
+const MAX_QUEUED_LOOKUPS: usize = 1_024;
+const LOOKUP_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Directory of the scripts, or a single script.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Root {
     /// Absolute, because a script runs in its own working directory.
     directory: PathBuf,
@@ -22,6 +34,7 @@ pub(crate) struct Root {
     single: Option<PathBuf>,
     index: Option<String>,
     rule: ScriptRule,
+    lookups: ClientLimit,
 }
 
 /// Property that distinguishes scripts from other files.
@@ -40,7 +53,8 @@ pub(crate) enum LookupError {
     NotFound,
     /// The file is not executable or not accessible.
     Forbidden,
-    Io(io::Error),
+    /// The file system failed, or too many other lookups wait for it.
+    Failed(GatewayError),
 }
 
 impl Root {
@@ -48,21 +62,39 @@ impl Root {
     /// Fails if `path` is neither a directory nor a file.
     pub(crate) fn open(path: &Path, index: Option<String>, rule: ScriptRule) -> io::Result<Root> {
         let metadata = path.metadata()?;
+        let lookups = ClientLimit::new(ClientLimitSettings {
+            max_queued: MAX_QUEUED_LOOKUPS,
+            queue_timeout: LOOKUP_QUEUE_TIMEOUT,
+            ..ClientLimitSettings::new(MAX_LOOKUPS)
+        });
         if metadata.is_dir() {
             // Collecting the components removes a trailing slash; paths are appended later.
             let directory = std::path::absolute(path)?.components().collect();
-            return Ok(Root { directory, single: None, index, rule });
+            return Ok(Root { directory, single: None, index, rule, lookups });
         }
         // A symbolic link to the only script is resolved to its target.
         let file = path.canonicalize()?;
         let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        Ok(Root { directory: directory.to_owned(), single: Some(name.into()), index, rule })
+        let (directory, single) = (directory.to_owned(), Some(name.into()));
+        Ok(Root { directory, single, index, rule, lookups })
     }
 
-    /// Follows the segments of a path through directories to the first file. Blocks on disk I/O.
-    pub(crate) fn find(&self, path: &str) -> Result<Script, LookupError> {
+    /// Follows the segments of a path through directories to the first file, in a blocking thread.
+    pub(crate) async fn find(
+        self: &Arc<Root>,
+        path: &str,
+        client: Option<Client>,
+    ) -> Result<Script, LookupError> {
+        let permit = self.lookups.acquire(client).await;
+        let permit = permit.ok_or(GatewayError::Overloaded("too many lookups of scripts"))?;
+        let (root, path) = (self.clone(), path.to_owned());
+        let found = permit.spawn_blocking(move || root.find_now(&path)).await;
+        found.unwrap_or_else(|error| Err(GatewayError::from(io::Error::other(error)).into()))
+    }
+
+    fn find_now(&self, path: &str) -> Result<Script, LookupError> {
         let segments = segments(path).ok_or(LookupError::NotFound)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Opened for each request, because the directory may have been replaced.
@@ -161,8 +193,14 @@ impl From<Errno> for LookupError {
             // Symbolic link that leads outside or into a loop.
             Errno::XDEV | Errno::LOOP => LookupError::NotFound,
             Errno::ACCESS | Errno::PERM => LookupError::Forbidden,
-            error => LookupError::Io(error.into()),
+            error => LookupError::Failed(io::Error::from(error).into()),
         }
+    }
+}
+
+impl From<GatewayError> for LookupError {
+    fn from(error: GatewayError) -> LookupError {
+        LookupError::Failed(error)
     }
 }
 
@@ -187,6 +225,9 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use futures_util::FutureExt;
+    use tokio::time::timeout;
 
     fn tree() -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
@@ -215,13 +256,13 @@ mod tests {
     }
 
     fn resolved(root: &Root, path: &str) -> String {
-        match root.find(path) {
+        match root.find_now(path) {
             Ok(Script { name, path_info, .. }) => {
                 format!("{} + {}", name.escape_ascii(), path_info.escape_ascii())
             }
             Err(LookupError::NotFound) => "404".to_owned(),
             Err(LookupError::Forbidden) => "403".to_owned(),
-            Err(LookupError::Io(error)) => error.to_string(),
+            Err(LookupError::Failed(error)) => error.reason(),
         }
     }
 
@@ -272,12 +313,37 @@ mod tests {
         }
         let with_slash =
             Root::open(&tree.path().join("root/"), None, ScriptRule::Executable).unwrap();
-        let script = with_slash.find("/in/deep/b.cgi/c").unwrap();
+        let script = with_slash.find_now("/in/deep/b.cgi/c").unwrap();
         assert_eq!(script.file, tree.path().join("root/in/deep/b.cgi"));
         assert_eq!(script.root.as_os_str(), tree.path().join("root").as_os_str());
         let without_index =
             Root::open(&tree.path().join("root"), None, ScriptRule::Executable).unwrap();
         assert_eq!(resolved(&without_index, "/in/"), "404");
+    }
+
+    /// Lookups of one client that do not end leave the other half of the threads to others.
+    #[test]
+    fn a_client_has_half_of_the_lookups() {
+        let tree = tree();
+        let root = Root::open(&tree.path().join("root"), None, ScriptRule::Executable).unwrap();
+        let root = Arc::new(root);
+        let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let held = |client| root.lookups.try_acquire(client);
+            let lookups: Vec<_> = (0..MAX_LOOKUPS).map_while(|_| held(one)).collect();
+            assert_eq!(lookups.len(), MAX_LOOKUPS / 2);
+            let wait = timeout(Duration::from_millis(20), root.find("/a.cgi", one));
+            assert!(wait.await.is_err(), "the lookup waits");
+            assert!(root.find("/a.cgi", other).await.is_ok());
+            drop(lookups);
+            assert!(root.find("/a.cgi", one).await.is_ok());
+            // A request that leaves does not free the thread of its lookup.
+            let mut lookup = Box::pin(root.find("/a.cgi", one));
+            assert!((&mut lookup).now_or_never().is_none());
+            drop(lookup);
+            assert_eq!(root.lookups.in_use(), 1);
+        });
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
@@ -112,6 +114,21 @@ fn hostile_clients() -> Vec<Attack> {
         row("slow uploads to the proxy")
             .once(post("/up/sink", "Content-Length: 60000\r\n"))
             .trickle(20, |_| vec![b'a'; 20]),
+        row("slow uploads to the route of others")
+            .connections(64)
+            .once(post("/good/sink", "Content-Length: 60000\r\n"))
+            .trickle(20, |_| vec![b'a'; 20]),
+        row("guessed passwords").paced(1_000_000, 5, |n| {
+            let credentials = STANDARD.encode(format!("alice:{n}"));
+            get("/password/small.txt", &format!("Authorization: Basic {credentials}\r\n"))
+        }),
+        row("forged tokens").paced(1_000_000, 5, |n| {
+            let signed = "eyJhbGciOiJFUzM4NCJ9.eyJleHAiOjk5OTk5OTk5OTl9";
+            let mut signature = [1; 96];
+            signature[88..].copy_from_slice(&n.to_be_bytes());
+            let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
+            get("/token/small.txt", &format!("Authorization: Bearer {token}\r\n"))
+        }),
         row("requests to a silent upstream").connections(64).once(get("/up/silent", "")),
         row("HTTP/2 requests to a silent upstream")
             .connections(4)

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
+use weft::client_limit::Client;
 use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
 
@@ -179,6 +180,12 @@ impl ReverseProxy {
     /// Returns true if all upstreams have a path in their URL.
     pub fn has_path(&self) -> bool {
         self.context.shared.settings.urls().all(UpstreamUrl::has_path)
+    }
+
+    /// Returns the client that the limits count a request for; `None` for a client without limits
+    /// of its own.
+    pub fn limited_client(&self, request: &Request) -> Option<Client> {
+        self.context.shared.limited_client(request)
     }
 
     /// Handles a request, with a proxy that is borrowed or shared.

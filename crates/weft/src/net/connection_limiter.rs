@@ -30,15 +30,60 @@ pub(crate) struct ConnectionLimiter {
     released: Notify,
 }
 
-/// Number of open connections of each peer.
+/// Number of open connections of each peer, and of all peers of an IPv6 /48 network. The type
+/// `ClientLimit` has no settings that change, and its clients have no prefix of another length.
 #[derive(Default)]
 struct Peers {
-    open: HashMap<IpAddr, usize>,
+    open: OpenConnections,
+    open_by_site: OpenConnections,
     max: usize,
+    max_per_site: usize,
     /// Peers that are not counted.
     proxies: Vec<Network>,
     /// Length of the IPv6 prefixes that are counted as one peer.
     ipv6_prefix_length: u8,
+}
+
+/// Number of open connections by network.
+#[derive(Default)]
+struct OpenConnections(HashMap<IpAddr, usize>);
+
+impl OpenConnections {
+    fn of(&self, network: IpAddr) -> usize {
+        self.0.get(&network).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, network: IpAddr) {
+        *self.0.entry(network).or_default() += 1;
+    }
+
+    fn remove(&mut self, network: IpAddr) {
+        if let Some(open) = self.0.get_mut(&network) {
+            *open -= 1;
+            if *open == 0 {
+                self.0.remove(&network);
+            }
+        }
+    }
+}
+
+impl Peers {
+    /// Counts a connection of a peer, if it may have another one.
+    fn try_add(&mut self, peer: IpAddr) -> bool {
+        let site = site(peer);
+        let is_permitted = self.open.of(peer) < self.max
+            && site.is_none_or(|site| self.open_by_site.of(site) < self.max_per_site);
+        if is_permitted {
+            self.open.add(peer);
+            site.into_iter().for_each(|site| self.open_by_site.add(site));
+        }
+        is_permitted
+    }
+
+    fn remove(&mut self, peer: IpAddr) {
+        self.open.remove(peer);
+        site(peer).into_iter().for_each(|site| self.open_by_site.remove(site));
+    }
 }
 
 /// Permit for one connection; dropping it releases the slot.
@@ -63,7 +108,11 @@ impl ConnectionLimiter {
     /// Sets the limits. Open connections are not closed.
     pub(crate) fn update_settings(&self, settings: &Settings) {
         let mut peers = self.peers();
-        peers.max = settings.max_connections_per_peer;
+        let max_per_peer = settings.max_connections_per_peer;
+        peers.max = max_per_peer;
+        // Half of the connections that one of its peers leaves, too.
+        peers.max_per_site =
+            max_per_peer + settings.max_connections.saturating_sub(max_per_peer) / 2;
         peers.proxies = settings.proxy_protocol.clone();
         peers.ipv6_prefix_length = settings.ipv6_prefix_length;
         drop(peers);
@@ -106,16 +155,11 @@ impl ConnectionLimiter {
     ) -> Option<ConnectionPermit> {
         // A proxy's connections belong to many clients.
         let mut peers = self.peers();
-        let Peers { open, max, proxies, ipv6_prefix_length } = &mut *peers;
-        let is_proxy = |ip: &IpAddr| proxies.iter().any(|network| network.contains(*ip));
-        let network = |ip| peer_network(ip, *ipv6_prefix_length);
+        let is_proxy = |ip: &IpAddr| peers.proxies.iter().any(|network| network.contains(*ip));
+        let network = |ip| peer_network(ip, peers.ipv6_prefix_length);
         let peer = peer.filter(|ip| !is_proxy(ip)).map(network);
-        if let Some(peer) = peer {
-            let open = open.entry(peer).or_default();
-            if *open >= *max {
-                return None;
-            }
-            *open += 1;
+        if peer.is_some_and(|peer| !peers.try_add(peer)) {
+            return None;
         }
         drop(peers);
         self.open.fetch_add(1, Relaxed);
@@ -139,6 +183,12 @@ fn peer_network(address: IpAddr, ipv6_prefix_length: u8) -> IpAddr {
     }
 }
 
+/// Returns the IPv6 /48 network of a peer: the largest network that most customers of a provider
+/// get.
+fn site(peer: IpAddr) -> Option<IpAddr> {
+    peer.is_ipv6().then(|| peer_network(peer, 48))
+}
+
 impl ConnectionPermit {
     /// Adds the connection to a worker's number of open connections.
     pub(crate) fn count_for_worker(&mut self, load: &Arc<AtomicUsize>) {
@@ -153,13 +203,7 @@ impl Drop for ConnectionPermit {
             load.fetch_sub(1, Relaxed);
         }
         if let Some(peer) = self.peer {
-            let peers = &mut self.limiter.peers().open;
-            if let Some(open) = peers.get_mut(&peer) {
-                *open -= 1;
-                if *open == 0 {
-                    peers.remove(&peer);
-                }
-            }
+            self.limiter.peers().remove(peer);
         }
         self.limiter.open.fetch_sub(1, Relaxed);
         self.limiter.released.notify_one();
@@ -189,6 +233,26 @@ mod tests {
         let _first = limiter.try_acquire(Some(ip("2001:db8::1"))).expect("first of the prefix");
         assert!(limiter.try_acquire(Some(ip("2001:db8:0:ff::2"))).is_none(), "the same /56");
         assert!(limiter.try_acquire(Some(ip("2001:db8:0:100::1"))).is_some(), "the next /56");
+    }
+
+    #[test]
+    fn peers_of_a_site_have_half_of_the_rest() {
+        let settings =
+            Settings { max_connections: 10, max_connections_per_peer: 2, ..Settings::default() };
+        let limiter = ConnectionLimiter::new(&settings);
+        let connect = |site: u16, network: u16| {
+            limiter.try_acquire(Some(IpAddr::from([0x2001, 0xdb8, site, network, 0, 0, 0, 1])))
+        };
+        // Six connections from the /64 networks of one /48 network.
+        let mut open: Vec<_> = (0..9).map_while(|network| connect(1, network)).collect();
+        assert_eq!(open.len(), 6);
+        let _other = connect(2, 0).expect("a connection of another site");
+        open.pop();
+        let _next = connect(1, 9).expect("a connection in place of a closed one");
+        assert!(connect(1, 10).is_none());
+        drop((open, _next));
+        assert_eq!(limiter.peers().open_by_site.0.len(), 1);
+        assert_eq!(limiter.peers().open.0.len(), 1);
     }
 
     #[test]

@@ -30,7 +30,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::task::spawn_blocking;
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 use weft_upstream::gateway_error::{GatewayError, method_not_allowed};
@@ -53,7 +52,7 @@ pub(crate) struct Cgi(Arc<Shared>);
 
 struct Shared {
     settings: CgiSettings,
-    root: Root,
+    root: Arc<Root>,
     /// `PATH` of scripts.
     path: OsString,
     /// Configured variables: set explicitly, or copied from the server's environment.
@@ -70,6 +69,7 @@ impl Cgi {
     /// Fails if the directory or file does not exist.
     pub(crate) fn new(settings: CgiSettings, buffer_space: Arc<BufferSpace>) -> io::Result<Cgi> {
         let root = Root::open(&settings.root, settings.index.clone(), ScriptRule::Executable)?;
+        let root = Arc::new(root);
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let environment = ScriptVariable::resolve(&settings.environment);
         let limit = ClientLimit::new(ClientLimitSettings {
@@ -89,22 +89,17 @@ impl Cgi {
         if *request.method() == Method::TRACE {
             return method_not_allowed();
         }
-        let script = match self.find(&request).await {
+        let client = self.limited_client(&request);
+        let script = match self.0.root.find(request.path(), client).await {
             Ok(script) => script,
             Err(LookupError::NotFound) => return StatusCode::NOT_FOUND.into(),
             Err(LookupError::Forbidden) => return StatusCode::FORBIDDEN.into(),
-            Err(LookupError::Io(error)) => return self.fail(None, error.into()),
+            Err(LookupError::Failed(error)) => return self.fail(None, error),
         };
         match self.run(&mut request, &script).await {
             Ok(response) => response,
             Err(failure) => self.fail(Some(&script), failure),
         }
-    }
-
-    async fn find(&self, request: &Request) -> Result<Script, LookupError> {
-        let (shared, path) = (self.0.clone(), request.path().to_owned());
-        let found = spawn_blocking(move || shared.root.find(&path)).await;
-        found.unwrap_or_else(|error| Err(LookupError::Io(io::Error::other(error))))
     }
 
     /// Logs the error, unless it is one of the client, and returns the error response.

@@ -3,15 +3,12 @@
 
 mod keys; // the keys of these routes, and of a files route with `php`
 
-use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
 use weft::{Request, Response, StatusCode};
 use weft_config::{Key, PartKey, SectionKeys};
-use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::script::{Script, ScriptCall};
 use weft_upstream::task::MayDrop;
 use weft_upstream::{FastCgiSettings, ProxySettings, ReverseProxy};
@@ -171,7 +168,7 @@ impl FastCgi {
     /// Runs the script that the path of a request names. `is_sent` is set when the application
     /// server has got the request.
     async fn respond(&self, request: Request, is_sent: MayDrop) -> Response {
-        match self.find(request.path()).await {
+        match self.find(request.path(), &request).await {
             Ok(script) => self.run(request, script, is_sent).await,
             Err(error) => self.lookup_failed(error, &request),
         }
@@ -182,13 +179,10 @@ impl FastCgi {
         ReverseProxy::forward(&*self.proxy, request, Some(Box::new(call))).await
     }
 
-    pub(super) async fn find(&self, path: &str) -> Result<Script, LookupError> {
+    /// Finds the script at a path, which is not the path of the request for a front controller.
+    pub(super) async fn find(&self, path: &str, request: &Request) -> Result<Script, LookupError> {
         match &self.scripts {
-            Scripts::Beneath(root) => {
-                let (root, path) = (root.clone(), path.to_owned());
-                let found = spawn_blocking(move || root.find(&path)).await;
-                found.unwrap_or_else(|error| Err(LookupError::Io(io::Error::other(error))))
-            }
+            Scripts::Beneath(root) => root.find(path, self.proxy.limited_client(request)).await,
             Scripts::Application => Ok(Script::of_application(path)),
         }
     }
@@ -197,9 +191,7 @@ impl FastCgi {
         match error {
             LookupError::NotFound => StatusCode::NOT_FOUND.into(),
             LookupError::Forbidden => StatusCode::FORBIDDEN.into(),
-            LookupError::Io(error) => {
-                GatewayError::from(error).into_reported_response(&"a script", request)
-            }
+            LookupError::Failed(error) => error.into_reported_response(&"a script", request),
         }
     }
 }

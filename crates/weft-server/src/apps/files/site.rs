@@ -60,7 +60,7 @@ impl ScriptSite {
         // The text of a script is never sent, also if it cannot be run.
         let is_script = segments.next().unwrap_or(false);
         if is_script || path.ends_with('/') || segments.any(|is_script| is_script) {
-            match self.scripts.find(path).await {
+            match self.scripts.find(path, &request).await {
                 Ok(script) => return self.scripts.run(request, script, is_sent).await,
                 Err(LookupError::NotFound) => {}
                 Err(error) => return self.scripts.lookup_failed(error, &request),
@@ -74,7 +74,7 @@ impl ScriptSite {
             }
         }
         match &self.front_controller {
-            Some(path) => match self.scripts.find(path).await {
+            Some(path) => match self.scripts.find(path, &request).await {
                 Ok(script) => self.scripts.run(request, script, is_sent).await,
                 Err(error) => self.scripts.lookup_failed(error, &request),
             },

@@ -34,7 +34,9 @@ languages = ["en", "de"]
 [hosts."*"]
 "/" = "-> www"
 "/cgi/" = { cgi = "cgi", timeout = "1s", body_timeout = "1s", max_processes = 16, max_spooled_bytes = "1MiB" }
-"/good/" = { proxy = "GOOD" }
+"/good/" = { proxy = "GOOD", max_concurrent_requests = 32 }
+"/password/" = { files = "www", basic_auth = "users" }
+"/token/" = { files = "www", jwt_keys = "keys.json" }
 "/app/" = { fastcgi = "APPLICATION", response_timeout = "1s", max_connections = 4, queue_timeout = "1s" }
 "/up/" = { proxy = "UPSTREAM", max_body_bytes = "1GiB", response_timeout = "1s", body_timeout = "1s", tunnel_timeout = "1s", max_idle_connections = 1 }
 [hosts.patterns]
@@ -50,6 +52,16 @@ stall_timeout = "1s"
 linger_timeout = "200ms"
 proxy_protocol = ["127.0.0.9"]
 "#;
+
+/// The user of `/password/`.
+const USERS: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n";
+
+/// The key of `/token/`, of the most expensive kind: the base point of P-384 (FIPS 186-4 §D.1.2.4).
+const KEYS: &str = r#"{ "keys": [{
+    "kty": "EC", "crv": "P-384",
+    "x": "qofKIr6LBTeOscce8yCtdG4dO2KLp5uYWfdB4IJUKjhVAvJdv1UpbDpUXjhydgq3",
+    "y": "NhfeSpYmLG9dnpi_kpLcKfj0Hb0omhR86doxE7XwuMAKYLHOHX6BnXpDHXyQ6g5f"
+}] }"#;
 
 /// Scripts below `/cgi/`.
 const SCRIPTS: [(&str, &str); 3] = [
@@ -87,6 +99,9 @@ impl Site {
             let path = folder.path().join("www").join(name);
             fs::write(&path, contents).unwrap();
             File::options().append(true).open(&path).unwrap().set_modified(modified).unwrap();
+        }
+        for (name, text) in [("users", USERS), ("keys.json", KEYS)] {
+            fs::write(folder.path().join(name), text).unwrap();
         }
         for (name, text) in SCRIPTS {
             let path = folder.path().join("cgi").join(name);
@@ -204,10 +219,10 @@ impl Target {
         self.weft.tls_address()
     }
 
-    /// Returns the address of the first stream.
-    pub fn stream_address(&self) -> SocketAddr {
-        let addresses = self.weft.addresses();
-        let stream = addresses.iter().find_map(|address| address.strip_prefix("tcp://"));
+    /// Returns the address of the first stream over `tcp` or `udp`.
+    pub fn stream_address(&self, protocol: &str) -> SocketAddr {
+        let (addresses, scheme) = (self.weft.addresses(), format!("{protocol}://"));
+        let stream = addresses.iter().find_map(|address| address.strip_prefix(&scheme));
         stream.expect("a stream").parse().expect("an address")
     }
 

@@ -1,4 +1,4 @@
-//! Hostile HTTP/1 upstreams, and upstreams of streams.
+//! Hostile HTTP/1 upstreams.
 
 use super::check;
 use super::peer::{HostilePeer, Role};
@@ -8,10 +8,6 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn row(name: &'static str) -> HostilePeer {
     HostilePeer::new(Role::Http1, name)
-}
-
-fn stream(name: &'static str) -> HostilePeer {
-    HostilePeer::new(Role::Stream, name)
 }
 
 #[test]
@@ -113,24 +109,4 @@ fn bodies() -> Vec<HostilePeer> {
             .outcome("200"),
         row("a second response").once(OK).once(OK).held().outcome("200"),
     ]
-}
-
-#[test]
-fn stream_peers_stay_within_budget() {
-    check(
-        "Upstreams of streams",
-        vec![
-            stream("nothing").held().outcome("nothing"),
-            stream("the end of the connection").outcome("nothing"),
-            stream("bytes one by one")
-                .flood(10_000, |_| b"a".to_vec())
-                .separately()
-                .outcome("bytes")
-                .requests(1_500.0),
-            stream("endless bytes that are not read")
-                .endlessly(|_| vec![b'a'; 16 << 10])
-                .unread_for_ms(1_500)
-                .requests(300.0),
-        ],
-    );
 }

@@ -17,10 +17,12 @@ mod http2;
 mod own_requests;
 mod peer;
 mod scripts;
+mod streams;
+mod tls;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use self::peer::{HostilePeer, Role};
@@ -187,7 +189,8 @@ struct Run {
 impl Run {
     fn of(row: &HostilePeer, server: &Target, before: &Sample) -> Run {
         let address = match row.role {
-            Role::Stream => server.stream_address(),
+            Role::Stream => server.stream_address("tcp"),
+            Role::Udp => server.stream_address("udp"),
             _ => server.address(),
         };
         let start = Instant::now();
@@ -212,7 +215,14 @@ impl Run {
 /// - `200 cut`: a response whose body is aborted;
 /// - `nothing`: no response.
 fn outcome(row: &HostilePeer, address: SocketAddr) -> String {
+    if row.role == Role::Udp {
+        return datagrams(row, address);
+    }
     let connect = || TcpStream::connect(address).expect("a connection");
+    if row.role == Role::Authority {
+        // The server asks the authority in the meantime, and again after a failure.
+        std::thread::sleep(Duration::from_millis(2_500));
+    }
     if row.role == Role::HealthCheck {
         // The first request starts the checks. Several of them precede the next request.
         let _ = connect().write_all(row.request().as_bytes());
@@ -240,6 +250,20 @@ fn outcome(row: &HostilePeer, address: SocketAddr) -> String {
         Role::Stream => "bytes".to_owned(),
         _ => status(&received),
     }
+}
+
+/// Sends a datagram and receives for as long as a session lasts without datagrams of the client.
+fn datagrams(row: &HostilePeer, address: SocketAddr) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    socket.send_to(row.request().as_bytes(), address).expect("an open socket");
+    let (mut received, mut buffer) = (0, vec![0; 64 << 10]);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_500) {
+        received += socket.recv(&mut buffer).unwrap_or(0);
+    }
+    let outcome = if received == 0 { "nothing" } else { "bytes" };
+    outcome.to_owned()
 }
 
 /// Returns the status of the final response, and whether it is cut.

@@ -1,4 +1,5 @@
-//! Hostile servers that Weft asks on its own: the DNS, authentication, keys, and health checks.
+//! Hostile servers that Weft asks on its own: the DNS, authentication, keys, health checks, and
+//! mirrors.
 
 use super::check;
 use super::peer::{HostilePeer, Role};
@@ -118,7 +119,10 @@ fn dns_peers_stay_within_budget() {
 
 #[test]
 fn asked_peers_stay_within_budget() {
-    check("Authentication, keys, health checks", [authentication(), keys(), checks()].concat());
+    check(
+        "Authentication, keys, health checks, mirrors",
+        [authentication(), keys(), checks(), mirrors()].concat(),
+    );
 }
 
 fn authentication() -> Vec<HostilePeer> {
@@ -169,6 +173,21 @@ fn checks() -> Vec<HostilePeer> {
             .endlessly(|_| b"X-Field: 012345678901234\r\n".to_vec())
             .outcome("503"),
         row("an endless body").once(CHUNKED).endlessly(|_| b"1\r\na\r\n".to_vec()),
+        row("a body byte by byte, slowly").once(ENDLESS).trickle(20, |_| b"a".to_vec()),
+    ]
+}
+
+fn mirrors() -> Vec<HostilePeer> {
+    let row = |name| HostilePeer::new(Role::Mirror, name).outcome("200");
+    vec![
+        row("nothing").held(),
+        row("the end of the connection"),
+        row("an endless head")
+            .once("HTTP/1.1 200 OK\r\n")
+            .endlessly(|_| b"X-Field: 012345678901234\r\n".to_vec()),
+        row("endless interim responses")
+            .endlessly(|_| b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec()),
+        row("an endless body").once(ENDLESS).endlessly(|_| vec![b'a'; 16 << 10]).requests(1_500.0),
         row("a body byte by byte, slowly").once(ENDLESS).trickle(20, |_| b"a".to_vec()),
     ]
 }

@@ -17,6 +17,8 @@ use crate::http2_upstream::peer::Peer;
 pub enum Role {
     Http1,
     Http2,
+    /// An upstream over TLS, which sends bytes in place of its handshake.
+    Tls,
     FastCgi,
     Scgi,
     Uwsgi,
@@ -30,7 +32,13 @@ pub enum Role {
     Keys,
     /// An upstream that behaves well, except for its health checks.
     HealthCheck,
+    /// The server of `mirror`, beside an upstream that behaves well.
+    Mirror,
+    /// A certificate authority, which the server asks when it starts.
+    Authority,
     Stream,
+    /// An upstream of a stream over UDP.
+    Udp,
 }
 
 impl Role {
@@ -39,6 +47,7 @@ impl Role {
         match self {
             Role::Http1 => "HTTP/1 upstream",
             Role::Http2 => "HTTP/2 upstream",
+            Role::Tls => "upstream over TLS",
             Role::FastCgi => "FastCGI",
             Role::Scgi => "SCGI",
             Role::Uwsgi => "uwsgi",
@@ -47,7 +56,10 @@ impl Role {
             Role::Authentication => "`forward_auth`",
             Role::Keys => "`jwt_keys_url`",
             Role::HealthCheck => "health check",
+            Role::Mirror => "`mirror`",
+            Role::Authority => "certificate authority",
             Role::Stream => "stream upstream",
+            Role::Udp => "UDP upstream",
         }
     }
 }
@@ -215,10 +227,10 @@ impl HostilePeer {
 
     /// Starts the peer, and a server that asks it.
     pub fn start(&self, folder: &Path, good: SocketAddr) -> Target {
-        let route = self.route(folder);
-        let (route, stream) = match self.role {
-            Role::Stream => ("respond = \"\"".to_owned(), route),
-            _ => (route, String::new()),
+        let keys = self.keys(folder, good);
+        let (route, section) = match self.role {
+            Role::Stream | Role::Udp | Role::Authority => ("respond = \"ok\"".to_owned(), keys),
+            _ => (keys, String::new()),
         };
         let text = format!(
             "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n\
@@ -226,15 +238,16 @@ impl HostilePeer {
              [hosts.\"*\"]\n\
              \"/good/\" = {{ proxy = \"http://{good}/\" }}\n\
              \"/peer/\" = {{ {route} }}\n\
-             {stream}"
+             {section}"
         );
         let file = folder.join("weft.toml");
         fs::write(&file, text).unwrap();
         Target::new(Weft::start(&mut weft([Path::new("--config"), &file])))
     }
 
-    /// Starts the peer and returns the keys by which the server asks it.
-    fn route(&self, folder: &Path) -> String {
+    /// Starts the peer and returns the keys by which the server asks it: of a route, or of a section
+    /// of their own.
+    fn keys(&self, folder: &Path, good: SocketAddr) -> String {
         let times = "response_timeout = \"1s\", body_timeout = \"1s\", \
                      max_temp_file_bytes = \"1MiB\"";
         let proxy = format!("connect_timeout = \"1s\", {times}");
@@ -247,11 +260,13 @@ impl HostilePeer {
         }
         let peer = match self.role {
             Role::Dns => self.serve_dns(),
+            Role::Udp => self.serve_datagrams(),
             _ => self.serve(),
         };
         match self.role {
             Role::Http1 => format!("proxy = \"http://{peer}/\", {proxy}"),
             Role::Http2 => format!("proxy = \"h2c://{peer}/\", {proxy}"),
+            Role::Tls => format!("proxy = \"https://{peer}/\", {proxy}"),
             Role::FastCgi => format!("fastcgi = \"{peer}\", {times}"),
             Role::Scgi => format!("scgi = \"{peer}\", {times}"),
             Role::Uwsgi => format!("uwsgi = \"{peer}\", {times}"),
@@ -266,6 +281,18 @@ impl HostilePeer {
                 "proxy = \"http://{peer}/\", {proxy}, \
                  check = \"/check\", check_interval = \"100ms\", check_timeout = \"300ms\""
             ),
+            Role::Mirror => format!(
+                "proxy = \"http://{good}/\", {proxy}, \
+                 mirror = \"http://{peer}/\", mirror_timeout = \"1s\""
+            ),
+            Role::Authority => format!(
+                "[defaults]\nhttps_redirect = false\n[tls]\nlisten = \"127.0.0.1:0\"\n\
+                 [acme]\ndomains = \"a.example\"\ndirectories = \"https://{peer}/\"\n\
+                 state = \"acme\"\nephemeral_state = true\nretry_delay = \"1s\"\n"
+            ),
+            Role::Udp => format!(
+                "[streams.\"udp://127.0.0.1:0\"]\nto = \"{peer}\"\nudp_idle_timeout = \"1s\"\n"
+            ),
             Role::Stream => {
                 format!("[streams.\"127.0.0.1:0\"]\nto = \"{peer}\"\nidle_timeout = \"1s\"\n")
             }
@@ -274,7 +301,7 @@ impl HostilePeer {
 
     /// Returns the request of a client.
     pub fn request(&self) -> String {
-        if self.role == Role::Stream {
+        if matches!(self.role, Role::Stream | Role::Udp) {
             return "hello".to_owned();
         }
         // The signature is not valid, but the keys are fetched before that is known.
@@ -291,12 +318,22 @@ impl HostilePeer {
         raw_upstream(move |_, stream| drop(script.follow(role, stream)))
     }
 
+    /// Starts a server that answers each datagram.
+    fn serve_datagrams(&self) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (address, datagrams) = (socket.local_addr().unwrap(), self.script.datagrams);
+        std::thread::spawn(move || answer_datagrams(&socket, datagrams));
+        address
+    }
+
     /// Starts a server of the DNS, which follows the script on each TCP connection.
     fn serve_dns(&self) -> SocketAddr {
         let (socket, listener) = sockets();
         let address = socket.local_addr().unwrap();
         let (datagrams, script) = (self.script.datagrams, self.script.clone());
-        std::thread::spawn(move || answer_datagrams(&socket, datagrams));
+        std::thread::spawn(move || {
+            answer_datagrams(&socket, |query| datagrams(query).into_iter().map(truncated).collect())
+        });
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, script) = (stream.unwrap(), script.clone());
@@ -307,18 +344,23 @@ impl HostilePeer {
     }
 }
 
-/// Largest datagram that is not truncated.
+/// Largest datagram of the DNS that is not truncated.
 const MAX_DATAGRAM_BYTES: usize = 1_232;
 
-fn answer_datagrams(socket: &UdpSocket, datagrams: fn(&[u8]) -> Vec<Vec<u8>>) {
+/// Returns a response of the DNS, without its records if it is too large for a datagram.
+fn truncated(mut response: Vec<u8>) -> Vec<u8> {
+    if response.len() > MAX_DATAGRAM_BYTES {
+        response.truncate(question(&response).1);
+        response[2] |= 2;
+        response[6..8].fill(0);
+    }
+    response
+}
+
+fn answer_datagrams(socket: &UdpSocket, answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
     let mut buffer = [0; 512];
     while let Ok((length, client)) = socket.recv_from(&mut buffer) {
-        for mut datagram in datagrams(&buffer[..length]) {
-            if datagram.len() > MAX_DATAGRAM_BYTES {
-                datagram.truncate(question(&datagram).1);
-                datagram[2] |= 2;
-                datagram[6..8].fill(0);
-            }
+        for datagram in answers(&buffer[..length]) {
             // The client may have closed its socket.
             let _ = socket.send_to(&datagram, client);
         }
