@@ -85,7 +85,9 @@ pub use app::{
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
 #[cfg(feature = "files")]
-pub use files::{Directory, DirectoryFuture, DirectorySettings, HeaderRule, Symlinks};
+pub use files::{
+    Directory, DirectoryFuture, DirectorySettings, FallbackPaths, HeaderRule, Symlinks,
+};
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;

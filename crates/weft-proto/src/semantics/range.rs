@@ -45,16 +45,19 @@ const PART_OVERHEAD: u64 = 80;
 /// Selects the parts of a file of that length by the value of the only Range field.
 ///
 /// A value that is malformed, of an unknown unit or abusive is ignored, as RFC 9110 §14.2 permits:
-/// the whole file is always a correct response.
+/// the whole file is always a correct response. A range of an empty file is ignored too: some
+/// caches send a range in each request (the `slice` of nginx, Azure's CDN), and fail with 416.
 pub fn select(value: &[u8], length: u64) -> Selection {
+    if length == 0 {
+        return Selection::Whole;
+    }
     let Some(ranges) = parse_satisfiable(value, length) else { return Selection::Whole };
     if ranges.is_empty() {
         return Selection::Unsatisfiable;
     }
-    // In an empty file only a suffix is satisfiable, but Content-Range cannot express it.
     // Ranges with more bytes in total than the file request some bytes twice.
     let total = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
-    if length == 0 || total > length {
+    if total > length {
         return Selection::Whole;
     }
     let parts = merge(ranges);
@@ -264,12 +267,15 @@ mod tests {
             ("bytes=18446744073709551615-", u64::MAX, Unsatisfiable),
             ("bytes=18446744073709551616-", 10, Unsatisfiable),
             ("bytes=99999999999999999999-99999999999999999998", 10, Unsatisfiable),
-            // In an empty file, only a suffix is satisfiable (RFC 9110 §14.1.2).
-            ("bytes=0-", 0, Unsatisfiable),
-            ("bytes=0-0", 0, Unsatisfiable),
-            ("bytes=-0", 0, Unsatisfiable),
+            // A range of an empty file is ignored.
+            ("bytes=0-", 0, Whole),
+            ("bytes=0-0", 0, Whole),
+            ("bytes=0-1048575", 0, Whole),
+            ("bytes=5-", 0, Whole),
+            ("bytes=-0", 0, Whole),
             ("bytes=-5", 0, Whole),
             ("bytes=0-0,-5", 0, Whole),
+            ("bytes=1-", 1, Unsatisfiable),
         ] {
             assert_eq!(select(value.as_bytes(), length), selection, "{value} of {length}");
         }

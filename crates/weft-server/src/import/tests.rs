@@ -67,6 +67,11 @@ fn imports_files() {
             "\"/b\" = { files = \"/a\", fallback = \"index.html\", cache = \"max-age=315360000\" }\n",
         ),
         (
+            "location /b { alias /a; try_files $uri /b/index.html; }",
+            true,
+            "\"/b\" = { files = \"/a\", try_files = [\"{path}\", \"/b/index.html\"] }\n",
+        ),
+        (
             "location / { root /a; try_files $uri $uri.html $uri/ @app; }\n\
              location @app { proxy_pass http://127.0.0.1:3000; }",
             true,

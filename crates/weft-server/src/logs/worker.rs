@@ -10,6 +10,7 @@ use weft_upstream::ThrottledWarning;
 use super::Logs;
 use super::access::AccessLog;
 use crate::base::request_notes::RequestNotes;
+use crate::sections::tls::log_reload_failure;
 use crate::sections::top::FORWARDING_PROXIES;
 use crate::sections::tracing::{Span, Tracer};
 
@@ -68,9 +69,7 @@ impl Hooks for WorkerLog {
     fn on_error(&self, peer: &Peer, error: &Error) {
         // Reported when a reload of the certificates fails while the server is running.
         if error.kind() == ErrorKind::InvalidSetting {
-            return log::error!(
-                "cannot reload certificates, the current ones stay in use: {error}"
-            );
+            return log_reload_failure(error);
         }
         // Attempted 20 times a second while the process has too many open files.
         if error.kind() == ErrorKind::Accept {

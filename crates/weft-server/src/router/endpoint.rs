@@ -85,17 +85,15 @@ impl Endpoint {
                     Err(response) => response,
                 }
             }
-            Rewrite::TryFiles(files) => {
-                let mount = take_mount(&mut request);
-                self.try_files(files, request, mount).await
-            }
+            Rewrite::TryFiles(files) => self.try_files(files, request).await,
         }
     }
 
-    /// Serves the first path that exists, or applies the last element.
-    async fn try_files(&self, files: &TryFiles, mut request: Request, mount: usize) -> Response {
+    /// Serves the first path that exists, or applies the last element. The length of the prefix
+    /// stays in the request, because all elements may have `{rest}`.
+    async fn try_files(&self, files: &TryFiles, mut request: Request) -> Response {
         for candidate in &files.candidates {
-            match self.find_file(candidate, &mut request, mount).await {
+            match self.find_file(candidate, &mut request).await {
                 Ok(None) => {}
                 Ok(Some(response)) | Err(response) => return response,
             }
@@ -116,34 +114,46 @@ impl Endpoint {
         &self,
         candidate: &Candidate,
         request: &mut Request,
-        mount: usize,
     ) -> Result<Option<Response>, Response> {
         let Some(target) = candidate.expand(request)? else { return Ok(None) };
         let path = target.split('?').next().unwrap_or_default();
-        let ends_in_slash = path.ends_with('/');
-        let Some(mount) = self.mount_of(path, &request.path()[..mount]) else { return Ok(None) };
-        let mut question = request.without_body();
+        let prefix = &request.path()[..PrefixLength::of(request)];
+        let Some(mount) = self.mount_of(path, prefix) else { return Ok(None) };
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !is_read {
-            question.set_method(Method::GET);
-        }
-        question.set_path_and_query(&*target);
-        let response = match enter(&mut question, mount, self.directory.as_deref()) {
-            Some(redirect) => redirect,
-            None => self.app.call(question).await,
-        };
+        let response = self.look_up(request, &target, mount).await;
         let exists = match response.status() {
             StatusCode::NOT_FOUND => false,
-            // A folder without a slash.
-            StatusCode::MOVED_PERMANENTLY => candidate.is_folder,
-            _ => !candidate.is_folder || ends_in_slash,
+            // A folder, and the path has no slash at its end.
+            StatusCode::MOVED_PERMANENTLY if candidate.is_folder => {
+                let folder = format!("{path}/");
+                self.look_up(request, &folder, mount).await.status() != StatusCode::NOT_FOUND
+            }
+            StatusCode::MOVED_PERMANENTLY => false,
+            _ => !candidate.is_folder || path.ends_with('/'),
         };
         Ok(match exists {
             false => None,
             true if is_read => Some(response),
             // The directory refuses other methods.
-            true => Some(self.app.call(std::mem::replace(request, request.without_body())).await),
+            true => {
+                take_mount(request);
+                Some(self.app.call(std::mem::replace(request, request.without_body())).await)
+            }
         })
+    }
+
+    /// Returns the response of the application to a request for the file or folder at `target`.
+    /// `mount` is the length of the route's prefix in it.
+    async fn look_up(&self, request: &Request, target: &str, mount: usize) -> Response {
+        let mut question = request.without_body();
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            question.set_method(Method::GET);
+        }
+        question.set_path_and_query(target);
+        match enter(&mut question, mount, self.directory.as_deref()) {
+            Some(redirect) => redirect,
+            None => self.app.call(question).await,
+        }
     }
 
     /// Returns the length of the route's prefix in another path, which has it as in the path of the

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
-use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
+use super::snapshot::{Certificate, CertificateFailure, Route, Snapshot, Stream, Upstream, Worker};
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
 
@@ -21,6 +21,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.upstreams(&snapshot.upstreams);
     page.streams(&snapshot.streams);
     page.certificates(&snapshot.certificates);
+    page.certificate_failures(&snapshot.certificate_failures);
     page.spans(snapshot.spans);
     page.0
 }
@@ -92,6 +93,19 @@ impl Page {
         );
         for Certificate { name, failures, .. } in certificates {
             self.sample("weft_certificate_order_failures", &[("name", name)], failures);
+        }
+    }
+
+    fn certificate_failures(&mut self, failures: &[CertificateFailure]) {
+        if failures.is_empty() {
+            return;
+        }
+        self.gauge(
+            "weft_certificate_reload_failed",
+            "1 for a file that could not be loaded after it had changed.",
+        );
+        for CertificateFailure { file, .. } in failures {
+            self.sample("weft_certificate_reload_failed", &[("file", file)], 1);
         }
     }
 

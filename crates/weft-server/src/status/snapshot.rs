@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use weft::tls::ReloadFailure;
 use weft_acme::{Acme, CertificateInfo, Name};
 use weft_upstream::UpstreamReport;
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
@@ -36,6 +37,8 @@ pub(super) struct Snapshot {
     pub(super) streams: Vec<Stream>,
     /// Certificates that are ordered.
     pub(super) certificates: Vec<Certificate>,
+    /// Files of certificates and keys that could not be loaded after they had changed.
+    pub(super) certificate_failures: Vec<CertificateFailure>,
     /// Spans of requests; `None` if none are exported.
     pub(super) spans: Option<SpanCounts>,
 }
@@ -50,6 +53,13 @@ pub(super) struct Certificate {
     /// Failures since the last success.
     pub(super) failures: u32,
     pub(super) last_error: Option<String>,
+}
+
+/// A file of certificates or keys whose former version stays in use.
+#[derive(Debug, Serialize)]
+pub(super) struct CertificateFailure {
+    pub(super) file: String,
+    pub(super) error: String,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -119,6 +129,7 @@ impl Snapshot {
             upstreams: upstreams(routing),
             streams: streams(opened),
             certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
+            certificate_failures: certificate_failures(opened),
             spans: active.logs.tracer().map(|tracer| tracer.counts()),
         }
     }
@@ -134,6 +145,15 @@ fn certificates(acme: &Acme) -> Vec<Certificate> {
         last_error: info.last_error,
     };
     names.map(certificate).collect()
+}
+
+fn certificate_failures(opened: &Opened) -> Vec<CertificateFailure> {
+    let failures = opened.tls.iter().flat_map(|opened| opened.tls.reload_failures());
+    let failure = |failure: ReloadFailure| CertificateFailure {
+        file: failure.file.display().to_string(),
+        error: failure.reason,
+    };
+    failures.map(failure).collect()
 }
 
 fn worker(counts: &WorkerCounts) -> Worker {

@@ -21,7 +21,7 @@ use weft_upstream::ThrottledWarning;
 
 use self::datagrams::Receiving;
 use crate::open::active_plan::PlanReceiver;
-use crate::sections::tls::{CHECK_INTERVAL, OpenedTls};
+use crate::sections::tls::{CHECK_INTERVAL, OpenedTls, log_reload_failure};
 use crate::sockets::{BoundSocket, ListenSpec, SocketSource};
 use crate::stream::record::{ConnectionRecord, StreamProtocol};
 use crate::stream::{End, connection};
@@ -226,7 +226,7 @@ async fn maintain(mut plans: PlanReceiver) {
         if let Some(OpenedTls { tls, .. }) = &plan.opened.tls {
             let tls = tls.clone();
             if let Ok(Err(error)) = spawn_blocking(move || tls.reload_changed()).await {
-                log::error!("cannot reload certificates, the current ones stay in use: {error}");
+                log_reload_failure(&error);
             }
         }
         drop(plan);

@@ -16,6 +16,13 @@ use crate::template::captures::{Captures, HostCaptures};
 #[derive(Clone, Copy)]
 pub(crate) struct PrefixLength(pub(crate) usize);
 
+impl PrefixLength {
+    /// Returns the length that the router has noted in a request, or 0.
+    pub(crate) fn of(request: &Request) -> usize {
+        request.extensions().get().map_or(0, |PrefixLength(bytes)| *bytes)
+    }
+}
+
 /// Identity of a request in a distributed trace.
 #[derive(Clone, Copy)]
 pub(crate) struct TraceIds {
@@ -130,8 +137,7 @@ fn of_certificate<'a>(request: &Request, read: fn(&[u8]) -> Option<String>) -> V
 
 /// Returns the path behind the prefix of the route, which middleware finds still in the path.
 fn rest(request: &Request) -> &str {
-    let prefix = request.extensions().get::<PrefixLength>();
-    &request.path()[prefix.map_or(0, |PrefixLength(bytes)| *bytes)..]
+    &request.path()[PrefixLength::of(request)..]
 }
 
 /// Returns the port of a request: the port of its authority, or the default of the scheme.

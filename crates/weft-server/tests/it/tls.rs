@@ -110,6 +110,29 @@ fn a_renewed_certificate_is_loaded_and_logged() {
 }
 
 #[test]
+fn certificate_that_cannot_be_loaded_is_named() {
+    let site = Site::new();
+    let server = site.serve(&["--status-listen", "127.0.0.1:0", "--status-host", "a"]);
+    let (_, status) = server.announcement.trim_end().rsplit_once("status at http://").unwrap();
+    let status = status.parse().unwrap();
+    let page = |target: &str| String::from_utf8(Client::tcp(status).get(target).body).unwrap();
+    let crt = site.path("crt");
+    let sample = format!("weft_certificate_reload_failed{{file=\"{crt}\"}} 1");
+    assert!(!page("/metrics").contains("weft_certificate_reload_failed"));
+    fs::write(&crt, "x").unwrap();
+    let line = format!(
+        "cannot reload a certificate, its former version stays in use: {crt} contains no certificate"
+    );
+    until("the error is logged", || server.stderr().contains(&line));
+    assert!(page("/metrics").contains(&sample), "{}", page("/metrics"));
+    let failures = format!("\"certificate_failures\":[{{\"file\":\"{crt}\",");
+    assert!(page("/status.json").contains(&failures), "{}", page("/status.json"));
+    site.write_certificate("second");
+    until("the certificate is loaded", || !page("/metrics").contains(&sample));
+    server.stop();
+}
+
+#[test]
 fn serves_with_a_generated_self_signed_certificate() {
     if !has_tool("curl") {
         return;

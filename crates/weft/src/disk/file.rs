@@ -71,10 +71,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// reproducible results (Nix, OSTree), and are the same for all versions of a file.
 const MAX_CONSTANT_MTIME: i64 = 1;
 
-fn after_1970(seconds: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
-}
-
 impl FileVersion {
     /// The attributes come from `stat(2)` or `fstat(2)`, which are cheaper than the `statx(2)` of
     /// the standard library.
@@ -145,12 +141,13 @@ impl FileVersion {
         }
     }
 
-    /// Modification time, in whole seconds; `None` for constant bytes.
+    /// Modification time, in whole seconds; `None` for constant bytes, and for a time that all
+    /// versions of a file have in common. As `Last-Modified`, such a time would confirm outdated
+    /// contents in a cache, and would let a client combine parts of two versions.
     pub(crate) fn modified(&self) -> Option<SystemTime> {
-        match self.origin {
-            Origin::Stored { modified: (seconds, _), .. } => Some(after_1970(seconds)),
-            Origin::Constant { .. } => None,
-        }
+        let Origin::Stored { modified: (seconds, _), .. } = self.origin else { return None };
+        let seconds = u64::try_from(seconds).ok().filter(|_| seconds > MAX_CONSTANT_MTIME)?;
+        Some(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     /// Returns true if this version was modified before `other`.
@@ -168,7 +165,8 @@ impl FileVersion {
 impl File {
     /// Creates a payload from an open file, with its current length. In a response with status 200,
     /// the engine adds `ETag` and `Last-Modified`, and evaluates preconditions (RFC 9110 §13) and
-    /// ranges (§14).
+    /// ranges (§14). There is no `Last-Modified` for a modification time up to one second after the
+    /// start of 1970: build systems give it to all versions of a file.
     ///
     /// If the file is truncated before it is sent, the connection is closed, so that the client
     /// detects an incomplete response.

@@ -46,7 +46,7 @@ use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use weft_proto::semantics::{accept, mime};
 
-pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
+pub use self::settings::{DirectorySettings, FallbackPaths, HeaderRule, Symlinks};
 
 /// Result of the one cache lookup of a request.
 enum CacheLookup {
@@ -366,8 +366,9 @@ impl Directory {
         path: &PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
         let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
-        let media_type = self.site.settings.media_type(path.path());
-        if !mime::is_page_or_unknown(media_type.as_bytes()) {
+        let is_page =
+            || mime::is_page_or_unknown(self.site.settings.media_type(path.path()).as_bytes());
+        if self.site.settings.fallback_for == FallbackPaths::Pages && !is_page() {
             return Err(StatusCode::NOT_FOUND);
         }
         let path = PathInRoot::from_setting(page);

@@ -29,8 +29,8 @@ use crate::files::settings::DirectorySettings;
 use crate::message::fields::{Field, Fields};
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Response, field_value};
-use weft_proto::semantics::accept;
 use weft_proto::semantics::date::http_date;
+use weft_proto::semantics::{accept, mime};
 
 /// The resource (RFC 9110 §3.1) at one path.
 #[derive(Debug)]
@@ -261,8 +261,7 @@ impl VariantFiles {
         needs_codings: bool,
     ) -> io::Result<Vec<VariantFiles>> {
         let LookupContext { settings, root, path, .. } = context;
-        let may_exist = settings.precompressed
-            && compression::is_compressible(settings.media_type(path).as_bytes());
+        let may_exist = settings.precompressed && settings.is_compressible(path);
         let open_precompressed = |path: &[u8], original: &Opened| {
             let is_needed = needs_codings || !settings.may_compress(original.file.length);
             match (may_exist, is_needed) {
@@ -327,9 +326,8 @@ impl Variant {
         has_languages: bool,
     ) -> io::Result<Variant> {
         let LookupContext { settings, root, path, .. } = context;
-        let content_type = settings.media_type(path);
-        let is_compressible = settings.may_compress(files.original.file.length)
-            && compression::is_compressible(content_type.as_bytes());
+        let is_compressible =
+            settings.may_compress(files.original.file.length) && settings.is_compressible(path);
         let has_codings =
             is_compressible || files.precompressed.iter().any(|files| !files.is_empty());
         let vary = match (has_codings, has_languages) {
@@ -338,7 +336,9 @@ impl Variant {
             (false, true) => Some("accept-language"),
             (false, false) => None,
         };
-        let mut fields = vec![(CONTENT_TYPE, content_type)];
+        let mut fields = vec![(CONTENT_TYPE, settings.media_type(path))];
+        let coding = mime::coding_of_file_name(path);
+        fields.extend(coding.map(|coding| (CONTENT_ENCODING, HeaderValue::from_static(coding))));
         fields.extend(vary.map(|names| (VARY, HeaderValue::from_static(names))));
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
         settings.apply_header_rules(path, &mut fields);

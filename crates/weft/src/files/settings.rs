@@ -51,11 +51,15 @@ pub struct DirectorySettings {
     pub max_listed_entries: usize,
 
     /// The file, by its path in the directory, that is served if no file is found: the page of
-    /// a single-page application. A path with the extension of a known type other than HTML still
-    /// gets 404.
+    /// a single-page application.
     ///
     /// Default none.
     pub fallback: Option<String>,
+
+    /// The paths that get the fallback.
+    ///
+    /// Default [`FallbackPaths::All`].
+    pub fallback_for: FallbackPaths,
 
     /// The files, by their paths in the directory, that are the pages for a status of 400
     /// and above. If the file does not exist, a small built-in page is served.
@@ -162,6 +166,7 @@ impl Default for DirectorySettings {
             listing_title: None,
             max_listed_entries: 20_000,
             fallback: None,
+            fallback_for: FallbackPaths::default(),
             error_pages: vec![(StatusCode::NOT_FOUND, "404.html".to_owned())],
             headers: Vec::new(),
             media_types: Vec::new(),
@@ -199,6 +204,12 @@ impl DirectorySettings {
         }
     }
 
+    /// Returns true if a content coding makes a file of this name smaller.
+    pub(super) fn is_compressible(&self, path: &[u8]) -> bool {
+        mime::coding_of_file_name(path).is_none()
+            && compression::is_compressible(self.media_type(path).as_bytes())
+    }
+
     /// Adds the fields of the header rules that match the path of a file.
     pub(super) fn apply_header_rules(
         &self,
@@ -229,6 +240,17 @@ pub enum Symlinks {
     Inside,
     /// All symbolic links are followed.
     Anywhere,
+}
+
+/// The paths without a file that get the [fallback](DirectorySettings::fallback).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FallbackPaths {
+    /// All paths.
+    #[default]
+    All,
+    /// Paths with the extension of HTML, of no known type, or of none. A missing style sheet or
+    /// image gets 404.
+    Pages,
 }
 
 /// A header field for the files that a pattern matches.

@@ -54,6 +54,7 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
     };
     let Some((last, others)) = directive.args.split_last() else { return };
     let are_usual = others.iter().all(|path| matches!(&**path, "$uri" | "$uri/"));
+    let has_folders = others.iter().any(|path| path == "$uri/");
     let prefix = match &location.pattern {
         Pattern::Prefix(prefix) => prefix.trim_end_matches('/'),
         _ => "",
@@ -62,7 +63,8 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
     let is_file = |last: &str| !last.contains(['$', '?']) && !is_script(last);
     match in_folder {
         _ if are_usual && last == "=404" => {}
-        Some(file) if are_usual && !file.is_empty() && is_file(last) => {
+        // `fallback` serves folders with an index, which nginx does only with `$uri/`.
+        Some(file) if are_usual && has_folders && !file.is_empty() && is_file(last) => {
             table.set("fallback", file);
         }
         _ => match tried_paths(location, directive) {

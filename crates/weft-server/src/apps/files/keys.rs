@@ -1,6 +1,6 @@
 //! The keys of `[files]`, which are also valid in the table of a route with `files`.
 
-use weft::{DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
+use weft::{DirectorySettings, FallbackPaths, HeaderName, HeaderRule, HeaderValue, Symlinks};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
 use crate::base::engine_fields::engine_sets;
@@ -13,6 +13,7 @@ pub(crate) struct FilesConfig {
     pub(crate) list: Option<bool>,
     pub(crate) list_title: Option<String>,
     pub(crate) fallback: Option<String>,
+    pub(crate) fallback_for: Option<FallbackPaths>,
     pub(crate) cache: Option<Vec<Rule>>,
     pub(crate) languages: Option<Vec<String>>,
     pub(crate) compress: Option<bool>,
@@ -29,7 +30,7 @@ pub(crate) struct Rule {
     pub(crate) rule: HeaderRule,
 }
 
-pub(crate) static FILES: [Key<FilesConfig>; 9] = [
+pub(crate) static FILES: [Key<FilesConfig>; 10] = [
     Key {
         name: "index",
         flag: "index",
@@ -72,6 +73,24 @@ pub(crate) static FILES: [Key<FilesConfig>; 9] = [
             Ok(())
         }),
         show: |files| files.fallback.as_ref().map_or_else(String::new, |path| quoted(path)),
+    },
+    Key {
+        name: "fallback_for",
+        flag: "spa-for",
+        argument: "PATHS",
+        help: "paths that get the fallback: all (by default), or pages, which excludes the extensions \
+               of known types other than HTML",
+        kind: ValueKind::Choice(&["all", "pages"], |files, choice| {
+            files.fallback_for = Some(match choice {
+                "pages" => FallbackPaths::Pages,
+                _ => FallbackPaths::All,
+            });
+        }),
+        show: |files| match files.fallback_for {
+            None => String::new(),
+            Some(FallbackPaths::All) => quoted("all"),
+            Some(FallbackPaths::Pages) => quoted("pages"),
+        },
     },
     Key {
         name: "cache",
@@ -160,6 +179,8 @@ impl FilesConfig {
             list: Some(listing),
             list_title: listing_title,
             fallback,
+            // Printed only if it is set: most directories have no fallback.
+            fallback_for: None,
             cache: Some(Vec::new()),
             languages: Some(languages),
             compress: Some(compress),
@@ -191,6 +212,7 @@ impl FilesConfig {
             list: self.list.or(defaults.list),
             list_title: self.list_title.or(defaults.list_title),
             fallback: self.fallback.or(defaults.fallback),
+            fallback_for: self.fallback_for.or(defaults.fallback_for),
             cache: self.cache.or(defaults.cache),
             languages: self.languages.or(defaults.languages),
             compress: self.compress.or(defaults.compress),

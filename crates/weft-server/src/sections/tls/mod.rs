@@ -10,7 +10,7 @@ use weft_config::{
     quoted, quoted_path, schema, shown_list,
 };
 
-pub(crate) use self::opened::{CHECK_INTERVAL, OpenedTls};
+pub(crate) use self::opened::{CHECK_INTERVAL, OpenedTls, log_reload_failure};
 
 use super::addresses::Addresses;
 

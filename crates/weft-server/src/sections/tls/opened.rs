@@ -101,6 +101,11 @@ impl OpenedTls {
     }
 }
 
+/// Logs that a file of certificates or keys could not be loaded after it had changed.
+pub(crate) fn log_reload_failure(error: &weft::Error) {
+    log::error!("cannot reload a certificate, its former version stays in use: {error}");
+}
+
 impl TlsConfig {
     /// Returns warnings about certificates that clients reject today. A file that cannot be read is
     /// reported by the code that loads it.

@@ -307,9 +307,13 @@ function showCertificates(now) {
       { text: it.last_error ?? "", name: "error", title: it.last_error ?? "" },
     ];
   });
+  // Files that could not be loaded after a change come before them.
+  for (const { file, error } of now.certificate_failures) {
+    rows.unshift([name(file), { text: "" }, { text: "" }, alarm(1), { text: error, name: "error", title: error }]);
+  }
   $("certificates-section").hidden = rows.length === 0;
   fill($("certificates"), rows);
-  const others = all.length - rows.length;
+  const others = all.length - Math.min(all.length, MAX_CERTIFICATES);
   setText($("more-certificates"), others > 0 ? `and ${showCount(others)} that expire later` : "");
 }
 

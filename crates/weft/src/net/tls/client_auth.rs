@@ -38,6 +38,7 @@ enum Source {
 }
 
 /// Verifier of client certificates.
+#[derive(Clone)]
 pub(super) struct LoadedClientAuth {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
     pub(super) digest: ClientAuthDigest,

@@ -1,10 +1,11 @@
 //! Converts settings to a rustls configuration.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
@@ -12,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
 use crate::net::tls::cipher_order::OrderedConfigs;
-use crate::net::tls::client_auth::{ClientAuth, ClientAuthDigest};
+use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
+use crate::net::tls::identity::LoadedIdentity;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};
@@ -31,26 +33,112 @@ pub(super) struct Configs {
     pub(super) other: Arc<ServerConfig>,
     /// Policy that the connections belong to.
     pub(super) policy: Arc<AuthPolicy>,
-    client_auth: ClientAuthDigest,
+    contents: Contents,
+}
+
+/// The contents of the files. A part whose file cannot be used after a change keeps its former
+/// contents.
+#[derive(Clone)]
+struct Contents {
+    identities: Vec<Arc<LoadedIdentity>>,
+    client_auth: LoadedClientAuth,
+    /// `None` for generated keys.
+    ticket_keys: Option<Arc<dyn ProducesTickets>>,
+}
+
+/// A file that could not be used at the last reload. Its former contents stay in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReloadFailure {
+    /// The path of the file; of a certificate and its key, the path of the certificate.
+    pub file: PathBuf,
+    /// The reason, which names the unusable file.
+    pub reason: String,
+}
+
+impl Contents {
+    /// Reads all files that the settings refer to. A file that cannot be used is replaced by its
+    /// contents in `former`, and listed in `failures`.
+    fn read(
+        settings: &TlsSettings,
+        former: Option<&Contents>,
+        provider: &Arc<CryptoProvider>,
+        failures: &mut Vec<ReloadFailure>,
+    ) -> Result<Contents> {
+        let mut identities = Vec::with_capacity(settings.identities.len());
+        for (index, identity) in settings.identities.iter().enumerate() {
+            let former = former.and_then(|former| former.identities.get(index).cloned());
+            let loaded = identity.load(provider).map(Arc::new);
+            identities.push(or_former(loaded, former, identity.paths().next(), failures)?);
+        }
+        let client_auth = or_former(
+            settings.client_auth.load(provider),
+            former.map(|former| former.client_auth.clone()),
+            settings.client_auth.path(),
+            failures,
+        )?;
+        let ticket_keys = match &settings.ticket_keys {
+            None => None,
+            Some(path) => {
+                let former = former.and_then(|former| former.ticket_keys.clone());
+                Some(or_former(TicketKeys::read(path), former, Some(path), failures)?)
+            }
+        };
+        Ok(Contents { identities, client_auth, ticket_keys })
+    }
+}
+
+impl ReloadFailure {
+    pub(super) fn to_error(&self) -> Error {
+        Error::invalid_setting(self.reason.clone())
+    }
+}
+
+/// Returns the contents of a file, or its former contents, with a failure, if it cannot be used.
+fn or_former<T>(
+    loaded: Result<T>,
+    former: Option<T>,
+    path: Option<&Path>,
+    failures: &mut Vec<ReloadFailure>,
+) -> Result<T> {
+    match (loaded, former, path) {
+        (Err(error), Some(former), Some(path)) => {
+            failures.push(ReloadFailure { file: path.to_owned(), reason: error.to_string() });
+            Ok(former)
+        }
+        (loaded, ..) => loaded,
+    }
 }
 
 impl Configs {
     /// Reads all certificates and keys that the settings refer to.
     pub(super) fn load(settings: &TlsSettings) -> Result<Configs> {
+        Configs::load_or_keep(settings, None).map(|(configs, _)| configs)
+    }
+
+    /// Reads all certificates and keys again. A file that cannot be used keeps its contents of
+    /// `former`, which has the same settings.
+    ///
+    /// # Errors
+    /// If the settings themselves cannot be used, or a file cannot be used and has no former
+    /// contents.
+    pub(super) fn load_or_keep(
+        settings: &TlsSettings,
+        former: Option<&Configs>,
+    ) -> Result<(Configs, Vec<ReloadFailure>)> {
         // Explicit, because other code may have set the default provider of the process.
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let identities = settings.identities.iter().map(|identity| identity.load(&provider));
-        let identities = identities.collect::<Result<Vec<_>>>()?;
-        if identities.is_empty() && settings.named_identities.is_none() {
+        let mut failures = Vec::new();
+        let former = former.map(|former| &former.contents);
+        let contents = Contents::read(settings, former, &provider, &mut failures)?;
+        if contents.identities.is_empty() && settings.named_identities.is_none() {
             return Err(Error::invalid_setting(
                 "TLS requires a certificate, and none is configured".to_owned(),
             ));
         }
-        let client_auth = settings.client_auth.load(&provider)?;
         let unusable =
             |error| Error::invalid_setting("cannot configure TLS".to_owned()).with_source(error);
-        let tickets = match &settings.ticket_keys {
-            Some(path) => TicketKeys::read(path)?,
+        let tickets = match &contents.ticket_keys {
+            Some(keys) => keys.clone(),
             None => TicketKeys::generated().map_err(unusable)?,
         };
         // rustls checks neither which client certificate was required when a session began, nor
@@ -61,7 +149,8 @@ impl Configs {
             ClientAuth::Optional(_) | ClientAuth::Required(_) => Arc::new(NoTickets),
         };
         let (named, challenges) = (&settings.named_identities, &settings.alpn_challenges);
-        let resolver = Arc::new(Resolver::new(identities, named.clone(), challenges.clone()));
+        let resolver =
+            Arc::new(Resolver::new(&contents.identities, named.clone(), challenges.clone()));
         let versions = match settings.min_version {
             Version::Tls12 => &[&TLS13, &TLS12][..],
             Version::Tls13 => &[&TLS13],
@@ -70,7 +159,7 @@ impl Configs {
             let mut config = ServerConfig::builder_with_provider(provider)
                 .with_protocol_versions(versions)
                 .map_err(unusable)?
-                .with_client_cert_verifier(client_auth.verifier.clone())
+                .with_client_cert_verifier(contents.client_auth.verifier.clone())
                 .with_cert_resolver(resolver.clone());
             config.ticketer = tickets.clone();
             certificate_compression::enable(&mut config);
@@ -89,20 +178,21 @@ impl Configs {
             // The age of sessions is tracked by the handshakes of this crate only.
             config.ticketer = Arc::new(NoTickets);
         });
-        Ok(Configs {
+        let configs = Configs {
             http2,
             http1,
             resolver,
             other: other.for_any_client().clone(),
             policy: Arc::default(),
-            client_auth: client_auth.digest,
-        })
+            contents,
+        };
+        Ok((configs, failures))
     }
 
     /// Continues the policy of `former` if clients are authenticated in the same way, and
     /// supersedes it otherwise.
     pub(super) fn superseding(self, former: &Configs) -> Configs {
-        if self.client_auth == former.client_auth {
+        if self.contents.client_auth.digest == former.contents.client_auth.digest {
             return Configs { policy: former.policy.clone(), ..self };
         }
         former.policy.is_superseded.store(true, Relaxed);

@@ -51,6 +51,7 @@ use crate::net::secure::{ReportReload, SecureAcceptor, SecureHandshake};
 pub use alpn_challenge::AlpnChallenges;
 pub use client_auth::{ClientAuth, Roots};
 use config::Configs;
+pub use config::ReloadFailure;
 use files::FileVersions;
 use handshake::Handshake;
 pub use identity::Identity;
@@ -74,6 +75,8 @@ struct ConfigSource {
     settings: TlsSettings,
     /// Versions of the files when they were last read.
     files: FileVersions,
+    /// Files that could not be used then.
+    failures: Vec<ReloadFailure>,
 }
 
 impl Tls {
@@ -87,7 +90,7 @@ impl Tls {
         // Checked before reading, so that a change during the read is detected later.
         let files = FileVersions::read(&settings);
         let current = RwLock::new(Arc::new(Configs::load(&settings)?));
-        let source = Mutex::new(ConfigSource { settings, files });
+        let source = Mutex::new(ConfigSource { settings, files, failures: Vec::new() });
         Ok(Tls(Arc::new(Inner { current, source })))
     }
 
@@ -97,8 +100,10 @@ impl Tls {
     /// Connections that an [upgrade](crate::Upgraded) has taken over stay open.
     pub fn renew(&self, newer: Tls) {
         let loaded = Configs::clone(&newer.0.current());
-        let source = newer.0.source().clone();
-        *self.0.source() = source;
+        let newer = newer.0.source().clone();
+        // Locked until the configuration is set: a reload must find the contents of its settings.
+        let mut source = self.0.source();
+        *source = newer;
         self.set(loaded);
     }
 
@@ -108,9 +113,17 @@ impl Tls {
     /// [`renew`](Tls::renew) does.
     ///
     /// # Errors
-    /// The errors of [`new`](Tls::new). After an error the previous configuration stays in use.
+    /// The errors of [`new`](Tls::new), for the first file that cannot be used. Such a file keeps
+    /// its former contents, as [`reload_failures`](Tls::reload_failures) lists them. All other files
+    /// are loaded.
     pub fn reload(&self) -> Result<()> {
         self.reload_if(|_, _| true).map(|_| ())
+    }
+
+    /// Returns the files that could not be used when the files were read the last time. Their former
+    /// contents stay in use.
+    pub fn reload_failures(&self) -> Vec<ReloadFailure> {
+        self.0.source().failures.clone()
     }
 
     /// Returns the current configuration for a protocol other than HTTP, for use with
@@ -126,13 +139,13 @@ impl Tls {
     /// This function blocks on disk reads.
     ///
     /// # Errors
-    /// The errors of [`new`](Tls::new). After an error the previous configuration stays in use.
+    /// The errors of [`reload`](Tls::reload).
     pub fn reload_changed(&self) -> Result<bool> {
         self.reload_if(|previous, current| previous != current)
     }
 
     fn reload_if(&self, is_due: impl Fn(&FileVersions, &FileVersions) -> bool) -> Result<bool> {
-        let ConfigSource { settings, files } = &mut *self.0.source();
+        let ConfigSource { settings, files, failures } = &mut *self.0.source();
         let now = FileVersions::read(settings);
         if !is_due(files, &now) {
             return Ok(false);
@@ -140,8 +153,13 @@ impl Tls {
         // Stored before the files are validated, so that invalid files are not read again until
         // they change. A certificate whose key is written later is therefore loaded with the key.
         *files = now;
-        self.set(Configs::load(settings)?);
-        Ok(true)
+        let loaded = Configs::load_or_keep(settings, Some(&self.0.current()))?;
+        self.set(loaded.0);
+        *failures = loaded.1;
+        match failures.first() {
+            Some(failure) => Err(failure.to_error()),
+            None => Ok(true),
+        }
     }
 
     fn set(&self, loaded: Configs) {
@@ -160,10 +178,14 @@ impl Tls {
             let interval = inner.source().settings.check_files_every;
             tokio::time::sleep(interval.max(MIN_CHECK_INTERVAL)).await;
             let Some(tls) = weak.upgrade().map(Tls) else { return };
-            match tokio::task::spawn_blocking(move || tls.reload_changed()).await {
-                Ok(Ok(true)) => report(Ok(())),
-                Ok(Ok(false)) => {}
-                Ok(Err(error)) => report(Err(&error)),
+            let reload = move || (tls.reload_changed(), tls.reload_failures());
+            match tokio::task::spawn_blocking(reload).await {
+                Ok((Ok(true), _)) => report(Ok(())),
+                Ok((Ok(false), _)) => {}
+                Ok((Err(error), failures)) if failures.is_empty() => report(Err(&error)),
+                Ok((Err(_), failures)) => {
+                    failures.iter().for_each(|failure| report(Err(&failure.to_error())));
+                }
                 Err(panicked) => {
                     let reason = "the reload of TLS certificates panicked";
                     let error = Error::new(ErrorKind::Panicked, reason).with_source(panicked);

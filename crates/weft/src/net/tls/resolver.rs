@@ -24,15 +24,15 @@ pub(super) struct Resolver {
 
 impl Resolver {
     pub(super) fn new(
-        identities: Vec<LoadedIdentity>,
+        identities: &[Arc<LoadedIdentity>],
         named: Option<NamedIdentities>,
         challenges: Option<AlpnChallenges>,
     ) -> Resolver {
         let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new(), named, challenges };
-        for (index, LoadedIdentity { key, names }) in identities.into_iter().enumerate() {
-            resolver.keys.push(key);
-            for name in names {
-                resolver.names.entry(name).or_default().push(index);
+        for (index, identity) in identities.iter().enumerate() {
+            resolver.keys.push(identity.key.clone());
+            for name in &identity.names {
+                resolver.names.entry(name.clone()).or_default().push(index);
             }
         }
         resolver

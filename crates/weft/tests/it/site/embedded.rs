@@ -147,6 +147,7 @@ fn serves_embedded_files() {
 fn embedded_files_support_fallback_and_index() {
     let settings = DirectorySettings {
         fallback: Some("/page.html".to_owned()),
+        fallback_for: FallbackPaths::Pages,
         dot_files: true,
         index: vec!["a.txt".to_owned()],
         ..no_compression()

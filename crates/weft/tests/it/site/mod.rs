@@ -23,7 +23,8 @@ use crate::common::tree::{
 use crate::common::{Client, Response, stop, until};
 use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
 use weft::{
-    Directory, DirectorySettings, HeaderName, HeaderRule, HeaderValue, StatusCode, Symlinks,
+    Directory, DirectorySettings, FallbackPaths, HeaderName, HeaderRule, HeaderValue, StatusCode,
+    Symlinks,
 };
 
 /// Settings without dynamic compression. Precompressed files are still served.

@@ -42,7 +42,7 @@ fn serves_the_first_index_that_exists() {
 }
 
 #[test]
-fn serves_the_fallback_page_for_missing_pages() {
+fn serves_the_fallback_page_for_missing_files() {
     let tree = Tree::with_files(&[
         ("app.html", "app"),
         ("a.css", "a"),
@@ -52,37 +52,42 @@ fn serves_the_fallback_page_for_missing_pages() {
         (".env", SECRET),
     ]);
     tree.link("out.html", "../secret.txt");
-    for fallback in ["app.html", "/app.html"] {
+    for (fallback, fallback_for, missing_asset) in [
+        ("app.html", FallbackPaths::All, (200, "app")),
+        ("/app.html", FallbackPaths::Pages, (404, "none")),
+    ] {
         let settings = DirectorySettings {
             fallback: Some(fallback.to_owned()),
+            fallback_for,
             headers: vec![HeaderRule::cache("app.html=no-cache").unwrap()],
             ..no_compression()
         };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
-        for (target, status, body) in [
-            ("/a.css", 200, "a"),
-            ("/page/", 200, "page"),
-            ("/app.html", 200, "app"),
-            ("/", 200, "app"),
-            ("/users/17", 200, "app"),
-            ("/users/17/", 200, "app"),
-            ("/users/jane.doe", 200, "app"),
-            ("/deep/below/x?query", 200, "app"),
-            ("/other.html", 200, "app"),
-            ("/folder/", 200, "app"),
-            ("/a.css/", 404, "none"),
-            ("/out.html", 200, "app"),
-            // Missing assets are not found.
-            ("/b.css", 404, "none"),
-            ("/assets/b.js", 404, "none"),
-            ("/folder/x.png", 404, "none"),
-            ("/favicon.ico", 404, "none"),
+        for (target, (status, body)) in [
+            ("/a.css", (200, "a")),
+            ("/page/", (200, "page")),
+            ("/app.html", (200, "app")),
+            ("/", (200, "app")),
+            ("/users/17", (200, "app")),
+            ("/users/17/", (200, "app")),
+            ("/users/jane.doe", (200, "app")),
+            ("/deep/below/x?query", (200, "app")),
+            ("/other.html", (200, "app")),
+            ("/folder/", (200, "app")),
+            ("/out.html", (200, "app")),
+            // Routes of a page may end like files, and files may be missing.
+            ("/a.css/", missing_asset),
+            ("/wiki/README.md", missing_asset),
+            ("/blob/main/logo.svg", missing_asset),
+            ("/b.css", missing_asset),
+            ("/folder/x.png", missing_asset),
+            ("/favicon.ico", missing_asset),
             // Paths that cannot name a file are not found.
-            ("/.env", 404, "none"),
-            ("/..", 404, "none"),
-            ("/%2e%2e/secret.txt", 404, "none"),
-            ("/a%00", 404, "none"),
+            ("/.env", (404, "none")),
+            ("/..", (404, "none")),
+            ("/%2e%2e/secret.txt", (404, "none")),
+            ("/a%00", (404, "none")),
         ] {
             let get = ask(&mut client, "GET", target);
             assert_eq!((get.status, get.text()), (status, body), "{target}");

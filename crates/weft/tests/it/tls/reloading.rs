@@ -187,6 +187,61 @@ fn reloads_changed_files() {
     stop(server);
 }
 
+/// A file that cannot be used keeps its former contents, and all others are loaded.
+#[test]
+fn unusable_file_does_not_hold_back_others() {
+    let authority = Authority::new("root");
+    let names = ["a.test", "b.test", "c.test"];
+    let folders = names.map(|_| tempfile::tempdir().unwrap());
+    let sign_all = || names.map(|name| authority.sign(&[name]));
+    let (first, second, third) = (sign_all(), sign_all(), sign_all());
+    let write = |index: usize, signed: &Signed| signed.write(folders[index].path());
+    (0..3).for_each(|index| write(index, &first[index]));
+    let tickets = folders[0].path().join("tickets");
+    fs::write(&tickets, [1; 48]).unwrap();
+    let tls = Tls::new(TlsSettings {
+        identities: folders.iter().map(in_folder).collect(),
+        ticket_keys: Some(tickets.clone()),
+        check_files_every: Duration::from_millis(10),
+        ..TlsSettings::default()
+    });
+    let tls = tls.unwrap();
+    let (server, errors) = serve_with(&tls, Settings::default());
+    let config = client_config(&authority);
+    let served = |name: &str| {
+        let client = Client::connect(&server, &config, name).unwrap();
+        client.tls.peer_certificates().unwrap()[0].clone().into_owned()
+    };
+    let failed = |paths: &[&Path]| {
+        let failures = tls.reload_failures();
+        let files: Vec<_> = failures.iter().map(|failure| &*failure.file).collect();
+        assert_eq!(files, paths);
+    };
+    failed(&[]);
+
+    let broken = folders[1].path().join("crt");
+    fs::write(&broken, "x").unwrap();
+    write(2, &second[2]);
+    until("the other certificate is served", || served("c.test") == second[2].der());
+    assert_eq!(["a.test", "b.test"].map(served), [first[0].der(), first[1].der()]);
+    let (kind, reason) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(kind, ErrorKind::InvalidSetting);
+    assert!(reason.contains(&format!("{} contains no certificate", broken.display())), "{reason}");
+    failed(&[&broken]);
+
+    // Keys of tickets, too.
+    fs::write(&tickets, [1; 47]).unwrap();
+    write(0, &second[0]);
+    until("the default certificate is served", || served("a.test") == second[0].der());
+    failed(&[&broken, &tickets]);
+
+    fs::write(&tickets, [1; 48]).unwrap();
+    write(1, &third[1]);
+    until("the repaired certificate is served", || served("b.test") == third[1].der());
+    until("nothing has failed", || tls.reload_failures().is_empty());
+    stop(server);
+}
+
 #[test]
 fn errors_name_the_unusable_file() {
     let authority = Authority::new("root");

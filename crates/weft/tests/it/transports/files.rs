@@ -122,6 +122,7 @@ fn serves_directory_listing_error_pages_and_codings() {
         let settings = DirectorySettings {
             listing: true,
             fallback: Some("index.html".to_owned()),
+            fallback_for: FallbackPaths::Pages,
             ..DirectorySettings::default()
         };
         let server = transport.serve(Directory::with_settings(tree.root(), settings).unwrap());

@@ -45,9 +45,9 @@ use tower_http::compression::CompressionLayer;
 use weft::middleware::{CatchPanic, Compress, Log, Mount, RateLimit, Timeout};
 use weft::sse::{self, Event};
 use weft::{
-    Application, Body, Directory, DirectorySettings, Disconnect, Error, ErrorKind, File,
-    HeaderName, HeaderValue, Hooks, Method, Peer, Record, Request, Response, Settings, StatusCode,
-    header,
+    Application, Body, Directory, DirectorySettings, Disconnect, Error, ErrorKind, FallbackPaths,
+    File, HeaderName, HeaderValue, Hooks, Method, Peer, Record, Request, Response, Settings,
+    StatusCode, header,
 };
 
 // -- building blocks of applications
