@@ -147,9 +147,15 @@ fn parse(content: &[u8]) -> Result<Hashes, String> {
         }
         let at = |reason: &str| format!("line {}: {reason}", number + 1);
         let (name, hash) = line.split_once(':').ok_or_else(|| at("expected NAME:HASH"))?;
-        if Scheme::of(hash).is_none() {
+        let Some(scheme) = Scheme::of(hash) else {
             return Err(at("expected a hash of bcrypt ($2y$…), SHA-crypt ($5$…, $6$…) or Argon2 \
                            ($argon2id$…); `htpasswd -B FILE NAME` makes one"));
+        };
+        if !scheme.is_complete(hash) {
+            return Err(at(&format!(
+                "the hash of {name:?} is no complete {scheme:?} hash, so that \
+                                    no password matches; `htpasswd -B FILE NAME` makes one"
+            )));
         }
         if hashes.insert(name.to_owned(), hash.into()).is_some() {
             return Err(at("the user is given twice"));
@@ -178,6 +184,51 @@ impl Scheme {
         ];
         let found = PREFIXES.iter().find(|(prefix, _)| hash.starts_with(prefix));
         found.map(|(_, scheme)| *scheme)
+    }
+}
+
+impl Scheme {
+    /// Returns true if all parts of a hash are valid, so that some password can match.
+    fn is_complete(self, hash: &str) -> bool {
+        match self {
+            Scheme::Bcrypt => hash
+                .parse::<bcrypt::HashParts>()
+                .is_ok_and(|parts| (MIN_BCRYPT_COST..=MAX_BCRYPT_COST).contains(&parts.get_cost())),
+            Scheme::ShaCrypt => is_sha_crypt(hash),
+            Scheme::Argon2 => argon2::PasswordHash::new(hash).is_ok_and(|parsed| {
+                argon2::Algorithm::try_from(parsed.algorithm.as_str()).is_ok()
+                    && parsed.version.is_none_or(|it| argon2::Version::try_from(it).is_ok())
+                    && argon2::Params::try_from(&parsed).is_ok()
+                    && parsed.salt.is_some()
+                    && parsed.hash.is_some()
+            }),
+        }
+    }
+}
+
+const MIN_BCRYPT_COST: u32 = 4;
+const MAX_BCRYPT_COST: u32 = 31;
+
+/// Maximum length of the salt of SHA-crypt. Tools of systems ignore the rest of a longer one.
+const MAX_SHA_CRYPT_SALT: usize = 16;
+
+/// Returns true if a text has the form `$5$[rounds=N$]SALT$HASH`, or with `$6$` and a longer hash.
+fn is_sha_crypt(text: &str) -> bool {
+    let length = if text.starts_with("$5$") { 43 } else { 86 };
+    let mut fields: Vec<&str> = text.split('$').skip(2).collect();
+    if fields.first().is_some_and(|first| first.starts_with("rounds=")) {
+        if fields.remove(0).parse::<sha_crypt::Params>().is_err() {
+            return false;
+        }
+    }
+    let is_encoded = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'/');
+    match fields[..] {
+        [salt, hash] => {
+            (1..=MAX_SHA_CRYPT_SALT).contains(&salt.len())
+                && hash.len() == length
+                && salt.bytes().chain(hash.bytes()).all(is_encoded)
+        }
+        _ => false,
     }
 }
 
@@ -224,17 +275,57 @@ mod tests {
         for (text, expected) in [
             ("", None),
             ("# a comment\n\n", None),
-            ("alice:$2y$04$x\nbob:$6$x\ncarol:$argon2id$x\n", None),
             ("alice", Some("line 1: expected NAME:HASH")),
             ("\nalice:secret", Some("line 2: expected a hash")),
             ("alice:$apr1$abc$def", Some("line 1: expected a hash")),
             ("alice:{SHA}abc", Some("line 1: expected a hash")),
-            ("a:$5$x\na:$5$y", Some("line 2: the user is given twice")),
+            (&format!("{}\n{}", HASHES[1], HASHES[1]), Some("line 2: the user is given twice")),
         ] {
             let found = parse(text.as_bytes()).err();
             assert_eq!(found.is_some(), expected.is_some(), "{text}");
             let starts = |found: &String| found.starts_with(expected.unwrap());
             assert!(found.as_ref().is_none_or(starts), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_hashes_that_no_password_matches() {
+        for line in HASHES {
+            let (_, hash) = line.split_once(':').unwrap();
+            let is_refused = |hash: &str| {
+                let found = parse(format!("alice:{hash}").as_bytes()).err();
+                let expected = "line 1: the hash of \"alice\" is no complete";
+                assert!(found.as_ref().is_none_or(|it| it.starts_with(expected)), "{found:?}");
+                found.is_some()
+            };
+            assert!(!is_refused(hash), "{hash}");
+            let cut = &hash[..hash.len() - 1];
+            let (head, digest) = hash.rsplit_once('$').unwrap();
+            for broken in [
+                cut.to_owned(),
+                format!("{hash}$"),
+                format!("{head}$"),
+                head.to_owned(),
+                format!("{head}${}!", &digest[..digest.len() - 1]),
+                format!("{head}${}é", &digest[..digest.len() - 2]),
+            ] {
+                assert!(is_refused(&broken), "{broken}");
+            }
+        }
+        let refused = |from: &str, to: &str| HASHES.map(|line| line.replace(from, to));
+        for line in [
+            &refused("$04$", "$03$")[0],
+            &refused("$04$", "$32$")[0],
+            &refused("rounds=1000$", "rounds=999$")[1],
+            &refused("rounds=1000$", "rounds=x$")[2],
+            &refused("saltsalt", "saltsaltsaltsalts")[2],
+            &refused("m=64", "m=x")[3],
+            &refused("v=19", "v=1")[3],
+        ] {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+        for line in [&refused("$04$", "$05$")[0], &refused("rounds=1000$", "")[1]] {
+            assert!(parse(line.as_bytes()).is_ok(), "{line}");
         }
     }
 

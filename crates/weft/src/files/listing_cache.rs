@@ -43,6 +43,8 @@ pub(super) struct ListingCache {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListingKey {
     pub(super) path: PathInRoot<'static>,
+    /// The prefix under which the root is served, decoded; empty for JSON, which does not show it.
+    pub(super) mount: Vec<u8>,
     pub(super) order: Order,
     pub(super) as_json: bool,
     /// Number of the generation of the root directory.
@@ -142,7 +144,8 @@ mod tests {
 
     fn key(path: &str) -> ListingKey {
         let path = PathInRoot::from_setting(path).into_owned();
-        ListingKey { path, order: Order::default(), as_json: false, generation: 0, coding: None }
+        let (mount, order) = (Vec::new(), Order::default());
+        ListingKey { path, mount, order, as_json: false, generation: 0, coding: None }
     }
 
     fn text(bytes: Bytes) -> ListingText {

@@ -45,7 +45,8 @@ impl Site {
         let site = self.clone();
         disk::blocking(move || {
             let made = Stopwatch::start();
-            let listing = site.list(&root, &key.path)?;
+            let mut listing = site.list(&root, &key.path)?;
+            listing.mount.clone_from(&key.mount);
             let text = match key.as_json {
                 true => listing.json(key.order),
                 false => listing.html(key.order, site.settings.listing_title.as_deref()),

@@ -27,6 +27,8 @@ pub(super) struct Site {
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     File(Arc<Resource>),
+    /// A file of unknown length, which is opened for each request.
+    Generated,
     /// A folder, requested without a trailing slash.
     FolderWithoutSlash,
     /// A folder without an index file, with listings enabled.
@@ -59,7 +61,9 @@ impl Target {
     pub(super) fn is_complete(&self, accepts_coding: bool) -> bool {
         match self {
             Target::File(resource) => !accepts_coding || resource.has_all_codings(),
-            Target::FolderWithoutSlash | Target::Listing | Target::NotFound => true,
+            Target::Generated | Target::FolderWithoutSlash | Target::Listing | Target::NotFound => {
+                true
+            }
         }
     }
 
@@ -67,7 +71,9 @@ impl Target {
     pub(super) fn is_current(&self) -> bool {
         match self {
             Target::File(resource) => resource.is_current(),
-            Target::FolderWithoutSlash | Target::Listing | Target::NotFound => true,
+            Target::Generated | Target::FolderWithoutSlash | Target::Listing | Target::NotFound => {
+                true
+            }
         }
     }
 }
@@ -127,9 +133,11 @@ impl Site {
         opened: Opened,
         options: LookupOptions<'_>,
     ) -> io::Result<Target> {
-        // A device or a pipe has no length, and may have no end.
-        if opened.kind != FileKind::File {
-            return Ok(Target::NotFound);
+        match opened.kind {
+            FileKind::File => {}
+            FileKind::Generated => return Ok(Target::Generated),
+            // A device or a pipe has no length, and may have no end.
+            FileKind::Folder | FileKind::Other => return Ok(Target::NotFound),
         }
         let cached = match options.cached {
             Some(Target::File(resource)) => Some(resource),

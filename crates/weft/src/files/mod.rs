@@ -1,6 +1,7 @@
 //! The application that serves the files of a directory.
 
 mod settings; // `DirectorySettings`, and header rules by pattern
+mod generated; // files whose length is not known, as in /proc
 mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
 mod followed_root; // the root directory by its path, which is followed again
@@ -36,14 +37,15 @@ use self::listing_cache::{ListingCache, ListingKey};
 use self::lookup::{Found, LookupOptions, Site, Target};
 use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
-use self::root::{MayBlock, Root, is_not_found};
+use self::root::{FileKind, MayBlock, Opened, Root, is_not_found};
 use crate::app::Application;
 use crate::compression::{self, Coding};
 use crate::disk;
-use crate::disk::File;
+use crate::disk::{File, Source};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
+use weft_proto::semantics::path::decode;
 use weft_proto::semantics::{accept, mime};
 
 pub use self::settings::{DirectorySettings, FallbackPaths, HeaderRule, Symlinks};
@@ -211,6 +213,7 @@ impl Directory {
     ) -> Result<Response, StatusCode> {
         match self.revalidate(&path, cached, accepts_coding(head)).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
+            Target::Generated => self.serve_generated(path).await,
             Target::FolderWithoutSlash => {
                 let mut location = head.mount().to_owned();
                 location.push_str(&path.folder_reference());
@@ -320,6 +323,24 @@ impl Directory {
         }
     }
 
+    /// Responds with a file of unknown length. It has no validator: its contents change with each
+    /// read.
+    async fn serve_generated(&self, path: PathInRoot<'_>) -> Result<Response, StatusCode> {
+        let (site, path) = (self.site.clone(), path.into_owned());
+        let mut fields = vec![(CONTENT_TYPE, site.settings.media_type(path.path()))];
+        site.settings.apply_header_rules(path.path(), &mut fields);
+        let opened =
+            disk::blocking(move || site.root.latest().0.open_path(path.path(), MayBlock::Yes));
+        let Opened { kind: FileKind::Generated, file: File { source: Source::Open(file), .. } } =
+            opened.await.map_err(|error| status_of(&error))?
+        else {
+            return Err(StatusCode::NOT_FOUND);
+        };
+        let mut response = Response::body(generated::contents(file));
+        fields.into_iter().for_each(|(name, value)| response.set_header(name, value));
+        Ok(response)
+    }
+
     /// Responds with a listing of a folder.
     async fn serve_listing(
         &self,
@@ -330,7 +351,8 @@ impl Directory {
         let as_json = listing::prefers_json(head.headers());
         let (root, generation) = self.site.root.latest();
         let (path, generation) = (path.into_owned(), generation.number());
-        let key = ListingKey { path, order, as_json, generation, coding: None };
+        let mount = if as_json { Vec::new() } else { decode(head.mount().as_bytes()).into_owned() };
+        let key = ListingKey { path, mount, order, as_json, generation, coding: None };
         let text = self.site.listing_text(root, key.clone()).await;
         let text = text.map_err(|error| status_of(&error))?;
         let may_compress = self.site.settings.may_compress(text.bytes.len() as u64);

@@ -12,6 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::disk::File;
+use crate::files::generated::is_generated;
 use crate::files::settings::Symlinks;
 
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Opened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     File,
+    /// A file whose length is not known.
+    Generated,
     Folder,
     /// A device, a pipe or a socket.
     Other,
@@ -84,9 +87,10 @@ impl Root {
     pub(super) fn open(path: &Path, symlinks: Symlinks, may_block: MayBlock) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // The path of the root itself is the operator's, and may contain links of all kinds.
-        let fd = open_without_waiting(may_block, |resolve| {
+        let opened = open_without_waiting(may_block, |resolve| {
             openat2(CWD, path, flags, Mode::empty(), resolve)
-        })?;
+        });
+        let fd = opened.map_err(explain)?;
         let resolve = match symlinks {
             Symlinks::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
             Symlinks::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
@@ -115,11 +119,27 @@ impl Root {
         let file = open_beneath(fd, path, resolve, may_block)?;
         let stat = rustix::fs::fstat(&file)?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if is_generated(&file, &stat) => FileKind::Generated,
             FileType::RegularFile => FileKind::File,
             FileType::Directory => FileKind::Folder,
             _ => FileKind::Other,
         };
         Ok(Opened { kind, file: File::with_stat(file, &stat) })
+    }
+}
+
+/// Explains the error of a system without `openat2(2)`. Some filters of containers respond `EPERM`
+/// to system calls that they do not list.
+fn explain(error: Errno) -> io::Error {
+    match error {
+        Errno::NOSYS | Errno::PERM => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "openat2(2) is not available ({error}): it needs Linux 5.6 or later, and in a \
+                 container a seccomp profile that permits it"
+            ),
+        ),
+        error => error.into(),
     }
 }
 
@@ -192,4 +212,23 @@ pub(super) fn is_not_found(error: &io::Error) -> bool {
         ]
         .contains(&errno)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_system_call_is_explained() {
+        for (error, is_explained) in [
+            (Errno::NOSYS, true),
+            (Errno::PERM, true),
+            (Errno::ACCESS, false),
+            (Errno::NOENT, false),
+        ] {
+            let explained = explain(error);
+            assert_eq!(explained.to_string().contains("needs Linux 5.6"), is_explained, "{error}");
+            assert_eq!(explained.raw_os_error().is_none(), is_explained, "{error}");
+        }
+    }
 }

@@ -140,6 +140,26 @@ fn constant_modification_time_confirms_nothing() {
     }
 }
 
+/// The kernel generates these files when they are read, and reports the length 0 or 4096.
+#[test]
+fn files_of_unknown_length_are_streamed() {
+    for (folder, name) in
+        [("/proc/self", "status"), ("/sys/kernel/mm/transparent_hugepage", "enabled")]
+    {
+        let Ok(contents) = fs::read_to_string(Path::new(folder).join(name)) else { continue };
+        let server = common::tree::serve(Directory::open(folder).unwrap());
+        let mut client = Client::connect(&server);
+        for method in ["GET", "GET", "HEAD"] {
+            let response = ask(&mut client, method, format!("/{name}"));
+            let fields = ["content-length", "etag", "last-modified"].map(|it| response.header(it));
+            assert_eq!((response.status, fields), (200, [None; 3]), "{folder}");
+            let (first, _) = contents.split_once('\n').unwrap();
+            assert_eq!(response.text().starts_with(first), method == "GET", "{folder}");
+        }
+        stop(server);
+    }
+}
+
 #[test]
 fn compressed_image_has_its_content_coding() {
     let tree = Tree::with_files(&[("a.svgz", &"x".repeat(2_000)), ("a.svgz.gz", "y")]);

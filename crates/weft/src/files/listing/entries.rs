@@ -8,6 +8,8 @@ pub(crate) struct Listing {
     /// The folder's path beneath the root, decoded, without slashes at its ends; empty for the
     /// root.
     pub(crate) path: Vec<u8>,
+    /// The prefix under which the root is served, decoded: empty, or `/prefix`.
+    pub(crate) mount: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
     /// Set if the folder has more entries than these.
     pub(crate) truncated: bool,
@@ -25,6 +27,11 @@ pub(crate) struct Entry {
 }
 
 impl Listing {
+    /// Returns the folder's path as clients see it, with a slash at each end.
+    pub(crate) fn whole_path(&self) -> Vec<u8> {
+        [&self.mount[..], &self.absolute_path()].concat()
+    }
+
     /// Returns the folder's path from the root, with a slash at each end.
     pub(crate) fn absolute_path(&self) -> Vec<u8> {
         match &self.path[..] {

@@ -56,7 +56,7 @@ impl Folder<'_> {
             }
             entries.push(entry);
         }
-        Ok(Listing { path: self.path, entries, truncated })
+        Ok(Listing { path: self.path, mount: Vec::new(), entries, truncated })
     }
 
     /// Returns the metadata of a symbolic link's target. The link is resolved from the root,
@@ -82,7 +82,7 @@ pub(crate) fn list_embedded(
     is_shown: impl Fn(&[u8]) -> bool,
 ) -> Listing {
     let prefix = if path.is_empty() { Vec::new() } else { [&path[..], b"/"].concat() };
-    let mut listing = Listing { path, entries: Vec::new(), truncated: false };
+    let mut listing = Listing { path, mount: Vec::new(), entries: Vec::new(), truncated: false };
     let inner = files.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
     for (path, file) in inner {
         let mut rest = path[prefix.len()..].splitn(2, |&b| b == b'/');

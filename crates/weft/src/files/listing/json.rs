@@ -52,6 +52,7 @@ mod tests {
     fn json_can_be_parsed() {
         let listing = Listing {
             path: b"a/\"b\"\xff".into(),
+            mount: vec![],
             entries: vec![
                 file(b"javascript:alert(1)", u64::MAX, 1_795_258_261),
                 file("\u{2028}\u{202e}\\\"\n".as_bytes(), 0, -1),
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn json_of_an_empty_root() {
-        let listing = Listing { path: vec![], entries: vec![], truncated: false };
+        let listing = Listing { path: vec![], mount: vec![], entries: vec![], truncated: false };
         let parsed: Value = serde_json::from_str(&listing.json(Order::default())).unwrap();
         assert_eq!(parsed, json!({"path": "/", "truncated": false, "entries": []}));
     }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn json_is_sorted_by_the_query() {
         let entries = vec![file(b"a", 1, 3), file(b"b", 2, 2), file(b"c", 3, 1)];
-        let listing = Listing { path: vec![], entries, truncated: false };
+        let listing = Listing { path: vec![], mount: vec![], entries, truncated: false };
         for (query, expected) in [("", ["a", "b", "c"]), ("sort=date", ["c", "b", "a"])] {
             let json = listing.json(Order::from_query(Some(query)));
             let parsed: Value = serde_json::from_str(&json).unwrap();

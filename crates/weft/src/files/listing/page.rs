@@ -27,7 +27,7 @@ impl Listing {
     }
 
     fn write_page(&self, page: &mut String, order: Order, title: Option<&str>) -> fmt::Result {
-        let path = self.absolute_path();
+        let path = self.whole_path();
         writeln!(page, "<!DOCTYPE html>")?;
         writeln!(page, r#"<html lang="en">"#)?;
         writeln!(page, "<head>")?;
@@ -39,7 +39,12 @@ impl Listing {
             None => writeln!(page, "<title>Index of {}</title>", Html(&path))?,
         }
         writeln!(page, "<style>\n{STYLE}</style>\n</head>\n<body>")?;
-        self.write_heading(page, &Html(title.unwrap_or("Index").as_bytes()))?;
+        let root = match title {
+            Some(title) => title.as_bytes().to_vec(),
+            None if self.mount.is_empty() => b"Index".to_vec(),
+            None => [&self.mount[..], b"/"].concat(),
+        };
+        self.write_heading(page, &Html(&root))?;
         writeln!(page, "<main>")?;
         if self.truncated {
             let shown = Grouped(self.entries.len() as u64);
@@ -56,7 +61,7 @@ impl Listing {
     /// Writes the folder's name, and above it links to its parent folders, from the root, which is
     /// called `title`.
     fn write_heading(&self, page: &mut String, title: &Html<'_>) -> fmt::Result {
-        if self.is_root() {
+        if self.path.is_empty() {
             return writeln!(page, "<header>\n<h1>{title}</h1>\n</header>");
         }
         let mut above: Vec<&[u8]> = self.path.split(|&b| b == b'/').collect();
@@ -73,9 +78,9 @@ impl Listing {
 
     fn write_empty(&self, page: &mut String) -> fmt::Result {
         writeln!(page, "<p>Nothing is listed here.</p>")?;
-        match self.is_root() {
-            true => Ok(()),
-            false => writeln!(page, r#"<p><a href="../">Parent folder</a></p>"#),
+        match self.has_parent() {
+            false => Ok(()),
+            true => writeln!(page, r#"<p><a href="../">Parent folder</a></p>"#),
         }
     }
 
@@ -91,7 +96,7 @@ impl Listing {
             writeln!(page, r#"href="?sort={sort}&amp;order={direction}">{label}</a></th>"#)?;
         }
         writeln!(page, "</tr>\n</thead>\n<tbody>")?;
-        if !self.is_root() {
+        if self.has_parent() {
             write!(page, r#"<tr><th scope="row" colspan="3">"#)?;
             writeln!(page, r#"<a href="../">Parent folder</a></th></tr>"#)?;
         }
@@ -99,8 +104,9 @@ impl Listing {
         writeln!(page, "</tbody>\n</table>")
     }
 
-    fn is_root(&self) -> bool {
-        self.path.is_empty()
+    /// Returns true unless this is the top of the host, as clients see it.
+    fn has_parent(&self) -> bool {
+        !self.path.is_empty() || !self.mount.is_empty()
     }
 }
 
@@ -161,7 +167,8 @@ mod tests {
     }
 
     fn page(path: &[u8], entries: &[Entry], query: &str) -> String {
-        let listing = Listing { path: path.into(), entries: entries.into(), truncated: false };
+        let listing =
+            Listing { path: path.into(), mount: vec![], entries: entries.into(), truncated: false };
         listing.html(Order::from_query(Some(query)), None)
     }
 
@@ -236,7 +243,8 @@ mod tests {
             ("", "A&amp;B: /", "<h1>A&amp;B</h1>"),
             ("docs", "A&amp;B: /docs/", "<a href=\"../\">A&amp;B</a>"),
         ] {
-            let listing = Listing { path: path.into(), entries: vec![], truncated: false };
+            let listing =
+                Listing { path: path.into(), mount: vec![], entries: vec![], truncated: false };
             let page = listing.html(Order::default(), Some("A&B"));
             assert!(page.contains(&format!("<title>{title}</title>")), "{page}");
             assert!(page.contains(heading) && !page.contains("Index"), "{page}");
@@ -244,9 +252,31 @@ mod tests {
     }
 
     #[test]
+    fn path_includes_the_prefix_of_a_mount() {
+        for (path, title, heading, parents) in [
+            ("", "Index of /a&amp;b/pub/", "<h1>/a&amp;b/pub/</h1>", 1),
+            ("x", "Index of /a&amp;b/pub/x/", "<a href=\"../\">/a&amp;b/pub/</a>", 1),
+        ] {
+            for entries in [vec![], vec![file(b"a", 1)]] {
+                let (path, mount) = (path.into(), b"/a&b/pub".to_vec());
+                let listing = Listing { path, mount, entries, truncated: false };
+                let page = listing.html(Order::default(), None);
+                assert!(page.contains(&format!("<title>{title}</title>")), "{page}");
+                assert!(page.contains(heading), "{page}");
+                let links = page.matches("<a href=\"../\">Parent folder</a>").count();
+                assert_eq!(links, parents, "{page}");
+            }
+        }
+    }
+
+    #[test]
     fn notes_that_a_listing_is_truncated() {
-        let mut listing =
-            Listing { path: vec![], entries: vec![file(b"a", 1); 1_000], truncated: true };
+        let mut listing = Listing {
+            path: vec![],
+            mount: vec![],
+            entries: vec![file(b"a", 1); 1_000],
+            truncated: true,
+        };
         let notice = "Not all of this folder is listed: it has more than these 1,000 entries.";
         assert!(listing.html(Order::default(), None).contains(notice));
         listing.truncated = false;
