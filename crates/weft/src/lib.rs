@@ -113,7 +113,7 @@ pub use weft_proto::proxy_protocol::Network;
 
 /// Dates as text: the formats of RFC 9110 §5.6.7 and RFC 3339.
 pub mod date {
-    pub use weft_proto::semantics::date::{http_date, rfc3339};
+    pub use weft_proto::semantics::date::{http_date, rfc3339, rfc3339_millis};
 }
 
 /// The status of gRPC calls, for the middleware [`Grpc`](middleware::Grpc).

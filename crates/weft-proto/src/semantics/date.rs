@@ -28,6 +28,20 @@ pub fn rfc3339(time: SystemTime) -> String {
     String::from_utf8(rfc3339_utc(seconds).to_vec()).expect("a date is ASCII")
 }
 
+/// Formats a time like [`rfc3339`], with milliseconds: `1994-11-06T08:49:37.250Z`.
+///
+/// ```
+/// use std::time::{Duration, UNIX_EPOCH};
+/// let time = UNIX_EPOCH + Duration::from_millis(784_111_777_250);
+/// assert_eq!(weft_proto::semantics::date::rfc3339_millis(time), "1994-11-06T08:49:37.250Z");
+/// ```
+pub fn rfc3339_millis(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = rfc3339_utc(since.as_secs());
+    let seconds = std::str::from_utf8(&seconds[..19]).expect("a date is ASCII");
+    format!("{seconds}.{:03}Z", since.subsec_millis())
+}
+
 /// The last second of 9999, which is the last year with four digits.
 const LAST_SECOND: u64 = 253_402_300_799;
 

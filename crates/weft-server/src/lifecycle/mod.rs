@@ -6,11 +6,11 @@ mod signals; // signals → control events
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use weft::{LocalAddress, Server, ServerHandle, ShutdownHandle};
-use weft_config::{Problem, Sources};
+use weft_config::{Problem, Sources, show_time};
 
 use self::privileges::PidFile;
 use self::signals::{ControlEvent, Signals};
@@ -311,8 +311,15 @@ impl<'a> ServerProcess<'a> {
                 let is_unlimited = matches!(mode, ExitMode::Quit);
                 let limit = if is_unlimited { Duration::MAX } else { plan.top.drain_timeout };
                 streams.deadline().set(limit);
+                let start = Instant::now();
                 handle.shutdown(limit);
                 streams.finish();
+                if start.elapsed() >= limit {
+                    log::warn!(
+                        "requests in progress after `drain_timeout` ({}) were cut",
+                        show_time(limit)
+                    );
+                }
                 if let Some(status) = status {
                     status.stop();
                 }

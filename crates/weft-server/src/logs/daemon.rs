@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use weft::date::rfc3339;
+use weft::date::rfc3339_millis;
 
 use super::message::MessageHeader;
 use crate::base::log_target::{DaemonAddress, LogDaemon};
@@ -87,7 +87,7 @@ impl DaemonLog {
 
     fn compose(&mut self, line: &[u8]) {
         self.message.clear();
-        let time = || rfc3339(SystemTime::now());
+        let time = || rfc3339_millis(SystemTime::now());
         let (header, message) = (&self.header, &mut self.message);
         match &self.daemon.address {
             DaemonAddress::SyslogUnix(_) => header.syslog(message, line, &time(), MAX_TEXT_BYTES),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use log::{LevelFilter, Log, Metadata, Record};
-use weft::date::rfc3339;
+use weft::date::rfc3339_millis;
 
 use super::message::severity_mark;
 use super::sink::LineSender;
@@ -53,7 +53,7 @@ impl Log for ErrorLog {
             target.sender.try_append(&match target.style {
                 LineStyle::File => {
                     let level = record.level().as_str().to_ascii_lowercase();
-                    format!("{} {level}: {message}\n", rfc3339(SystemTime::now()))
+                    format!("{} {level}: {message}\n", rfc3339_millis(SystemTime::now()))
                 }
                 LineStyle::Stderr => format!("weft: {message}\n"),
                 LineStyle::Daemon => format!("{}{message}\n", severity_mark(record.level())),

@@ -593,6 +593,8 @@ fn sigquit_waits_for_responses_and_sigterm_for_drain_timeout() {
             // The server exits before the client continues to read.
             let output = server.wait_with_output();
             assert_eq!(output.status, Ok(0), "{}", output.stderr);
+            let line = "requests in progress after `drain_timeout` (100ms) were cut";
+            assert_eq!(output.stderr.contains(line), signals.len() == 1, "{}", output.stderr);
         }
         let mut total = bytes.len();
         loop {

@@ -836,7 +836,7 @@ fn error_log_filters_by_level() {
             let (time, message) = line.split_once(' ').unwrap();
             let shape: String =
                 time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-            assert_eq!(shape, "0000-00-00T00:00:00Z");
+            assert_eq!(shape, "0000-00-00T00:00:00.000Z");
             assert!(message.starts_with(&all[*expected]), "{level}: {log}");
         }
     }

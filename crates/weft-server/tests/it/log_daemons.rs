@@ -71,7 +71,7 @@ fn syslog_text(message: &str, priority: &str, pid: u32, kind: &str) -> String {
     };
     assert_eq!(start, format!("<{priority}>1"), "{message:?}");
     let shape = time.replace(|c: char| c.is_ascii_digit(), "0");
-    assert_eq!(shape, "0000-00-00T00:00:00Z", "{message:?}");
+    assert_eq!(shape, "0000-00-00T00:00:00.000Z", "{message:?}");
     assert_eq!((tag, process, id, data), ("web", &*pid.to_string(), kind, "-"), "{message:?}");
     text.to_owned()
 }
