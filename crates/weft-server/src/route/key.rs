@@ -5,6 +5,7 @@ use std::fmt;
 
 use weft::Method;
 
+use super::foreign_pattern;
 use super::methods::Methods;
 use crate::template::{PathPattern, Pattern};
 
@@ -30,12 +31,15 @@ pub(crate) enum PathKey {
 impl RouteKey {
     /// Returns true if a key of a host is meant for a route, even if it is invalid.
     pub(crate) fn is_meant(key: &str) -> bool {
-        key.starts_with(['/', '=', '~', '^', '@']) || key.contains(' ')
+        key.starts_with(['/', '=', '~', '^', '@', '*', '<']) || key.contains([' ', '`'])
     }
 
     /// # Errors
     /// With the reason that the key is invalid, and with a suggestion.
     pub(crate) fn parse(key: &str) -> Result<RouteKey, String> {
+        if let Some(reason) = foreign_pattern::explain(key) {
+            return Err(format!("the route {key:?} {reason}"));
+        }
         let start = key.find(['/', '=', '~', '^', '@']).unwrap_or(key.len());
         let (methods, path) = key.split_at(start);
         let path = PathKey::parse(path).map_err(|reason| format!("the route {key:?} {reason}"))?;
@@ -234,6 +238,8 @@ mod tests {
             ("GET POST /a", Err("separated by commas")),
             ("get /a", Err("GET in place of get")),
             ("~ (", Err("has an invalid pattern at character 1")),
+            ("/a/*", Err("the key is \"/a/\"")),
+            ("GET *.php", Err(r#"the key is "GET ~ \.php$""#)),
         ] {
             match (RouteKey::parse(key), expected) {
                 (Ok(parsed), Ok(expected)) => {

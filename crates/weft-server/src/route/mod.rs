@@ -1,5 +1,6 @@
 //! Parts of routes: their keys, readings and changes of paths, and shares of requests.
 
+mod foreign_pattern; // patterns of other servers
 mod key; // keys of routes in the configuration
 mod methods; // methods of a key
 mod name; // names of routes

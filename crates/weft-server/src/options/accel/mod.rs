@@ -67,10 +67,10 @@ impl RouteOption for AccelOptions {
 fn set_accel(options: &mut AccelOptions, pairs: Vec<Pair>) -> ConfigResult {
     let mut folders = Vec::<AccelFolder>::new();
     for Pair { name, value, base } in pairs {
-        let is_permitted = |b: u8| b.is_ascii_graphic() && !b"?#%".contains(&b);
+        let is_permitted = |b: u8| b.is_ascii_graphic() && !b"?#%*{}".contains(&b);
         if !name.value.starts_with('/') || !name.value.bytes().all(is_permitted) {
             let message =
-                "expected the beginning of a path such as /protected/, without `?`, `#` and `%`";
+                "expected the beginning of a path such as /protected/, without ? # % * { }";
             return Err(name.problem(format!("{message}, found {:?}", name.value)));
         }
         if value.value.is_empty() {
@@ -101,6 +101,7 @@ mod tests {
             (&[("p/", "a")], Err("found \"p/\"")),
             (&[("/p%2e/", "a")], Err("found \"/p%2e/\"")),
             (&[("/p q/", "a")], Err("found \"/p q/\"")),
+            (&[("/p/*", "a")], Err("found \"/p/*\"")),
             (&[("/p/", "")], Err("expected the path of a folder")),
         ] {
             let at =
