@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    fn show(&self) -> String {
+    pub(super) fn show(&self) -> String {
         match self {
             Value::Text(text) => quoted(text),
             Value::Number(number) => number.to_string(),
@@ -197,6 +197,8 @@ pub(super) struct Route {
     pub(super) table: Table,
     /// The route refuses all requests, so that other options have no effect.
     pub(super) is_refusal: bool,
+    /// The route only leads to another one, and has the options of its host.
+    pub(super) has_options_of_host: bool,
 }
 
 impl Route {
@@ -299,6 +301,7 @@ mod tests {
             pattern: pattern.to_owned(),
             table,
             is_refusal: false,
+            has_options_of_host: false,
         };
         let mut document = Document { notes: vec!["a note".to_owned()], ..Document::default() };
         document.top.set("listen", Value::from(["[::]:80"]));

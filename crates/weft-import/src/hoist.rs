@@ -7,7 +7,8 @@ use super::document::{Document, Table};
 /// Moves common options outward. Routes that refuse all requests need none, and do not count.
 pub(super) fn hoist(document: &mut Document, target: &dyn Target) {
     for host in &mut document.hosts {
-        let routes = host.routes.iter_mut().filter(|route| !route.is_refusal);
+        let routes = host.routes.iter_mut();
+        let routes = routes.filter(|route| !route.is_refusal && !route.has_options_of_host);
         let mut tables: Vec<&mut Table> = routes.map(|route| &mut route.table).collect();
         host.options = common(&mut tables, target);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::regex;
 use super::tree::{Directive, named};
 use crate::Target;
 
@@ -152,6 +153,33 @@ impl<'a> Global<'a> {
         let longest = prefixed.max_by_key(|location| location.args.last().map_or(0, String::len));
         let passes = |child: &Directive| child.name.ends_with("_pass");
         longest.is_some_and(|location| location.children().iter().any(passes))
+    }
+
+    /// Returns the location of a block for a URI, as nginx searches it.
+    pub(super) fn location_of(&self, block: &'a Directive, uri: &str) -> Option<&'a Directive> {
+        let locations = || named(block.children(), "location");
+        let is_exact = |child: &&Directive| child.arg(0) == "=" && child.arg(1) == uri;
+        if let Some(exact) = locations().find(is_exact) {
+            return Some(exact);
+        }
+        let prefix = |child: &'a Directive| match &*child.args {
+            [path] if !path.starts_with('@') => Some((&**path, false)),
+            [modifier, path] if modifier == "^~" => Some((&**path, true)),
+            _ => None,
+        };
+        let prefixes = locations().filter_map(|child| Some((child, prefix(child)?)));
+        let longest = prefixes
+            .filter(|(_, (path, _))| uri.starts_with(path))
+            .max_by_key(|(_, (path, _))| path.len());
+        if let Some((_, (_, true))) = longest {
+            return longest.map(|(child, _)| self.location_of(child, uri).unwrap_or(child));
+        }
+        let is_match = |child: &&Directive| {
+            let regex = regex::of_modifier(self.target, child.arg(0), child.arg(1));
+            regex.is_some_and(|regex| self.target.matches(&regex, uri))
+        };
+        let inner = longest.and_then(|(child, _)| self.location_of(child, uri));
+        inner.or_else(|| locations().find(is_match)).or(longest.map(|(child, _)| child))
     }
 
     /// Returns the location of the server for exactly this URI.

@@ -7,6 +7,7 @@ use super::global::Global;
 use super::location::access::is_access_rule;
 use super::location::map_redirects;
 use super::location::{Location, Pattern, rewrite, rewritten, route};
+use super::location::{pages, script_patterns};
 use super::regex;
 use super::scope::Scope;
 use super::sites::Server;
@@ -27,7 +28,9 @@ pub(super) fn routes<'a>(
     let is_redirected = rewrite::of_all(&of_server, &mut Table::default());
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
-        return vec![(None, route::translate(&of_server))];
+        let pages = pages::routes(&of_server).into_iter().map(|route| (None, route));
+        let routes = std::iter::once((None, route::translate(&of_server))).chain(pages);
+        return without_unused_names(routes.collect());
     }
     let mut locations = Vec::new();
     collect(&of_server, server, &mut locations);
@@ -71,12 +74,28 @@ fn routes_of<'a>(
         let changed = rewritten::routes(location);
         routes.extend(changed.into_iter().map(|route| (location.directive, route)));
     }
-    // A named location that no route leads to has no effect.
-    let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
-    let is_used = |name: &str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
-    routes.retain(|(_, route)| !route.pattern.starts_with('@') || is_used(&route.pattern));
+    routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
+    let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes);
     routes.extend(siblings.into_iter().map(|route| (None, route)));
+    routes
+}
+
+/// Drops named routes that no route leads to, and second routes of the same page.
+fn without_unused_names<'a>(
+    mut routes: Vec<(Option<&'a Directive>, Route)>,
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
+    let mut known = Vec::new();
+    routes.retain(|(_, Route { pattern, .. })| {
+        let is_used = || texts.iter().any(|text| text.contains(&format!("\"{pattern}\"")));
+        if !pattern.starts_with('@') {
+            return true;
+        }
+        let is_new = !known.contains(pattern);
+        known.push(pattern.clone());
+        is_new && is_used()
+    });
     routes
 }
 
@@ -152,7 +171,7 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
     let is_of_scripts = |route: &Route| {
         let regex = route.pattern.strip_prefix("~ ");
         let has = |path: &str| regex.is_some_and(|regex| global.target.matches(regex, path));
-        route.table.get("php").is_some() && has("/a/b.php") && has("/index.php") && !has("/a")
+        route.table.get("fastcgi").is_some() && has("/index.php") && !has("/a")
     };
     let with_files = routes.iter().filter(|(_, route)| route.table.get("files").is_some());
     let mut others = with_files.filter(|(_, route)| !is_of_scripts(route));
@@ -161,8 +180,23 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
         return;
     }
     let root = root.table.clone();
-    let is_contained = |table: &Table| table.keys().all(|key| root.get(key) == table.get(key));
-    routes.retain(|(_, route)| !(is_of_scripts(route) && is_contained(&route.table)));
+    let is_run = |route: &Route| {
+        let regex = route.pattern.strip_prefix("~ ").unwrap_or_default();
+        match script_patterns::is_of_all(regex) {
+            true => root.get("scripts") == route.table.get("scripts"),
+            false => script_patterns::have_names_of(root.get("scripts"), regex),
+        }
+    };
+    let key_of_root = |key: &str| match key {
+        "fastcgi" => "php".to_owned(),
+        "root" => "files".to_owned(),
+        key => key.to_owned(),
+    };
+    let is_contained =
+        |table: &Table| table.keys().all(|key| root.get(&key_of_root(key)) == table.get(key));
+    routes.retain(|(_, route)| {
+        !(is_of_scripts(route) && is_run(route) && is_contained(&route.table))
+    });
 }
 
 /// Collects the locations in a block. Nested locations come first, as they have precedence.

@@ -14,6 +14,7 @@ use weft_upstream::{ProxySettings, ReverseProxy};
 
 use super::ResponseFuture;
 use super::files::FilesConfig;
+use crate::base::script_files::{AllScripts, ScriptFiles, SentFile};
 use crate::options::RouteOptions;
 use crate::template::GroupPatterns;
 
@@ -107,6 +108,20 @@ pub(crate) trait RouteForm {
     /// Settings of the upstreams.
     fn upstreams(&self) -> Option<&ProxySettings> {
         None
+    }
+
+    /// Scripts that the route runs.
+    fn scripts(&self) -> Option<ScriptFiles> {
+        None
+    }
+
+    /// Withholds the files that are scripts of this route or of another one. `inherited` has the
+    /// values of `[files]`, which are meant for routes with scripts, too.
+    fn withhold(&mut self, _scripts: &AllScripts, _inherited: &FilesConfig) {}
+
+    /// Files that clients get as they are, even if they are scripts.
+    fn sent_files(&self) -> Vec<SentFile<'_>> {
+        Vec::new()
     }
 
     /// Returns true if upstreams or scripts respond.

@@ -7,6 +7,7 @@ mod registry; // all forms as types
 mod form; // the interface of a form
 mod response_keys; // status and media type of a response
 mod script; // path → script
+mod script_patterns; // scripts that a route runs
 
 use std::ops::{Deref, DerefMut};
 

@@ -14,6 +14,7 @@ use super::response_keys::{
     content_type_key, parse_content_type, show_content_type, show_status, status_code, status_key,
 };
 use super::{ResponseFuture, respond_later};
+use crate::base::script_files::SentFile;
 use crate::options::RouteOptions;
 
 /// Values of the keys.
@@ -72,6 +73,10 @@ impl RouteForm for RespondFileForm {
 
     fn root(&self) -> Option<&Path> {
         self.path.parent()
+    }
+
+    fn sent_files(&self) -> Vec<SentFile<'_>> {
+        vec![SentFile { key: KEYS[0].name, path: &self.path, remedy: "a route of scripts runs it" }]
     }
 }
 

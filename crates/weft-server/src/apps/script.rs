@@ -17,6 +17,9 @@ use weft_config::{ConfigResult, Located};
 use weft_upstream::gateway_error::GatewayError;
 use weft_upstream::script::{Script, ScriptVariable};
 
+use super::script_patterns::ScriptPatterns;
+use crate::base::script_files::ScriptRule;
+
 /// Maximum number of lookups in the directory at the same time, in blocking threads. One client has
 /// half of them: while a disk does not respond, its requests do not occupy the threads of others.
 const MAX_LOOKUPS: usize = 64;
@@ -35,16 +38,8 @@ pub(crate) struct Root {
     index: Option<String>,
     rule: ScriptRule,
     lookups: ClientLimit,
-}
-
-/// Property that distinguishes scripts from other files.
-#[derive(Clone, Debug)]
-pub(crate) enum ScriptRule {
-    /// Permission to execute the file.
-    Executable,
-    /// End of its name, such as `.php`. A file without it is never run, whatever follows its name
-    /// in the path of a request: an uploaded image may contain a program.
-    Suffix(String),
+    /// `None`: all scripts are run.
+    patterns: Option<ScriptPatterns>,
 }
 
 /// Reason that a path resolves to no script.
@@ -70,7 +65,7 @@ impl Root {
         if metadata.is_dir() {
             // Collecting the components removes a trailing slash; paths are appended later.
             let directory = std::path::absolute(path)?.components().collect();
-            return Ok(Root { directory, single: None, index, rule, lookups });
+            return Ok(Root { directory, single: None, index, rule, lookups, patterns: None });
         }
         // A symbolic link to the only script is resolved to its target.
         let file = path.canonicalize()?;
@@ -78,23 +73,30 @@ impl Root {
             return Err(io::ErrorKind::NotFound.into());
         };
         let (directory, single) = (directory.to_owned(), Some(name.into()));
-        Ok(Root { directory, single, index, rule, lookups })
+        Ok(Root { directory, single, index, rule, lookups, patterns: None })
+    }
+
+    /// Restricts the scripts that are run.
+    pub(crate) fn with_patterns(self, patterns: Option<ScriptPatterns>) -> Root {
+        Root { patterns, ..self }
     }
 
     /// Follows the segments of a path through directories to the first file, in a blocking thread.
+    /// `mount` is the prefix of the route, which the path does not have.
     pub(crate) async fn find(
         self: &Arc<Root>,
+        mount: &str,
         path: &str,
         client: Option<Client>,
     ) -> Result<Script, LookupError> {
         let permit = self.lookups.acquire(client).await;
         let permit = permit.ok_or(GatewayError::Overloaded("too many lookups of scripts"))?;
-        let (root, path) = (self.clone(), path.to_owned());
-        let found = permit.spawn_blocking(move || root.find_now(&path)).await;
+        let (root, mount, path) = (self.clone(), mount.to_owned(), path.to_owned());
+        let found = permit.spawn_blocking(move || root.find_now(&mount, &path)).await;
         found.unwrap_or_else(|error| Err(GatewayError::from(io::Error::other(error)).into()))
     }
 
-    fn find_now(&self, path: &str) -> Result<Script, LookupError> {
+    fn find_now(&self, mount: &str, path: &str) -> Result<Script, LookupError> {
         let segments = segments(path).ok_or(LookupError::NotFound)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Opened for each request, because the directory may have been replaced.
@@ -116,7 +118,12 @@ impl Root {
             }
             if let EntryKind::Script = self.entry_kind(&root, &relative)? {
                 let name = [b"/", relative.as_os_str().as_bytes()].concat();
-                return Ok(self.script(&relative, name, &segments[i + 1..]));
+                let script = self.script(&relative, name, &segments[i + 1..]);
+                let is_run = |patterns: &ScriptPatterns| patterns.permit(mount, &script);
+                return match self.patterns.as_ref().is_none_or(is_run) {
+                    true => Ok(script),
+                    false => Err(LookupError::NotFound),
+                };
             }
         }
         Err(LookupError::NotFound)
@@ -256,7 +263,7 @@ mod tests {
     }
 
     fn resolved(root: &Root, path: &str) -> String {
-        match root.find_now(path) {
+        match root.find_now("", path) {
             Ok(Script { name, path_info, .. }) => {
                 format!("{} + {}", name.escape_ascii(), path_info.escape_ascii())
             }
@@ -313,7 +320,7 @@ mod tests {
         }
         let with_slash =
             Root::open(&tree.path().join("root/"), None, ScriptRule::Executable).unwrap();
-        let script = with_slash.find_now("/in/deep/b.cgi/c").unwrap();
+        let script = with_slash.find_now("", "/in/deep/b.cgi/c").unwrap();
         assert_eq!(script.file, tree.path().join("root/in/deep/b.cgi"));
         assert_eq!(script.root.as_os_str(), tree.path().join("root").as_os_str());
         let without_index =
@@ -333,13 +340,13 @@ mod tests {
             let held = |client| root.lookups.try_acquire(client);
             let lookups: Vec<_> = (0..MAX_LOOKUPS).map_while(|_| held(one)).collect();
             assert_eq!(lookups.len(), MAX_LOOKUPS / 2);
-            let wait = timeout(Duration::from_millis(20), root.find("/a.cgi", one));
+            let wait = timeout(Duration::from_millis(20), root.find("", "/a.cgi", one));
             assert!(wait.await.is_err(), "the lookup waits");
-            assert!(root.find("/a.cgi", other).await.is_ok());
+            assert!(root.find("", "/a.cgi", other).await.is_ok());
             drop(lookups);
-            assert!(root.find("/a.cgi", one).await.is_ok());
+            assert!(root.find("", "/a.cgi", one).await.is_ok());
             // A request that leaves does not free the thread of its lookup.
-            let mut lookup = Box::pin(root.find("/a.cgi", one));
+            let mut lookup = Box::pin(root.find("", "/a.cgi", one));
             assert!((&mut lookup).now_or_never().is_none());
             drop(lookup);
             assert_eq!(root.lookups.in_use(), 1);

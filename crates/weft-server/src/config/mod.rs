@@ -13,6 +13,7 @@ mod route_config; // routes: an operator and a target, or a table
 mod route_plan; // plans of routes
 mod route_schema; // the JSON schema of a route
 pub(crate) mod schema; // the JSON schema of the file
+mod sent_scripts; // scripts whose text clients would get
 mod section; // the list of the sections with fixed keys
 mod warnings; // probable mistakes in a plan
 mod without_effect; // keys without effect

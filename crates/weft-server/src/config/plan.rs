@@ -7,6 +7,7 @@ use weft_config::{ConfigLocation, Problem};
 
 use super::host_names::host_names;
 use super::route_plan::{Inherited, RoutePlan, plan_routes, route_of_others};
+use super::sent_scripts::withhold_scripts;
 use super::without_effect::without_effect;
 use super::{Config, HostConfig};
 use crate::apps::FilesConfig;
@@ -112,7 +113,8 @@ impl Plan {
             trusted_proxies: &top.trusted_proxies,
             limits: &limits,
         };
-        let plans = plan_hosts(hosts, &common, &mut problems);
+        let mut plans = plan_hosts(hosts, &common, &mut problems);
+        withhold_scripts(&mut plans, &files, &mut problems);
         let host_names = plans.iter().flat_map(|host| &host.names).map(String::as_str);
         let host_names = is_automatic.then(|| host_names.collect());
         let acme = acme.plan(host_names, &mut warnings, &mut problems);

@@ -32,7 +32,7 @@ impl RoutePlan {
             _ => None,
         };
         let groups = self.split.iter().flat_map(|split| split.shares().map(|(name, _)| name));
-        otherwise.into_iter().chain(groups)
+        otherwise.into_iter().chain(groups).chain(self.options.error_pages.routes())
     }
 
     /// Formats the route as a table.

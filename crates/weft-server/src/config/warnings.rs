@@ -131,7 +131,7 @@ fn missing_directory(to: &LogTarget) -> Option<String> {
 fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
     let PathKey::Name(name) = &route.key.path else { return None };
     let mut used = host.routes.iter().flat_map(RoutePlan::named_routes);
-    let message = || format!("no `try_files` and no `split` leads to the route @{name}");
+    let message = || format!("no `try_files`, `split` or `error_pages` leads to the route @{name}");
     (!used.any(|used| used == name)).then(|| route.form.problem(message()))
 }
 

@@ -299,6 +299,24 @@ fn imports_pages_and_rewritten_responses() {
     ]);
     let (found, is_complete) = host("root /a; error_page 404 @named; error_page 403 /x.php?a;");
     assert!(!is_complete && found.ends_with("\"/\" = \"-> /a\"\n"), "{found}");
+    // A script is a route, and not a file whose text clients would get.
+    check(&[
+        (
+            "root /a; error_page 404 /index.php; error_page 403 = /e/error.php?a=b;\n\
+             location ~ \\.php$ { fastcgi_param SCRIPT_FILENAME $document_root$uri; fastcgi_pass h:1; }",
+            true,
+            "error_pages = { 404 = \"@page-index.php\", \"403 =\" = \"@page-e-error.php-a-b\" }\n\
+             \"~ \\\\.php$\" = { fastcgi = \"h:1\", root = \"/a\" }\n\"/\" = \"-> /a\"\n\
+             \"@page-index.php\" = { rewrite = \"/index.php\" }\n\
+             \"@page-e-error.php-a-b\" = { rewrite = \"/e/error.php?a=b\" }\n",
+        ),
+        (
+            "root /a; location / { error_page 404 = @app; } location @app { proxy_pass http://h; }",
+            true,
+            "\"/\" = { files = \"/a\", error_pages = { \"404 =\" = \"@app\" } }\n\
+             \"@app\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
+        ),
+    ]);
 }
 
 #[test]
@@ -508,7 +526,7 @@ fn imports_scripts() {
             false,
             "# nginx.conf:3: `index index.php`: not carried over: no index: index.php\n\
              \"/s/\" = { files = \"/a/s\", index = [], cache = \"max-age=3600\" }\n\
-             \"~ \\\\.php$\" = { files = \"/a\", php = \"unix:/p\", environment = [\"A=b\"], \
+             \"~ \\\\.php$\" = { fastcgi = \"unix:/p\", root = \"/a\", environment = [\"A=b\"], \
              response_timeout = \"5m\", body_timeout = \"5m\" }\n\
              \"~ ^/up.*\\\\.php$\" = { files = \"/a\", deny = [\"0.0.0.0/0\", \"::/0\"] }\n\
              \"/\" = { files = \"/a\", php = \"unix:/p\", environment = [\"A=b\"], \
@@ -521,7 +539,8 @@ fn imports_scripts() {
                  location ~ ^/index\\.php(/|$) {{ {PASS} internal; }} location ~ \\.php$ {{ return 404; }}"
             ),
             true,
-            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n\
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", scripts = [\"index.php\"], \
+             fallback = \"index.php\" }\n\
              # nginx.conf:5: `internal`: clients get 404\n\
              \"~ ^/index\\\\.php(/|$)\" = { respond = \"\", status = 404 }\n\
              \"~ \\\\.php$\" = { respond = \"\", status = 404 }\n",
@@ -543,7 +562,7 @@ fn imports_scripts() {
             true,
             "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"@app\"] }\n\
              \"@app\" = { rewrite = \"/app.php/{path}\" }\n\
-             \"~ ^/app\\\\.php(/|$)\" = { files = \"/a\", php = \"unix:/p\" }\n",
+             \"~ ^/app\\\\.php(/|$)\" = { fastcgi = \"unix:/p\", root = \"/a\" }\n",
         ),
         // Rules of the scripts are not those of the files.
         (
@@ -553,7 +572,7 @@ fn imports_scripts() {
             ),
             true,
             "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"/index.php\"] }\n\
-             \"~ \\\\.php$\" = { files = \"/a\", php = \"unix:/p\", allow = [\"10.0.0.0/8\"] }\n",
+             \"~ \\\\.php$\" = { fastcgi = \"unix:/p\", root = \"/a\", allow = [\"10.0.0.0/8\"] }\n",
         ),
         // Applications.
         (

@@ -24,7 +24,30 @@ pub(crate) struct OpenContext<'a> {
 }
 
 /// A layer of middleware: wraps the application of a worker.
-pub(crate) struct Layer(Box<dyn Fn(WrappedApp) -> WrappedApp + Send + Sync>);
+pub(crate) struct Layer(Box<dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync>);
+
+/// The named routes of the hosts, to which middleware passes requests on.
+#[derive(Clone)]
+pub(crate) struct NamedRoutes(Rc<PassOn>);
+
+type PassOn = dyn Fn(Request, &str) -> LocalBoxFuture<'static, Response>;
+
+impl NamedRoutes {
+    pub(crate) fn new(
+        pass_on: impl Fn(Request, &str) -> LocalBoxFuture<'static, Response> + 'static,
+    ) -> NamedRoutes {
+        NamedRoutes(Rc::new(pass_on))
+    }
+
+    /// Passes a request to the route of its host with this name.
+    pub(super) fn respond(
+        &self,
+        request: Request,
+        name: &str,
+    ) -> LocalBoxFuture<'static, Response> {
+        (self.0)(request, name)
+    }
+}
 
 /// An application with the middleware of its route.
 #[derive(Clone)]
@@ -65,7 +88,7 @@ impl Layer {
     pub(super) fn of_middleware(
         middleware: impl Middleware + Clone + Send + Sync + 'static,
     ) -> Layer {
-        Layer(Box::new(move |app| {
+        Layer(Box::new(move |app, _| {
             let app = Rc::new(app.with(middleware.clone()));
             WrappedApp::new(move |request| {
                 let app = app.clone();
@@ -78,8 +101,15 @@ impl Layer {
     pub(super) fn of_worker<L: WorkerLayer>(
         for_worker: impl Fn() -> L + Send + Sync + 'static,
     ) -> Layer {
-        Layer(Box::new(move |app| {
-            let layer = Rc::new(for_worker());
+        Layer::with_routes(move |_| for_worker())
+    }
+
+    /// Makes a layer that is created anew for each worker, and passes requests to named routes.
+    pub(super) fn with_routes<L: WorkerLayer>(
+        for_worker: impl Fn(&NamedRoutes) -> L + Send + Sync + 'static,
+    ) -> Layer {
+        Layer(Box::new(move |app, routes| {
+            let layer = Rc::new(for_worker(routes));
             WrappedApp::new(move |request| layer.respond(request, &app))
         }))
     }
@@ -108,9 +138,9 @@ impl RouteMiddleware {
     }
 
     /// Wraps the application of a worker.
-    pub(crate) fn wrap(&self, app: WrappedApp) -> WrappedApp {
+    pub(crate) fn wrap(&self, app: WrappedApp, routes: &NamedRoutes) -> WrappedApp {
         // With one type for all layers, the future of each request would contain a copy of the
         // request for every layer that the route does not use.
-        self.layers.iter().rev().fold(app, |app, layer| (layer.0)(app))
+        self.layers.iter().rev().fold(app, |app, layer| (layer.0)(app, routes))
     }
 }

@@ -10,12 +10,25 @@ use weft_config::{Key, ValueKind, WordOrPath};
 use super::error_pages::files::{media_type, read};
 use super::layer::{Layer, OpenContext};
 use super::{NONE, RouteOption, RouteOptions, Setting, show_setting};
+use crate::base::script_files::SentFile;
 use crate::base::watched_file::OptionalFile;
 
 /// The file that closes a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MaintenanceOptions {
     file: Option<Setting<PathBuf>>,
+}
+
+impl MaintenanceOptions {
+    fn file(&self) -> Option<&Path> {
+        self.file.as_ref().and_then(Setting::value).map(PathBuf::as_path)
+    }
+
+    /// The file whose content clients get.
+    pub(crate) fn sent_files(&self) -> impl Iterator<Item = SentFile<'_>> {
+        let (key, remedy) = (Self::KEYS[0].name, "a page is a file with another name");
+        self.file().into_iter().map(move |path| SentFile { key, path, remedy })
+    }
 }
 
 impl RouteOption for MaintenanceOptions {
@@ -41,8 +54,11 @@ impl RouteOption for MaintenanceOptions {
     }
 
     fn open(&self, _: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
-        let file = self.file.as_ref().and_then(Setting::value);
-        Ok(file.map(|path| Layer::of_middleware(Maintenance::new(path))).into_iter().collect())
+        Ok(self
+            .file()
+            .map(|path| Layer::of_middleware(Maintenance::new(path)))
+            .into_iter()
+            .collect())
     }
 }
 

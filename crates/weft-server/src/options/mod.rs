@@ -15,7 +15,7 @@ use weft::{HeaderValue, Response, Settings, StatusCode, header};
 use weft_config::{Key, PartKey, SectionKey, SectionKeys, quoted, quoted_list};
 
 pub(crate) use access_log::AccessLogSettings;
-pub(crate) use layer::{OpenContext, RouteMiddleware, WrappedApp};
+pub(crate) use layer::{NamedRoutes, OpenContext, RouteMiddleware, WrappedApp};
 pub(crate) use networks::{NetworkFilter, NetworkRules};
 pub(crate) use scope::{RouteFacts, Scope};
 

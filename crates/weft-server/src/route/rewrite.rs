@@ -34,7 +34,7 @@ pub(crate) struct TryFiles {
 /// A path that is served if it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Candidate {
-    path: PathTemplate,
+    pub(super) path: PathTemplate,
     /// Set if the path has a slash at its end, and so names a folder.
     pub(crate) is_folder: bool,
 }
@@ -68,6 +68,12 @@ impl PathTemplate {
 
     pub(crate) fn template(&self) -> &Template {
         &self.0
+    }
+
+    /// Returns the end of the path, as far as it has no placeholders.
+    pub(super) fn name(&self) -> &str {
+        let path = self.source().split('?').next().unwrap_or_default();
+        path.rsplit(['/', '}']).next().unwrap_or_default()
     }
 
     /// Returns path and query. A query in the template replaces the query of the request, also

@@ -1,8 +1,11 @@
 //! The keys `rewrite` and `try_files`, which change the path of requests.
 
+use std::path::Path;
+
 use weft_config::{ConfigLocation, ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
 use super::rewrite::{PathTemplate, Rewrite, TryFiles};
+use crate::base::script_files::SentFile;
 use crate::template::GroupPatterns;
 
 /// Changes to the path of requests.
@@ -70,6 +73,22 @@ impl Rewrite {
             patterns.check(path.template()).map_err(|message| first.problem(message))?;
         }
         Ok(Some(Rewrite::TryFiles(files)))
+    }
+
+    /// Files that a route with `files` sends as they are.
+    pub(crate) fn sent_files(&self) -> Vec<SentFile<'_>> {
+        let [rewrite, try_files] = &REWRITE;
+        let (key, paths) = match self {
+            Rewrite::To(path) => (rewrite.name, vec![path]),
+            Rewrite::PassOn(_) => return Vec::new(),
+            Rewrite::TryFiles(files) => {
+                (try_files.name, files.candidates.iter().map(|it| &it.path).collect())
+            }
+        };
+        let remedy =
+            "`rewrite` alone, and the last path of `try_files`, lead to a route that runs it";
+        let file = |path| SentFile { key, path: Path::new(PathTemplate::name(path)), remedy };
+        paths.into_iter().map(file).collect()
     }
 
     /// Returns the values of the keys.

@@ -43,9 +43,7 @@ impl Endpoint {
         if let Some(split) = self.split.clone()
             && let Some(route) = split.route_of(&request)
         {
-            let (this, route) = (self.clone(), route.to_owned());
-            return async move { this.pass_on(request, Destination::Route(&route)).await }
-                .boxed_local();
+            return self.respond_by_name(request, route);
         }
         if let Some(rewrite) = self.rewrite.clone() {
             let this = self.clone();
@@ -56,6 +54,18 @@ impl Endpoint {
             None => self.app.call_boxed(request),
             Some(redirect) => ready(redirect).boxed_local(),
         }
+    }
+}
+
+impl Endpoint {
+    /// Passes a request to the route of its host with this name.
+    pub(super) fn respond_by_name(
+        self: &Rc<Self>,
+        request: Request,
+        name: &str,
+    ) -> LocalBoxFuture<'static, Response> {
+        let (this, name) = (self.clone(), name.to_owned());
+        async move { this.pass_on(request, Destination::Route(&name)).await }.boxed_local()
     }
 }
 

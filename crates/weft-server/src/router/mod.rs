@@ -36,7 +36,7 @@ use crate::apps::{App, ResponseFuture, respond_later, respond_now};
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
-use crate::options::{RouteMiddleware, WrappedApp};
+use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{PrefixLength, escape};
 
@@ -305,9 +305,13 @@ impl Routing {
                 loop_warning: self.loop_warning.clone(),
             };
             let endpoint = Rc::new(endpoint);
+            let named = endpoint.clone();
             let app = WrappedApp::new(move |request| endpoint.respond(request));
             own.wrapped = Some(match &shared.middleware {
-                Some(middleware) => middleware.wrap(app),
+                Some(middleware) => {
+                    let named = move |request, name: &str| named.respond_by_name(request, name);
+                    middleware.wrap(app, &NamedRoutes::new(named))
+                }
                 None => app,
             });
         }

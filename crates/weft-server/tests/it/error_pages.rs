@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::external::with_each_version;
+use crate::common::external::{fields_with_each_version, with_each_version};
 use crate::common::{Weft, raw_upstream, read_head, run, until, unused_address, weft};
 use crate::common::{has_tool, report_missing_tool};
 
@@ -49,6 +49,41 @@ fn fetch(server: &Weft, target: &str, options: &[&str]) -> String {
     with_each_version(&options, &server.url(target), |output| {
         format!("{} {}", output.stderr, output.stdout)
     })
+}
+
+#[test]
+fn routes_respond_with_pages() {
+    if !has_tool("curl") {
+        return report_missing_tool("curl");
+    }
+    let down = unused_address();
+    let folder = folder(&format!(
+        "[hosts.\"*\"]\nintercept_errors = true\n\
+         error_pages = {{ \"404\" = \"@missing\", \"403 =\" = \"@own\", \"410 =200\" = \"@missing\", \
+         \"500\" = \"@again\", \"501\" = \"@down\", \"405\" = \"@missing\", \"4xx\" = \"pages/4xx.html\" }}\n\
+         \"/\" = \"-> plain\"\n\
+         \"/403\" = {{ respond = \"x\", status = 403 }}\n\"/410\" = {{ respond = \"x\", status = 410 }}\n\
+         \"/500\" = {{ respond = \"first\", status = 500 }}\n\"/501\" = {{ respond = \"x\", status = 501 }}\n\
+         \"/429\" = {{ respond = \"x\", status = 429 }}\n\
+         \"@missing\" = {{ respond = \"{{method}} {{path}} is not here\" }}\n\
+         \"@own\" = {{ respond = \"own\", status = 202 }}\n\"@again\" = {{ rewrite = \"/500\" }}\n\
+         \"@down\" = \">> http://{down}\"\n"
+    ));
+    let server = start(&folder);
+    let get = |target: &str| fetch(&server, target, &[]);
+    assert_eq!(get("/none?a"), "404 text/plain; charset=utf-8 GET /none is not here");
+    assert_eq!(get("/403"), "202 text/plain; charset=utf-8 own");
+    assert_eq!(get("/410"), "200 text/plain; charset=utf-8 GET /410 is not here");
+    // A page of a class is one of the others.
+    assert_eq!(get("/429"), "429 text/html; charset=utf-8 4xx.html");
+    // Errors of a page have no page of a route.
+    assert_eq!(get("/500"), "500 text/plain; charset=utf-8 first");
+    // The route of the page fails.
+    assert_eq!(get("/501"), "501 text/plain; charset=utf-8 x");
+    // Another method, with the fields of the error.
+    let post = fetch(&server, "/a.txt", &["-X", "POST", "-d", "a=b"]);
+    assert_eq!(post, "405 text/plain; charset=utf-8 GET /a.txt is not here");
+    assert_eq!(fields_with_each_version(&server.url("/none"), "content-length"), "21");
 }
 
 #[test]

@@ -58,6 +58,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("client_cert_required", &["sections/tls/mod.rs"]),
     ("config_changes", &["status/config.rs"]),
     ("deny", &["options/authentication/mod.rs"]),
+    ("error_pages", &["config/warnings.rs"]),
     ("files", &["route/rewrite_keys.rs"]),
     ("group", &["lifecycle/privileges.rs"]),
     ("head_timeout", &["sections/acme/on_demand.rs"]),

@@ -313,8 +313,7 @@ fn unused_names_are_reported() {
     let config = "[hosts.\"*\"]\n\"/\" = { respond = \"\" }\n\"@app\" = { respond = \"\" }\n";
     let folder = folder_with(&[("weft.toml", config)]);
     let output = run_in(folder.path(), &["check", "weft.toml"]);
-    let expected =
-        "weft: weft.toml:3:10: warning: no `try_files` and no `split` leads to the route @app\n";
+    let expected = "weft: weft.toml:3:10: warning: no `try_files`, `split` or `error_pages` leads to the route @app\n";
     assert_eq!((output.status, &*output.stderr), (Ok(3), expected));
 }
 

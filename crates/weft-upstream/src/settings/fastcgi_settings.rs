@@ -20,6 +20,10 @@ pub struct FastCgiSettings {
     /// End of the names of scripts. Default `.php`: no other file is run.
     pub suffix: String,
 
+    /// Patterns of the scripts that are run. Default none: all scripts. The program that looks up
+    /// the scripts applies them.
+    pub scripts: Option<Vec<String>>,
+
     /// Variables in addition to the variables of RFC 3875, which they override. Default none.
     pub environment: Vec<ScriptVariable>,
 }
@@ -31,6 +35,7 @@ impl Default for FastCgiSettings {
             script_root: None,
             index: "index.php".to_owned(),
             suffix: ".php".to_owned(),
+            scripts: None,
             environment: Vec::new(),
         }
     }

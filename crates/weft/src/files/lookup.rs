@@ -33,6 +33,8 @@ pub(super) enum Target {
     FolderWithoutSlash,
     /// A folder without an index file, with listings enabled.
     Listing,
+    /// A file that the settings exclude.
+    Excluded,
     NotFound,
 }
 
@@ -61,9 +63,11 @@ impl Target {
     pub(super) fn is_complete(&self, accepts_coding: bool) -> bool {
         match self {
             Target::File(resource) => !accepts_coding || resource.has_all_codings(),
-            Target::Generated | Target::FolderWithoutSlash | Target::Listing | Target::NotFound => {
-                true
-            }
+            Target::Generated
+            | Target::FolderWithoutSlash
+            | Target::Listing
+            | Target::Excluded
+            | Target::NotFound => true,
         }
     }
 
@@ -71,9 +75,11 @@ impl Target {
     pub(super) fn is_current(&self) -> bool {
         match self {
             Target::File(resource) => resource.is_current(),
-            Target::Generated | Target::FolderWithoutSlash | Target::Listing | Target::NotFound => {
-                true
-            }
+            Target::Generated
+            | Target::FolderWithoutSlash
+            | Target::Listing
+            | Target::Excluded
+            | Target::NotFound => true,
         }
     }
 }
@@ -119,7 +125,9 @@ impl Site {
     ) -> io::Result<Target> {
         for name in &self.settings.index {
             let path = folder.join(name);
-            if let Some(opened) = root.open_file(&path)? {
+            if !self.settings.is_excluded(&path)
+                && let Some(opened) = root.open_file(&path)?
+            {
                 return self.file_target(root, &path, opened, options);
             }
         }
@@ -133,6 +141,9 @@ impl Site {
         opened: Opened,
         options: LookupOptions<'_>,
     ) -> io::Result<Target> {
+        if self.settings.is_excluded(path) {
+            return Ok(Target::Excluded);
+        }
         match opened.kind {
             FileKind::File => {}
             FileKind::Generated => return Ok(Target::Generated),

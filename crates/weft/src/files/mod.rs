@@ -224,6 +224,7 @@ impl Directory {
                 Ok(Response::from(StatusCode::MOVED_PERMANENTLY).with_header(LOCATION, location))
             }
             Target::Listing => self.serve_listing(head, path).await,
+            Target::Excluded => Err(StatusCode::FORBIDDEN),
             Target::NotFound => self.serve_fallback(head, &path).await,
         }
     }

@@ -97,6 +97,13 @@ pub struct DirectorySettings {
     /// Default false: such files are mostly left in the directory by mistake.
     pub dot_files: bool,
 
+    /// The patterns, as of [`HeaderRule::new`] but in lower case, of files that are not
+    /// served, such as `*.php` for scripts whose text must not be sent: the response is 403. Case is
+    /// ignored, because the file system may ignore it, too. Listings have these files.
+    ///
+    /// Default none.
+    pub excluded: Vec<String>,
+
     /// Serves the precompressed file beside a file of a compressible type to a client that
     /// accepts its coding: `style.css.br`, `.zst` or `.gz` beside `style.css`. A precompressed
     /// file that was modified before the original is ignored.
@@ -173,6 +180,7 @@ impl Default for DirectorySettings {
             languages: Vec::new(),
             symlinks: Symlinks::default(),
             dot_files: false,
+            excluded: Vec::new(),
             precompressed: true,
             compress: true,
             min_compressed_bytes: 1 << 10,
@@ -208,6 +216,15 @@ impl DirectorySettings {
     pub(super) fn is_compressible(&self, path: &[u8]) -> bool {
         mime::coding_of_file_name(path).is_none()
             && compression::is_compressible(self.media_type(path).as_bytes())
+    }
+
+    /// Returns true if the file at a path is not served.
+    pub(super) fn is_excluded(&self, path: &[u8]) -> bool {
+        if self.excluded.is_empty() {
+            return false;
+        }
+        let path = path.to_ascii_lowercase();
+        self.excluded.iter().any(|pattern| matches(pattern, &path))
     }
 
     /// Adds the fields of the header rules that match the path of a file.
@@ -323,13 +340,17 @@ impl HeaderRule {
 
     /// Returns true if the pattern matches the file at this path in the directory.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
-        if self.pattern.contains('/') {
-            let pattern = self.pattern.strip_prefix('/').unwrap_or(&self.pattern);
-            return fast_glob::glob_match(pattern, path);
-        }
-        let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
-        fast_glob::glob_match(&self.pattern, name)
+        matches(&self.pattern, path)
     }
+}
+
+/// Returns true if a pattern matches the name of a file or, with a slash, its path.
+fn matches(pattern: &str, path: &[u8]) -> bool {
+    if pattern.contains('/') {
+        return fast_glob::glob_match(pattern.strip_prefix('/').unwrap_or(pattern), path);
+    }
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    fast_glob::glob_match(pattern, name)
 }
 
 /// Returns true if `text` has the form of a `Cache-Control` directive.

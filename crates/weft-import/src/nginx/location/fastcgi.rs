@@ -2,7 +2,7 @@
 
 use super::folder::{folder, is_script};
 use super::{Location, Pattern, Refusal, Responder};
-use super::{access, conditions, limits};
+use super::{access, conditions, limits, script_patterns};
 use crate::document::{Table, Value};
 use crate::nginx::regex;
 use crate::nginx::tree::Directive;
@@ -17,20 +17,21 @@ pub(crate) fn translate<'a>(
 ) -> Result<Responder, Refusal<'a>> {
     let refusal = |reason: String| Refusal::new(pass, reason);
     let addresses = addresses(location, pass).map_err(refusal)?;
-    let script = script(location).map_err(refusal)?;
-    let is_below_root = matches!(location.pattern, Pattern::Prefix(_) | Pattern::Named(_));
-    match script {
-        Script::OfPath { app_root } if !is_below_root => {
-            table.set("files", folder(location)?);
-            table.set("php", addresses);
-            set_app_root(app_root, table);
-            report_index(location, table, "php");
-        }
+    match script(location).map_err(refusal)? {
         Script::OfPath { app_root } => {
+            // Files that are no scripts are not served, as in nginx.
             table.set("fastcgi", addresses);
             table.set("root", folder(location)?);
             set_app_root(app_root, table);
-            report_index(location, table, "fastcgi");
+            let index = location.scope.one("fastcgi_index");
+            let index = index.filter(|index| index.arg(0) != "index.php");
+            table.set_some("index", index.map(|index| index.arg(0)));
+            if let (Pattern::Regex(regex), Some(own)) = (&location.pattern, location.directive) {
+                // The key has the paths; scripts of other locations are excluded.
+                let patterns = script_patterns::patterns(location, own, regex, "/");
+                let is_needed = script_patterns::is_of_all(regex);
+                table.set_some("scripts", patterns.filter(|_| is_needed));
+            }
         }
         Script::Fixed(path) => {
             table.set("fastcgi", addresses);
@@ -71,7 +72,10 @@ pub(crate) fn beside_files(
     if !has_index && front.is_none() {
         return false;
     }
-    let Some((scripts, pass)) = location_of_scripts(location) else { return false };
+    let Some(Scripts { location: scripts, directive, regex, pass }) = location_of_scripts(location)
+    else {
+        return false;
+    };
     let mut own = Table::default();
     let is_same_folder = matches!(script(&scripts), Ok(Script::OfPath { .. }))
         && folder(&scripts).ok() == folder(location).ok();
@@ -88,7 +92,19 @@ pub(crate) fn beside_files(
         of_scripts.set("remove_response_headers", names);
     }
     options.add(&of_scripts);
-    own.remove("files");
+    let php = own.get("fastcgi").cloned();
+    if let (Some(index), Some(_)) = (scripts.scope.one("fastcgi_index"), own.get("index")) {
+        location.lost(index, "the index of a folder is `index.php`");
+    }
+    table.set_some("php", php);
+    ["fastcgi", "root", "index"].iter().for_each(|key| own.remove(key));
+    let prefix = match &location.pattern {
+        Pattern::Prefix(prefix) => &**prefix,
+        _ => "/",
+    };
+    own.remove("scripts");
+    let patterns = script_patterns::patterns(location, directive, &regex, prefix);
+    table.set_some("scripts", patterns);
     table.add(&own);
     if let Some(front) = front {
         table.set("fallback", front);
@@ -121,8 +137,17 @@ fn has_other_last(location: &Location<'_>) -> bool {
     last_path(location).is_some_and(|last| last != "=404") && front_controller(location).is_none()
 }
 
+/// The location whose scripts run beside files.
+struct Scripts<'a> {
+    location: Location<'a>,
+    directive: &'a Directive,
+    /// The regular expression of its paths.
+    regex: String,
+    pass: &'a Directive,
+}
+
 /// Returns the location of `/index.php`, below this location or beside it.
-fn location_of_scripts<'a>(location: &Location<'a>) -> Option<(Location<'a>, &'a Directive)> {
+fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
     const FRONT: &str = "/index.php";
     let (inner, target) = (location.scope.innermost(), location.global.target);
     let blocks = [Some(inner), location.directive.map(|_| location.server.children())];
@@ -144,7 +169,7 @@ fn location_of_scripts<'a>(location: &Location<'a>) -> Option<(Location<'a>, &'a
         false => location.scope.outside().inside(directive.children()),
     };
     scripts.is_rewritten = false;
-    Some((scripts, pass))
+    Some(Scripts { location: scripts, directive, regex: pattern, pass })
 }
 
 /// Returns the rules about access and rates of a location.
@@ -225,16 +250,6 @@ fn set_app_root(app_root: Option<String>, table: &mut Table) {
     let known = ["root", "files"].into_iter().find_map(|key| table.get(key));
     let own = app_root.filter(|root| known != Some(&Value::from(&**root)));
     table.set_some("script_root", own);
-}
-
-/// Sets or reports the index of folders, which is `index.php` by default.
-fn report_index(location: &Location<'_>, table: &mut Table, form: &str) {
-    let index = location.scope.one("fastcgi_index");
-    let Some(index) = index.filter(|index| index.arg(0) != "index.php") else { return };
-    match form {
-        "fastcgi" => table.set("index", index.arg(0)),
-        _ => location.lost(index, "the index of a folder is `index.php`"),
-    }
 }
 
 /// Reports a `try_files` that does more than check that the script exists, as Weft does.

@@ -12,9 +12,10 @@ mod folder; // `root` and `alias`
 mod files; // directories
 mod proxy; // `proxy_pass` and `grpc_pass`
 mod fastcgi; // scripts and applications
+pub(super) mod script_patterns; // scripts that run beside files
 mod fields; // fields of requests and responses
 mod limits; // rates and sizes
-mod pages; // error pages and substituted texts
+pub(super) mod pages; // error pages and substituted texts
 
 use std::cell::{Cell, RefCell};
 

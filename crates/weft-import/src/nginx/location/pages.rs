@@ -1,8 +1,9 @@
 //! Error pages, and texts that are replaced in bodies.
 
 use super::Location;
-use crate::document::Table;
-use crate::nginx::tree::Directive;
+use super::folder::is_script;
+use crate::document::{Route, Table};
+use crate::nginx::tree::{Directive, named};
 
 pub(crate) fn translate(location: &Location<'_>, options: &mut Table) {
     let scope = &location.scope;
@@ -25,7 +26,12 @@ pub(crate) fn translate(location: &Location<'_>, options: &mut Table) {
 /// Returns the statuses of a page and its file or URL.
 fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, String), &'static str> {
     let (target, statuses) = directive.args.split_last().ok_or("it has no page")?;
-    if statuses.iter().any(|status| status == "=") {
+    let (statuses, has_own_status) = match statuses.split_last() {
+        Some((last, statuses)) if last == "=" => (statuses, true),
+        _ => (statuses, false),
+    };
+    let route = route(location, target)?;
+    if has_own_status && route.is_none() {
         return Err("the status of the page differs from the status of the response");
     }
     let is_known = |status: &String| {
@@ -36,7 +42,11 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
     if !statuses.iter().all(is_known) {
         return Err("pages are for the statuses 400 to 599");
     }
-    let statuses = statuses.join(" ");
+    let mut statuses = statuses.join(" ");
+    if let Some(name) = route {
+        statuses.push_str(if has_own_status { " =" } else { "" });
+        return Ok((statuses, name));
+    }
     if target.contains("://") && !target.contains('$') {
         return Ok((statuses, target.clone()));
     }
@@ -49,6 +59,56 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
         location.scope.outcomes.adapted(directive, note);
     }
     Ok((statuses, format!("{}{target}", root.trim_end_matches('/'))))
+}
+
+/// Returns the name of the route that responds with a page: a named location, or a route that leads
+/// to the script of a path. `None` for a file or a URL.
+fn route(location: &Location<'_>, target: &str) -> Result<Option<String>, &'static str> {
+    let mut names = named(location.server.children(), "location").map(|child| child.arg(0));
+    if target.starts_with('@') {
+        let is_known = names.any(|name| name == target);
+        return if is_known {
+            Ok(Some(target.to_owned()))
+        } else {
+            Err("there is no such location")
+        };
+    }
+    let path = target.split('?').next().unwrap_or_default();
+    if !target.starts_with('/') || target.contains('$') {
+        return Ok(None);
+    }
+    let runs =
+        |child: &Directive| matches!(&*child.name, "fastcgi_pass" | "scgi_pass" | "uwsgi_pass");
+    let found = location.global.location_of(location.server, path);
+    match found.is_some_and(|found| found.children().iter().any(runs)) {
+        true => Ok(Some(page_name(target))),
+        // Clients would get the text.
+        false if is_script(path) => Err("its page is a script, which no location runs"),
+        false => Ok(None),
+    }
+}
+
+/// Returns the name of the route that leads to a path for the page of an error.
+fn page_name(target: &str) -> String {
+    let is_permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name = target.trim_start_matches('/').chars();
+    let name: String = name.map(|c| if is_permitted(c) { c } else { '-' }).collect();
+    format!("@page-{name}")
+}
+
+/// Returns the routes that lead to the scripts of error pages.
+pub(crate) fn routes(location: &Location<'_>) -> Vec<Route> {
+    let directives = location.scope.all(&["error_page"]);
+    let targets = directives.into_iter().filter_map(|directive| directive.args.last());
+    let targets = targets.filter(|target| {
+        !target.starts_with('@') && matches!(route(location, target), Ok(Some(_)))
+    });
+    let route = |target: &String| {
+        let mut table = Table::default();
+        table.set("rewrite", &**target);
+        Route { has_options_of_host: true, ..Route::new(page_name(target), table) }
+    };
+    targets.map(route).collect()
 }
 
 /// Returns the directory with the file of a URI: the root of the location with exactly this path,

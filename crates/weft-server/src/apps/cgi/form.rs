@@ -13,14 +13,16 @@ use crate::apps::form::{
 };
 use crate::apps::proxy::BUFFER_BYTES;
 use crate::apps::script::{index_name, variables};
+use crate::apps::script_patterns::script_patterns;
 use crate::apps::{ResponseFuture, respond_later};
+use crate::base::script_files::{ScriptFiles, ScriptRule};
 use crate::options::RouteOptions;
 use crate::sections::limits::limit;
 
 const MAX_COUNT: u64 = 65_535;
 
 /// They have no command-line options, because `--route` takes only the short form.
-static KEYS: [Key<CgiSettings>; 16] = [
+static KEYS: [Key<CgiSettings>; 17] = [
     Key {
         name: "cgi",
         help: "script, or directory of scripts",
@@ -36,6 +38,20 @@ static KEYS: [Key<CgiSettings>; 16] = [
             Ok(())
         }),
         show: |settings| settings.index.as_deref().map_or(String::new(), quoted),
+        ..Key::FILE_ONLY
+    },
+    Key {
+        name: "scripts",
+        help: "patterns of the scripts that are run, by their paths below the directory: \
+               `report.cgi`, `admin/*`, or `~ REGEX` for the path of the request; with `!` in front, \
+               those that are not run; by default all",
+        kind: ValueKind::Texts(|settings, texts| {
+            settings.scripts = Some(script_patterns(texts)?);
+            Ok(())
+        }),
+        show: |settings| {
+            settings.scripts.as_ref().map_or_else(String::new, |texts| quoted_list(texts.iter()))
+        },
         ..Key::FILE_ONLY
     },
     Key {
@@ -132,6 +148,10 @@ impl RouteForm for CgiSettings {
 
     fn runs_application(&self) -> bool {
         true
+    }
+
+    fn scripts(&self) -> Option<ScriptFiles> {
+        Some(ScriptFiles { folder: Some(self.root.clone()), rule: ScriptRule::Executable })
     }
 }
 

@@ -41,7 +41,9 @@ use self::output::Output;
 use self::run::Run;
 pub(crate) use self::settings::CgiSettings;
 use self::upload::Input;
-use crate::apps::script::{LookupError, Root, ScriptRule};
+use crate::apps::script::{LookupError, Root};
+use crate::apps::script_patterns::ScriptPatterns;
+use crate::base::script_files::ScriptRule;
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -68,8 +70,10 @@ impl Cgi {
     /// # Errors
     /// Fails if the directory or file does not exist.
     pub(crate) fn new(settings: CgiSettings, buffer_space: Arc<BufferSpace>) -> io::Result<Cgi> {
+        let patterns = settings.scripts.as_deref().map(ScriptPatterns::new).transpose();
+        let patterns = patterns.map_err(io::Error::other)?;
         let root = Root::open(&settings.root, settings.index.clone(), ScriptRule::Executable)?;
-        let root = Arc::new(root);
+        let root = Arc::new(root.with_patterns(patterns));
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let environment = ScriptVariable::resolve(&settings.environment);
         let limit = ClientLimit::new(ClientLimitSettings {
@@ -90,7 +94,7 @@ impl Cgi {
             return method_not_allowed();
         }
         let client = self.limited_client(&request);
-        let script = match self.0.root.find(request.path(), client).await {
+        let script = match self.0.root.find(request.mount(), request.path(), client).await {
             Ok(script) => script,
             Err(LookupError::NotFound) => return StatusCode::NOT_FOUND.into(),
             Err(LookupError::Forbidden) => return StatusCode::FORBIDDEN.into(),

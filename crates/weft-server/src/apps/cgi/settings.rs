@@ -17,6 +17,9 @@ pub(crate) struct CgiSettings {
     /// Index script of a directory. Default none: a path that names a directory is not found.
     pub(crate) index: Option<String>,
 
+    /// Patterns of the scripts that are run. Default none: all scripts.
+    pub(crate) scripts: Option<Vec<String>>,
+
     /// Environment variables in addition to the variables of RFC 3875, which they override. Default
     /// none: scripts inherit only `PATH` from the server's environment.
     pub(crate) environment: Vec<ScriptVariable>,
@@ -101,6 +104,7 @@ impl Default for CgiSettings {
         CgiSettings {
             root: PathBuf::new(),
             index: None,
+            scripts: None,
             environment: Vec::new(),
             timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(60),

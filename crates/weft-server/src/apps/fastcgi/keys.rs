@@ -6,9 +6,10 @@ use weft_upstream::ProxySettings;
 
 use crate::apps::proxy::upstream_keys;
 use crate::apps::script::{index_name, variables};
+use crate::apps::script_patterns::script_patterns;
 
 /// Valid only in the table of a route.
-static FASTCGI: [Key<ProxySettings>; 5] = [
+static FASTCGI: [Key<ProxySettings>; 6] = [
     Key {
         name: "root",
         help: "directory of the scripts, or one script for all paths; by default the application \
@@ -32,6 +33,21 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
         help: "end of the names of scripts; no other file is run",
         kind: ValueKind::Text(set_suffix),
         show: |settings| quoted(&settings.fastcgi.suffix),
+        ..Key::FILE_ONLY
+    },
+    Key {
+        name: "scripts",
+        help: "patterns of the scripts that are run, by their paths below the directory: `index.php`, \
+               `admin/*.php`, `**/*.php`, or `~ REGEX` for the path of the request; with `!` in front, those \
+               that are not run; by default all",
+        kind: ValueKind::Texts(|settings, texts| {
+            settings.fastcgi.scripts = Some(script_patterns(texts)?);
+            Ok(())
+        }),
+        show: |settings| {
+            let scripts = settings.fastcgi.scripts.as_ref();
+            scripts.map_or_else(String::new, |texts| quoted_list(texts.iter()))
+        },
         ..Key::FILE_ONLY
     },
     Key {
@@ -64,8 +80,15 @@ pub(in crate::apps) fn fastcgi_keys() -> impl Iterator<Item = &'static Key<Proxy
 }
 
 /// Keys of a FastCGI route that concern scripts beneath a root, or connections that are kept.
-const NOT_SCGI: [&str; 6] =
-    ["root", "index", "suffix", "script_root", "max_idle_connections", "keep_alive_timeout"];
+const NOT_SCGI: [&str; 7] = [
+    "root",
+    "index",
+    "suffix",
+    "scripts",
+    "script_root",
+    "max_idle_connections",
+    "keep_alive_timeout",
+];
 
 /// Returns the keys of an SCGI route. A uwsgi route has the same keys.
 pub(in crate::apps) fn scgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {

@@ -17,8 +17,10 @@ pub(super) use self::keys::php_keys;
 use self::keys::{fastcgi_keys, scgi_keys};
 use super::form::{OpenContext, PathKeys, PlanContext, RouteApp, RouteForm};
 use super::proxy::{ineffective_settings, open_proxy, plan_upstreams, upstreams_key};
-use super::script::{LookupError, Root, ScriptRule};
+use super::script::{LookupError, Root};
+use super::script_patterns::ScriptPatterns;
 use super::{ResponseFuture, until_sent};
+use crate::base::script_files::{ScriptFiles, ScriptRule};
 use crate::options::RouteOptions;
 
 /// Values of the keys of a route to application servers with the protocol `P`.
@@ -35,6 +37,11 @@ pub(crate) trait ServerProtocol: 'static {
     const UPSTREAMS: &'static Key<ProxySettings>;
 
     fn defaults() -> ProxySettings;
+
+    /// Returns true if the requests are for scripts whose names have a suffix.
+    fn runs_scripts() -> bool {
+        false
+    }
 
     /// Returns the other keys.
     fn keys() -> Vec<&'static Key<ProxySettings>> {
@@ -57,6 +64,10 @@ impl ServerProtocol for FastCgiProtocol {
 
     fn defaults() -> ProxySettings {
         ProxySettings::fastcgi()
+    }
+
+    fn runs_scripts() -> bool {
+        true
     }
 
     fn keys() -> Vec<&'static Key<ProxySettings>> {
@@ -124,9 +135,19 @@ impl<P: ServerProtocol> RouteForm for ServerForm<P> {
         Some(&self.0)
     }
 
+    fn scripts(&self) -> Option<ScriptFiles> {
+        P::runs_scripts().then(|| script_files(&self.0.fastcgi))
+    }
+
     fn ineffective(&self) -> Vec<&'static str> {
         ineffective_settings(&self.0)
     }
+}
+
+/// Returns the scripts that an application server runs.
+pub(super) fn script_files(settings: &FastCgiSettings) -> ScriptFiles {
+    let rule = ScriptRule::Suffix(settings.suffix.clone());
+    ScriptFiles { folder: settings.root.clone(), rule }
 }
 
 /// Application that sends requests to an application server. The proxy has its connections.
@@ -149,9 +170,11 @@ impl FastCgi {
         settings: &FastCgiSettings,
     ) -> Result<FastCgi, String> {
         let rule = ScriptRule::Suffix(settings.suffix.clone());
+        let patterns = settings.scripts.as_deref().map(ScriptPatterns::new).transpose()?;
         let open = |root: &PathBuf| Root::open(root, Some(settings.index.clone()), rule);
         let root = settings.root.as_ref().map(open).transpose();
         let root = root.map_err(|error| format!("cannot run scripts: {error}"))?;
+        let root = root.map(|root| root.with_patterns(patterns));
         let scripts = root.map_or(Scripts::Application, |root| Scripts::Beneath(Arc::new(root)));
         Ok(FastCgi { proxy, scripts })
     }
@@ -182,7 +205,9 @@ impl FastCgi {
     /// Finds the script at a path, which is not the path of the request for a front controller.
     pub(super) async fn find(&self, path: &str, request: &Request) -> Result<Script, LookupError> {
         match &self.scripts {
-            Scripts::Beneath(root) => root.find(path, self.proxy.limited_client(request)).await,
+            Scripts::Beneath(root) => {
+                root.find(request.mount(), path, self.proxy.limited_client(request)).await
+            }
             Scripts::Application => Ok(Script::of_application(path)),
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct FilesConfig {
     pub(crate) is_uncoded: bool,
     pub(crate) links: Option<Symlinks>,
     pub(crate) headers: Option<Vec<Rule>>,
+    /// Patterns of files that are never sent, because they are scripts.
+    pub(crate) withheld: Vec<String>,
 }
 
 /// A header rule, with its text in the configuration.
@@ -187,6 +189,7 @@ impl FilesConfig {
             is_uncoded: false,
             links: Some(symlinks),
             headers: Some(Vec::new()),
+            withheld: Vec::new(),
         }
     }
 
@@ -219,6 +222,7 @@ impl FilesConfig {
             is_uncoded: self.is_uncoded || defaults.is_uncoded,
             links: self.links.or(defaults.links),
             headers: self.headers.or(defaults.headers),
+            withheld: self.withheld,
         }
     }
 }

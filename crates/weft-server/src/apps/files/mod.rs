@@ -17,10 +17,11 @@ use weft_upstream::{ProxySettings, ReverseProxy};
 
 pub(crate) use self::keys::{FILES, FilesConfig};
 use self::site::ScriptSite;
-use super::fastcgi::php_keys;
+use super::fastcgi::{php_keys, script_files};
 use super::form::{FormTable, OpenContext, Operator, PathKeys, PlanContext, RouteApp, RouteForm};
 use super::proxy::{plan_upstreams, upstreams_key};
 use super::{ResponseFuture, until_sent};
+use crate::base::script_files::{AllScripts, ScriptFiles, SentFile};
 use crate::options::RouteOptions;
 
 /// Values of the keys.
@@ -152,6 +153,38 @@ impl RouteForm for FilesForm {
         self.scripts.as_ref()
     }
 
+    fn scripts(&self) -> Option<ScriptFiles> {
+        let settings = &self.scripts.as_ref()?.fastcgi;
+        Some(ScriptFiles { folder: Some(self.root.clone()), ..script_files(settings) })
+    }
+
+    fn withhold(&mut self, scripts: &AllScripts, inherited: &FilesConfig) {
+        self.files.withheld = scripts.withheld(&self.root);
+        if self.scripts.is_some() {
+            return;
+        }
+        let is_sent = |name: &String| !scripts.has_script(Path::new(name));
+        if self.files.index == inherited.index {
+            self.files.index.iter_mut().for_each(|names| names.retain(is_sent));
+        }
+        if self.files.fallback == inherited.fallback {
+            self.files.fallback = self.files.fallback.take().filter(is_sent);
+        }
+    }
+
+    fn sent_files(&self) -> Vec<SentFile<'_>> {
+        // A route with scripts runs its index and its fallback if they are scripts.
+        let is_run = |name: &&String| {
+            let suffix = self.scripts.as_ref().map(|scripts| &*scripts.fastcgi.suffix);
+            suffix.is_some_and(|suffix| name.ends_with(suffix))
+        };
+        let index = self.files.index.iter().flatten().map(|name| ("index", name));
+        let fallback = self.files.fallback.iter().map(|name| ("fallback", name));
+        let names = index.chain(fallback).filter(|(_, name)| !is_run(name));
+        let remedy = "a route with `php` runs it";
+        names.map(|(key, name)| SentFile { key, path: Path::new(name), remedy }).collect()
+    }
+
     fn try_files_conflict(&self) -> Option<&'static str> {
         match (&self.scripts, &self.files.fallback) {
             // A script that is looked up would run.
@@ -269,6 +302,7 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         links,
         headers,
         is_uncoded,
+        withheld,
     } = files.clone();
     let rules = cache.into_iter().chain(headers).flatten();
     let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
@@ -281,6 +315,7 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         headers,
         languages: languages.unwrap_or_default(),
         symlinks: links.unwrap_or(Symlinks::Inside),
+        excluded: withheld,
         compress: compress.unwrap_or(true) && !is_uncoded,
         precompressed: !is_uncoded,
         max_cached_bytes: (defaults.max_cached_bytes / directories).max(MIN_KEPT_BYTES),

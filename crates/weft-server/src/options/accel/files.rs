@@ -137,11 +137,12 @@ impl AccelFiles {
 }
 
 impl Folder {
-    fn open(AccelFolder { prefix, folder }: &AccelFolder) -> io::Result<Folder> {
+    fn open(AccelFolder { prefix, folder, withheld }: &AccelFolder) -> io::Result<Folder> {
         // The content is sent as it is: the application may have coded it.
         let settings = DirectorySettings {
             index: Vec::new(),
             error_pages: Vec::new(),
+            excluded: withheld.clone(),
             precompressed: false,
             compress: false,
             max_cached_bytes: MAX_CACHED_BYTES,
@@ -247,8 +248,11 @@ mod tests {
             std::fs::create_dir(at(name)).unwrap();
         }
         std::os::unix::fs::symlink("a", at("link")).unwrap();
-        let configured = [("/p", "link/"), ("/p/q", "b")]
-            .map(|(prefix, name)| AccelFolder { prefix: prefix.to_owned(), folder: at(name) });
+        let configured = [("/p", "link/"), ("/p/q", "b")].map(|(prefix, name)| AccelFolder {
+            prefix: prefix.to_owned(),
+            folder: at(name),
+            withheld: Vec::new(),
+        });
         let files = AccelFiles::open(&configured).unwrap();
         let show = |named: Option<NamedFile<'_>>| {
             named.map_or("-".to_owned(), |it| format!("{} {}", it.folder.prefix, it.path))

@@ -10,6 +10,7 @@ use self::files::AccelFiles;
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
 use super::{RouteOption, RouteOptions};
+use crate::base::script_files::AllScripts;
 
 /// A folder, and the beginning of the paths that name its files in `X-Accel-Redirect`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,12 +18,23 @@ struct AccelFolder {
     /// Beginning of the paths, without a slash at its end.
     prefix: String,
     folder: PathBuf,
+    /// Patterns of files that are never sent, because they are scripts.
+    withheld: Vec<String>,
 }
 
 /// Folders with the files that responses may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AccelOptions {
     folders: Option<Vec<AccelFolder>>,
+}
+
+impl AccelOptions {
+    /// Withholds the files that are scripts of a route.
+    pub(crate) fn withhold(&mut self, scripts: &AllScripts) {
+        for AccelFolder { folder, withheld, .. } in self.folders.iter_mut().flatten() {
+            *withheld = scripts.withheld(folder);
+        }
+    }
 }
 
 impl RouteOption for AccelOptions {
@@ -80,7 +92,8 @@ fn set_accel(options: &mut AccelOptions, pairs: Vec<Pair>) -> ConfigResult {
         if folders.iter().any(|known| known.prefix == prefix) {
             return Err(name.problem(format!("the path {prefix}/ has two folders")));
         }
-        folders.push(AccelFolder { prefix, folder: base.join(&value.value) });
+        let (folder, withheld) = (base.join(&value.value), Vec::new());
+        folders.push(AccelFolder { prefix, folder, withheld });
     }
     options.folders = Some(folders);
     Ok(())

@@ -26,7 +26,8 @@ pub(super) fn pages(list: &[ErrorPage]) -> ErrorPages {
             .filter(|status| of.contains(*status) && !built_in.contains(status))
             .collect();
         pages = match source {
-            PageSource::Default => {
+            // `RoutePages` has those of routes.
+            PageSource::Default | PageSource::Route(_) => {
                 built_in.extend(statuses);
                 pages
             }
@@ -36,7 +37,7 @@ pub(super) fn pages(list: &[ErrorPage]) -> ErrorPages {
             }
             PageSource::File(path) => {
                 let (file, changed) = (PageFile::new(path), *changed);
-                pages.page(statuses, move |status| file.response(status, changed))
+                pages.page(statuses, move |status| file.response(changed.of(status), status))
             }
         };
     }
@@ -58,12 +59,12 @@ impl PageFile {
     }
 
     /// Returns the page for an error, or the built-in one if the file cannot be read.
-    fn response(&self, status: StatusCode, changed: Option<StatusCode>) -> Response {
+    fn response(&self, of_page: StatusCode, status: StatusCode) -> Response {
         let warn = |reason| log::warn!("{reason}; the built-in page is sent");
         match self.content.current(|path, _| read(path).map_err(warn).ok()) {
             Some(content) => Response::body(content)
                 .with_header_value(header::CONTENT_TYPE, self.media_type.clone())
-                .with_status(changed.unwrap_or(status)),
+                .with_status(of_page),
             None => status.into(),
         }
     }

@@ -1,6 +1,7 @@
 //! Pages for errors.
 
 pub(super) mod files; // pages in files that may change
+mod routes; // pages that other routes respond with
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,38 @@ use weft::middleware::ErrorPages;
 use weft_config::{ConfigResult, Key, Pair, ValueKind, quoted_table};
 
 use self::files::{pages, read};
+use self::routes::RoutePages;
 use super::fields::statuses::Statuses;
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
 use super::{RouteOption, RouteOptions, show};
+use crate::base::script_files::SentFile;
 
 /// The page for errors of some statuses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ErrorPage {
     of: Statuses,
-    /// Status of the response with the page; `None`: the status of the error.
-    status: Option<StatusCode>,
+    status: PageStatus,
     source: PageSource,
+}
+
+/// Status of the response with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PageStatus {
+    OfError,
+    Changed(StatusCode),
+    /// The status of the response of a route.
+    OfRoute,
+}
+
+impl PageStatus {
+    /// Returns the status of the page for an error.
+    fn of(self, error: StatusCode) -> StatusCode {
+        match self {
+            PageStatus::OfError | PageStatus::OfRoute => error,
+            PageStatus::Changed(status) => status,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +52,8 @@ enum PageSource {
     File(PathBuf),
     /// URL of a redirect.
     Url(String),
+    /// Name of a route of the same host, without its `@`.
+    Route(String),
 }
 
 /// Pages for errors, which are inherited status by status.
@@ -51,14 +74,33 @@ impl ErrorPageOptions {
         self.has_pages().then(|| pages(&self.list))
     }
 
+    /// Files of pages, which clients get as they are.
+    pub(crate) fn sent_files(&self) -> impl Iterator<Item = SentFile<'_>> {
+        let remedy =
+            "a route runs it: { \"404\" = \"@errors\" }, and \"@errors\" = { rewrite = \"/PATH\" }";
+        let file = move |path| SentFile { key: Self::KEYS[0].name, path, remedy };
+        self.files().into_iter().map(file)
+    }
+
+    fn files(&self) -> BTreeSet<&Path> {
+        let files = self.list.iter().filter_map(|page| match &page.source {
+            PageSource::File(path) => Some(&**path),
+            PageSource::Default | PageSource::Url(_) | PageSource::Route(_) => None,
+        });
+        files.collect()
+    }
+
     /// Returns the reasons for which files of pages cannot be read.
     pub(crate) fn missing_files(&self) -> impl Iterator<Item = String> {
-        let files = self.list.iter().filter_map(|page| match &page.source {
-            PageSource::File(path) => Some(path),
-            PageSource::Default | PageSource::Url(_) => None,
-        });
-        let files: BTreeSet<_> = files.collect();
-        files.into_iter().filter_map(|path| read(path).err())
+        self.files().into_iter().filter_map(|path| read(path).err())
+    }
+
+    /// Names of the routes that respond with pages.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().filter_map(|page| match &page.source {
+            PageSource::Route(name) => Some(&**name),
+            PageSource::Default | PageSource::Url(_) | PageSource::File(_) => None,
+        })
     }
 }
 
@@ -69,13 +111,17 @@ impl RouteOption for ErrorPageOptions {
             flag: "error-page",
             argument: "STATUS=FILE",
             help: "pages for errors by status: `{ \"404\" = \"404.html\", \"500 503\" = FILE, \"5xx\" = FILE, \
-                   \"410 =404\" = FILE }` (with another status), a URL (302), or default for the \
-                   built-in page; inherited status by status",
+                   \"410 =404\" = FILE }` (with another status), a URL (302), a route such as @errors, or \
+                   default for the built-in page; inherited status by status",
             kind: ValueKind::Pairs(set_error_pages),
             show: |options| {
                 let pair = |page: &ErrorPage| {
-                    let status = page.status.map(|status| format!(" ={}", status.as_str()));
-                    (format!("{}{}", page.of, status.unwrap_or_default()), page.source.to_text())
+                    let status = match page.status {
+                        PageStatus::OfError => String::new(),
+                        PageStatus::Changed(status) => format!(" ={}", status.as_str()),
+                        PageStatus::OfRoute => " =".to_owned(),
+                    };
+                    (format!("{}{status}", page.of), page.source.to_text())
                 };
                 quoted_table(options.list.iter().map(pair))
             },
@@ -108,7 +154,8 @@ impl RouteOption for ErrorPageOptions {
         let intercepts = self.intercepts == Some(true);
         let pages = self.middleware();
         let pages = pages.map(|pages| if intercepts { pages.intercept() } else { pages });
-        Ok(pages.map(Layer::of_middleware).into_iter().collect())
+        let of_routes = self.routes().next().map(|_| RoutePages::layer(&self.list, intercepts));
+        Ok(pages.map(Layer::of_middleware).into_iter().chain(of_routes).collect())
     }
 }
 
@@ -119,6 +166,7 @@ impl PageSource {
     fn new(value: &str, base: &Path) -> PageSource {
         match value {
             DEFAULT => PageSource::Default,
+            route if route.starts_with('@') => PageSource::Route(route[1..].to_owned()),
             url if url.starts_with("https://") || url.starts_with("http://") => {
                 PageSource::Url(url.to_owned())
             }
@@ -131,6 +179,7 @@ impl PageSource {
             PageSource::Default => DEFAULT.to_owned(),
             PageSource::File(path) => path.to_string_lossy().into_owned(),
             PageSource::Url(url) => url.clone(),
+            PageSource::Route(name) => format!("@{name}"),
         }
     }
 }
@@ -145,6 +194,10 @@ fn set_error_pages(options: &mut ErrorPageOptions, pairs: Vec<Pair>) -> ConfigRe
         {
             return Err(value.problem(format!("{url:?} has a byte that must be percent-encoded")));
         }
+        if status == PageStatus::OfRoute && !matches!(source, PageSource::Route(_)) {
+            let message = "expected a status with a page behind `=`; only a route has its own";
+            return Err(name.problem(message));
+        }
         for of in statuses {
             if pages.iter().any(|page| page.of == of) {
                 return Err(name.problem(format!("the status {of} has two pages")));
@@ -156,16 +209,17 @@ fn set_error_pages(options: &mut ErrorPageOptions, pairs: Vec<Pair>) -> ConfigRe
     Ok(())
 }
 
-/// Splits `404 410 =200` into the statuses of errors and the changed one.
-fn split_status(text: &str) -> Result<(Vec<Statuses>, Option<StatusCode>), String> {
+/// Splits `404 410 =200` into the statuses of errors and the status of their page.
+fn split_status(text: &str) -> Result<(Vec<Statuses>, PageStatus), String> {
     let (list, changed) = match text.split_once('=') {
-        None => (text, None),
+        None => (text, PageStatus::OfError),
+        Some((list, "")) => (list, PageStatus::OfRoute),
         Some((list, changed)) => {
             let status = changed.trim().parse().ok().filter(|status: &StatusCode| {
                 matches!(status.as_u16(), 200..=599) && !matches!(status.as_u16(), 204 | 205 | 304)
             });
             let invalid = || format!("expected a status with a page behind `=`, found {changed:?}");
-            (list, Some(status.ok_or_else(invalid)?))
+            (list, PageStatus::Changed(status.ok_or_else(invalid)?))
         }
     };
     let statuses = Statuses::parse_list(list)?;
@@ -220,7 +274,15 @@ mod tests {
             ("403 403", "e", Err("the status 403 has two pages")),
             ("301", "e", Err("301 is no error; pages are for 400 to 599")),
             ("404 =304", "e", Err("expected a status with a page behind `=`, found \"304\"")),
-            ("404 =", "e", Err("expected a status with a page behind `=`, found \"\"")),
+            (
+                "404 =",
+                "e",
+                Err("expected a status with a page behind `=`; only a route has its own"),
+            ),
+            ("404", "@e", Ok("{ \"404\" = \"@e\" }")),
+            ("404 =", "@e", Ok("{ \"404 =\" = \"@e\" }")),
+            ("404 =200", "@e", Ok("{ \"404 =200\" = \"@e\" }")),
+            ("404", "./@e", Ok("{ \"404\" = \"/etc/./@e\" }")),
             (
                 "403",
                 "https://a/ b",

@@ -99,7 +99,7 @@ impl ErrorPages {
     fn replace(&self, response: Response) -> Response {
         let status = response.status;
         match self.find(status) {
-            Ok(found) => merge(response, (self.pages[found].1)(status)),
+            Ok(found) => (self.pages[found].1)(status).as_page_of(response),
             Err(_) => response,
         }
     }
@@ -115,16 +115,25 @@ impl Middleware for ErrorPages {
     }
 }
 
-/// Adds the fields of an error response to its page, except for fields that describe its content or
-/// that the page has itself.
-fn merge(error: Response, mut page: Response) -> Response {
-    let is_set = |name: &HeaderName| page.headers.iter().any(|(set, _)| set == name);
-    let kept = error.headers.iter().filter(|(name, _)| !describes_content(name) && !is_set(name));
-    let kept: Vec<_> = kept.cloned().collect();
-    page.headers.to_mut().extend(kept);
-    // The error for the hooks.
-    page.extensions.extend(error.extensions);
-    page
+impl Response {
+    /// Returns true for an error that the library has made from a [`StatusCode`] or an
+    /// [`Error`](crate::Error), and that [`ErrorPages`] replace.
+    pub fn is_generated_error(&self) -> bool {
+        self.is_generated_error
+    }
+
+    /// Returns this response as the page of an error, as [`ErrorPages`] do: with the fields of the
+    /// error that do not describe its content, and that the page does not have itself.
+    pub fn as_page_of(mut self, error: Response) -> Response {
+        let is_set = |name: &HeaderName| self.headers.iter().any(|(set, _)| set == name);
+        let is_kept = |name: &HeaderName| !describes_content(name) && !is_set(name);
+        let kept: Vec<_> =
+            error.headers.iter().filter(|(name, _)| is_kept(name)).cloned().collect();
+        self.headers.to_mut().extend(kept);
+        // The error for the hooks.
+        self.extensions.extend(error.extensions);
+        self
+    }
 }
 
 /// Returns true for a field of the replaced content, such as `Content-Encoding`,
