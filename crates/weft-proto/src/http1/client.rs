@@ -113,9 +113,16 @@ impl HeadReader {
         }
     }
 
-    /// Accepts two errors that occur in responses of old servers: lines of a head that end in LF
-    /// without CR (RFC 9112 §2.2), and equal repeated `Content-Length` fields. The first one is
-    /// kept (RFC 9110 §8.6). Different lengths stay an error, and so do all other ambiguities.
+    /// Accepts errors that occur in responses of old servers and embedded devices, as far as RFC
+    /// 9112 permits:
+    ///
+    /// - lines of a head that end in LF without CR (§2.2);
+    /// - equal repeated lengths, in one `Content-Length` field or in several, of which the first is
+    ///   kept (§6.3);
+    /// - a length beside the coding `chunked`, which overrides it (§6.3), and `chunked` named twice.
+    ///   The connection is closed after such a response.
+    ///
+    /// Different lengths stay an error, and so do all other ambiguities.
     ///
     /// Only for servers that need it, and if the head is not forwarded as it is: a recipient that
     /// reads it in another way would find another end of the response.
@@ -143,9 +150,7 @@ impl HeadReader {
                 self.remaining_interim.checked_sub(1).ok_or_else(too_many_interim_responses)?;
         }
         let text = input.split_to(length).freeze();
-        if self.is_lenient {
-            self.merge_equal_lengths(&text);
-        }
+        let is_overridden = self.is_lenient && self.resolve_length(&text);
         let (fields, known) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.known));
         let name_sketch = std::mem::take(&mut self.name_sketch);
         self.limits.head -= length;
@@ -166,7 +171,7 @@ impl HeadReader {
         let headers = Headers::parsed(text, fields, name_sketch);
         let http_10 = version == Version::HTTP_10;
         let keep_alive = match known.connection {
-            _ if !is_unambiguous || length == BodyLength::UntilClose => false,
+            _ if is_overridden || !is_unambiguous || length == BodyLength::UntilClose => false,
             Occurrence::Absent => !http_10,
             _ => keep_alive(headers.list("connection"), http_10),
         };
@@ -239,26 +244,71 @@ impl HeadReader {
         }
     }
 
-    /// Removes all fields `Content-Length` but the first if their values are equal numbers.
-    fn merge_equal_lengths(&mut self, text: &[u8]) {
-        if self.known.content_length != Occurrence::Repeated {
-            return;
+    /// Resolves the ambiguities of the length that [`lenient`](HeadReader::lenient) permits. Returns
+    /// true if the length is known by the transfer coding only: the connection must be closed.
+    fn resolve_length(&mut self, text: &[u8]) -> bool {
+        let number = |value: &[u8]| content_length(value);
+        let is_equal =
+            |value: &[u8], other: &[u8]| number(value).is_some() && number(value) == number(other);
+        if let Some(length) = self.merge(text, b"content-length", is_equal) {
+            self.known.content_length = Occurrence::Once(length);
         }
-        let is_length = |field: &Field| field.name.of(text).eq_ignore_ascii_case(b"content-length");
-        let mut lengths = self.fields.iter().filter(|field| is_length(field));
-        let Some(first) = lengths.next().map(|field| field.value) else { return };
-        let number = |value: Span| content_length(value.of(text));
-        let is_equal = |field: &Field| number(field.value) == number(first);
-        if number(first).is_some() && lengths.all(is_equal) {
-            self.fields.retain(|field| !is_length(field) || field.value == first);
-            self.known.content_length = Occurrence::Once(first);
+        let is_chunked = |value: &[u8], _: &[u8]| value.eq_ignore_ascii_case(b"chunked");
+        let coding = self.merge(text, b"transfer-encoding", is_chunked);
+        if let Some(coding) = coding {
+            self.known.transfer_encoding = Occurrence::Once(coding);
         }
+        let has_coding = self.known.transfer_encoding != Occurrence::Absent;
+        let has_both = has_coding && self.known.content_length != Occurrence::Absent;
+        if has_both {
+            // RFC 9112 §6.3: the coding overrides the length, which is not forwarded.
+            self.fields.retain(|field| !has_name(field, text, b"content-length"));
+            self.known.content_length = Occurrence::Absent;
+        }
+        coding.is_some() || has_both
+    }
+
+    /// Merges the members of a list into the first, if there are several and they are equal.
+    /// Returns the value.
+    fn merge(
+        &mut self,
+        text: &[u8],
+        name: &[u8],
+        is_equal: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Option<Span> {
+        let named = self.fields.iter().filter(|field| has_name(field, text, name));
+        let members: Vec<Span> = named.clone().flat_map(|it| members(it.value, text)).collect();
+        let [first, others @ ..] = &*members else { return None };
+        let is_list = !others.is_empty();
+        if !is_list || !members.iter().all(|it| is_equal(it.of(text), first.of(text))) {
+            return None;
+        }
+        let kept = named.map(|field| field.name).next()?;
+        self.fields.retain(|field| !has_name(field, text, name));
+        self.fields.push(Field { name: kept, value: *first });
+        Some(*first)
     }
 
     fn need_more<T>(&mut self, input: &[u8]) -> Result<Option<T>> {
         self.scanned = input.len();
         if input.len() >= self.limits.head { Err(head_too_large()) } else { Ok(None) }
     }
+}
+
+fn has_name(field: &Field, text: &[u8], name: &[u8]) -> bool {
+    field.name.of(text).eq_ignore_ascii_case(name)
+}
+
+/// Returns the members of a list (RFC 9110 §5.6.1).
+fn members(list: Span, text: &[u8]) -> Vec<Span> {
+    let mut start = 0;
+    let member = |part: &[u8]| {
+        let begin = start + part.len() - part.trim_ascii_start().len();
+        let length = part.trim_ascii().len();
+        start += part.len() + 1;
+        list.slice(begin, begin + length)
+    };
+    list.of(text).split(|&b| b == b',').map(member).collect()
 }
 
 fn too_many_fields() -> Error {
@@ -463,11 +513,14 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\n", Some((2, "\n", 1))),
             ("HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 3\n\n", None),
             ("HTTP/1.1 200 OK\nContent-Length: x\nContent-Length: x\n\n", None),
-            ("HTTP/1.1 200 OK\nContent-Length: 2, 2\n\n", None),
+            ("HTTP/1.1 200 OK\nContent-Length: 2, 2\n\n", Some((2, "", 1))),
             (
-                "HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 2\nTransfer-Encoding: chunked\n\n",
-                None,
+                "HTTP/1.1 200 OK\nContent-Length: 2 ,02\nA: b\nContent-Length: 2\n\n",
+                Some((2, "", 2)),
             ),
+            ("HTTP/1.1 200 OK\nContent-Length: 2, 3\n\n", None),
+            ("HTTP/1.1 200 OK\nContent-Length: 2,\n\n", None),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: gzip\n\n", None),
             ("HTTP/1.1 200 OK\nA: b\n c\nContent-Length: 2\n\n", None),
             ("HTTP/1.1 200 OK\nA: b\rContent-Length: 2\n\n", None),
             ("HTTP/1.1 200 OK\nA: b\r\r\nContent-Length: 2\n\n", None),
@@ -492,6 +545,35 @@ mod tests {
                 if let Some(rest) = rest {
                     assert_eq!(input, rest.as_bytes(), "{text:?} in pieces of {piece}");
                 }
+            }
+        }
+    }
+
+    /// Each row: the fields of a response, and if they are accepted.
+    #[test]
+    fn lenient_reader_prefers_the_coding_and_closes_the_connection() {
+        for (fields, is_accepted) in [
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", true),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\nContent-Length: 6\r\n", true),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: Chunked\r\n", true),
+            ("Transfer-Encoding: chunked, chunked\r\n", true),
+            ("Transfer-Encoding: chunked, chunked\r\nContent-Length: 5\r\n", true),
+            ("Transfer-Encoding: gzip, chunked\r\nContent-Length: 5\r\n", false),
+            ("Transfer-Encoding: chunked, gzip\r\n", false),
+        ] {
+            for (version, is_lenient) in [("1.1", true), ("1.1", false), ("1.0", true)] {
+                let text =
+                    format!("HTTP/{version} 200 OK\r\n{fields}Connection: keep-alive\r\n\r\n");
+                let mut input = BytesMut::from(&*text);
+                let mut reader = HeadReader::new(200).lenient(is_lenient);
+                let head = reader.read(&mut input, &Method::GET).ok().flatten();
+                let found = head.map(|head| {
+                    let has_length = head.headers.contains("content-length");
+                    (head.length, head.keep_alive, has_length)
+                });
+                let accepts = is_accepted && is_lenient && version == "1.1";
+                let expected = accepts.then_some((BodyLength::Chunked, false, false));
+                assert_eq!(found, expected, "{text:?} {is_lenient}");
             }
         }
     }

@@ -4,7 +4,7 @@ use weft_config::{ConfigResult, Key, ValueKind, quoted_list};
 
 use super::fields::changes::{FieldChanges, parse_request_field, show_fields};
 use super::fields::middleware::RequestFieldChanges;
-use super::fields::names::{check_request_name, parse_name};
+use super::fields::names::{check_changed_name, parse_name};
 use super::layer::{Layer, OpenContext};
 use super::{RouteOption, RouteOptions};
 use crate::template::Template;
@@ -35,7 +35,7 @@ impl RouteOption for RequestHeaderOptions {
             help: "names of request fields that upstreams and scripts do not get",
             kind: ValueKind::Texts(|options, texts| {
                 let names =
-                    texts.iter().map(|text| parse_name(text, &text.value, check_request_name));
+                    texts.iter().map(|text| parse_name(text, &text.value, check_changed_name));
                 options.changes.remove = names.collect::<ConfigResult<_>>()?;
                 Ok(())
             }),

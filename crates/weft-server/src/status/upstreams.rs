@@ -1,9 +1,10 @@
-//! `PATCH /upstreams`: takes upstreams out, puts them back, and changes their weights.
+//! `GET /upstreams`: the upstreams with their states. `PATCH /upstreams`: takes upstreams out, puts
+//! them back, and changes their weights.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use weft::{Method, Request, Response, StatusCode, header};
-use weft_upstream::{ControlChange, MAX_WEIGHT, UpstreamMode};
+use weft_upstream::{ControlChange, MAX_WEIGHT, UpstreamMode, UpstreamUrl};
 
 use super::config::{has_type, refusal};
 use super::permission;
@@ -34,15 +35,22 @@ pub(super) fn is_change(request: &Request) -> bool {
     request.path() == "/upstreams"
 }
 
-/// Makes a change, if it is permitted. The response has the upstreams that were changed.
+/// Responds with all upstreams, or makes a change, if it is permitted. The response has the
+/// upstreams that were changed.
 pub(super) async fn respond(
     request: Request,
     plans: &PlanReceiver,
     changes: &ChangeSender,
 ) -> Response {
-    if *request.method() != Method::PATCH {
-        let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
-        return response.with_header(header::ALLOW, Method::PATCH.as_str());
+    match *request.method() {
+        Method::GET | Method::HEAD => {
+            return list(&snapshot::upstreams(&plans.borrow().opened.routing));
+        }
+        Method::PATCH => {}
+        _ => {
+            let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
+            return response.with_header(header::ALLOW, "GET, HEAD, PATCH");
+        }
     }
     let permitted = plans.borrow().plan.status.upstream_changes;
     if let Err(reason) = permission::check(&request, permitted, DISABLED) {
@@ -67,9 +75,19 @@ pub(super) async fn respond(
         let reason = format!("no such upstream {url}; known are {}", known.join(", "));
         return refusal(StatusCode::NOT_FOUND, &reason);
     }
-    upstreams.retain(|it| it.report.url == url);
+    upstreams.retain(|it| is_same(&it.report.url, &url));
+    list(&upstreams)
+}
+
+fn list(upstreams: &[impl Serialize]) -> Response {
     let json = serde_json::json!({ "upstreams": upstreams });
     Response::body(format!("{json}\n")).with_header(header::CONTENT_TYPE, "application/json")
+}
+
+/// Returns true if two URLs lead to the same upstream, such as with and without a slash at the end.
+fn is_same(url: &str, other: &str) -> bool {
+    let parse = |url: &str| url.parse::<UpstreamUrl>().ok();
+    url == other || parse(url).zip(parse(other)).is_some_and(|(a, b)| a.is_same_upstream(&b))
 }
 
 async fn read_change(mut request: Request) -> Result<UpstreamChange, Response> {

@@ -78,7 +78,10 @@ fn authority() -> SocketAddr {
     raw_upstream(|_, mut stream| {
         while let Some(head) = read_head(&mut stream) {
             match head.contains("cookie: ok") {
-                true => respond(&mut stream, "204 No Content", "Remote-User: bob\r\n", ""),
+                true => {
+                    let fields = "Remote-User: bob\r\nSet-Cookie: a=new\r\nSet-Cookie: b=new\r\n";
+                    respond(&mut stream, "204 No Content", fields, "");
+                }
                 false => {
                     let head = head.trim_end().replace("\r\n", "|");
                     let fields = "Location: https://login/\r\nSet-Cookie: a=b\r\n";
@@ -104,6 +107,8 @@ fn forward_auth_decides_about_each_request() {
     let spoofed = "Remote-User: root\r\nRemote_User: root\r\nRemote-Groups: wheel\r\n";
     let permitted = send(&server, "GET", "/a", &format!("Cookie: ok\r\n{spoofed}"));
     assert_eq!(permitted.status, 200);
+    let cookies = permitted.head.iter().filter_map(|line| line.strip_prefix("set-cookie: "));
+    assert_eq!(cookies.collect::<Vec<_>>(), ["a=new", "b=new"]);
     let received: Vec<&str> =
         text(&permitted).split('|').filter(|line| !line.contains("forwarded")).collect();
     assert_eq!(received, ["GET /a HTTP/1.1", "host: a", "cookie: ok", "remote-user: bob"]);

@@ -591,8 +591,13 @@ fn lenient_proxy_mends_heads_and_rejects_different_lengths() {
             Outcome::NewConnection,
         ),
         (
-            "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: chunked\n\nab",
+            "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: gzip\n\nab",
             BAD_GATEWAY,
+            Outcome::NewConnection,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nvia: 1.1 weft\r\n\r\n1\r\na\r\n0\r\n\r\n",
             Outcome::NewConnection,
         ),
     ] {

@@ -593,8 +593,6 @@ fn failed_health_checks_set_upstream_state_unhealthy() {
         "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{dead}/\", check = \"/health\", \
          check_interval = \"10ms\" }}\n"
     ));
-    // The first request starts the health checks.
-    site.request_status("x", "/");
     let unhealthy = format!("host=*,route=/,state=unhealthy,upstream=http://{dead}/");
     until("the upstream is unhealthy", || {
         site.metrics().get("weft_upstream_state", &unhealthy) == 1.0

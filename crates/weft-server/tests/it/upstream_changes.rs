@@ -120,6 +120,23 @@ fn named(name: &'static str) -> SocketAddr {
     })
 }
 
+/// A URL has the same meaning with and without a slash at its end.
+#[test]
+fn upstreams_are_found_by_urls_with_and_without_a_slash() {
+    let [a, b] = [named("a"), named("b")];
+    let server =
+        Server::start("unix", &format!("\"/\" = {{ proxy = \"http://{a} http://{b}/app/\" }}"));
+    for url in [format!("http://{a}"), format!("http://{a}/"), format!("http://{b}/app")] {
+        let change = format!("{{\"upstream\": \"{url}\", \"weight\": 7}}");
+        let response = server.change(&change);
+        let json: Value = serde_json::from_slice(&response.body).unwrap();
+        assert_eq!((response.status, &*states(&json)), (200, "up*7"), "{url}");
+    }
+    let other = server.change(&format!("{{\"upstream\": \"http://{b}/\", \"weight\": 7}}"));
+    assert_eq!(other.status, 404);
+    server.server.stop();
+}
+
 #[test]
 fn drained_upstream_gets_requests_of_its_sessions_only() {
     let [a, b] = [named("a"), named("b")];
@@ -277,12 +294,19 @@ fn refuses_other_methods_and_contents() {
     }
     assert_eq!(patch(server.unix(), "Host: a\r\n", "{}").status, 415);
     assert_eq!(patch(server.unix(), JSON, &" ".repeat(8193)).status, 413);
-    for method in ["GET", "POST", "OPTIONS"] {
+    for method in ["PUT", "POST", "OPTIONS"] {
         let mut client = server.unix();
         client.send(format!("{method} /upstreams HTTP/1.1\r\n{JSON}Content-Length: 0\r\n\r\n"));
         let response = client.response();
-        assert_eq!((response.status, response.header("allow")), (405, Some("PATCH")), "{method}");
+        assert_eq!(
+            (response.status, response.header("allow")),
+            (405, Some("GET, HEAD, PATCH")),
+            "{method}"
+        );
     }
+    let list = server.unix().get("/upstreams");
+    let list: Value = serde_json::from_slice(&list.body).unwrap();
+    assert_eq!(states(&list), "up*1");
     assert_eq!(server.states(), "up*1");
     server.server.stop();
 }

@@ -12,23 +12,36 @@ const CHECK_METHOD: &str = "/grpc.health.v1.Health/Check";
 /// 2.
 const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
 
-/// Asks for the health of a service, or of the server if `service` is empty. Returns `None` if
-/// there is no complete response.
-pub(super) async fn is_serving(
+/// Checks that a service, or the server if `service` is empty, is serving.
+///
+/// # Errors
+/// The reason of the failure.
+pub(super) async fn check(
     upstream: &Upstream,
     service: &str,
+    host: Option<&str>,
     limits: &ResponseLimits,
-) -> Option<bool> {
-    let message = request_message(service)?;
-    let fields = [("content-type", &b"application/grpc"[..]), ("te", b"trailers")];
+) -> Result<(), String> {
+    let message = request_message(service).ok_or("the name of the service is too long")?;
+    let content = [("content-type", &b"application/grpc"[..]), ("te", b"trailers")];
+    let host = host.map(|host| ("host", host.as_bytes()));
+    let fields: Vec<_> = content.into_iter().chain(host).collect();
     let request =
         OwnRequest { method: &Method::POST, target: CHECK_METHOD, fields: &fields, body: &message };
     // Further bytes are another message.
     let is_enough = |_, body: &[u8]| body.len() > SERVING.len();
-    let response = request.send(upstream, limits, is_enough).await.ok()?;
+    let response = request.send(upstream, limits, is_enough).await?;
     let trailers = response.extensions().get::<Trailers>();
-    let status = trailers.map_or(response.headers(), |trailers| &trailers.0).get("grpc-status")?;
-    Some(response.status() == StatusCode::OK && status == "0" && response.body() == SERVING)
+    let status = trailers.map_or(response.headers(), |trailers| &trailers.0).get("grpc-status");
+    if response.status() != StatusCode::OK {
+        return Err(format!("the status is {}", response.status()));
+    }
+    match status {
+        Some(status) if status == "0" && response.body() == SERVING => Ok(()),
+        Some(status) if status == "0" => Err("the service is not serving".to_owned()),
+        Some(status) => Err(format!("the gRPC status is {}", status.as_bytes().escape_ascii())),
+        None => Err("there is no gRPC status".to_owned()),
+    }
 }
 
 /// Composes the message `HealthCheckRequest { service }`, with its prefix. Returns `None` if the

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::time::{MissedTickBehavior, interval};
 use weft::Method;
 
-use super::grpc_health::is_serving;
+use super::grpc_health;
 use crate::client::own_request::{OwnRequest, ResponseLimits};
 use crate::connect::upstream::Upstream;
 use crate::settings::health_check_settings::{HealthCheck, HealthCheckTarget};
@@ -14,7 +14,8 @@ use crate::settings::health_check_settings::{HealthCheck, HealthCheckTarget};
 /// Maximum size of the part of a body in which the expected text is searched, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// Checks one upstream periodically, until its last strong reference is dropped.
+/// Checks one upstream periodically, until its last strong reference is dropped. The first check
+/// decides about an upstream that was not checked before.
 pub async fn run(upstream: Weak<Upstream>, check: Arc<HealthCheck>, is_lenient: bool) {
     let mut tick = interval(check.interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -23,40 +24,57 @@ pub async fn run(upstream: Weak<Upstream>, check: Arc<HealthCheck>, is_lenient: 
     loop {
         tick.tick().await;
         let Some(upstream) = upstream.upgrade() else { return };
-        let is_healthy = passes(&upstream, &check, is_lenient).await;
+        let outcome = send(&upstream, &check, is_lenient).await;
+        let is_healthy = outcome.is_ok();
         streak = if is_healthy == was_healthy { streak.saturating_add(1) } else { 1 };
         was_healthy = is_healthy;
-        let threshold = if is_healthy { check.rise } else { check.fall };
+        let threshold = match is_healthy {
+            _ if upstream.health.is_unchecked() => 1,
+            true => check.rise,
+            false => check.fall,
+        };
         if streak >= threshold && upstream.health.set_unhealthy(!is_healthy, Instant::now()) {
-            match is_healthy {
-                true => log::info!(
+            match outcome {
+                Ok(()) => log::info!(
                     "the upstream {upstream}: health checks pass; it gets requests again"
                 ),
-                false => {
-                    log::warn!("the upstream {upstream}: health checks fail; it gets no requests")
-                }
+                Err(reason) => log::warn!(
+                    "the upstream {upstream}: health checks fail; it gets no requests: {reason}"
+                ),
             }
         }
     }
 }
 
-/// Sends one check. Returns true if the upstream responds as expected.
-async fn passes(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> bool {
+/// Sends one check.
+///
+/// # Errors
+/// The reason of the failure.
+async fn send(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> Result<(), String> {
     let limits = ResponseLimits { max_bytes: MAX_BODY_BYTES, time: check.timeout, is_lenient };
+    let host = Some(&*check.host).filter(|host| !host.is_empty());
     match &check.target {
-        HealthCheckTarget::Connection => upstream.connect(check.timeout).await.is_ok(),
+        HealthCheckTarget::Connection => {
+            let connected = upstream.connect(check.timeout).await;
+            connected.map(drop).map_err(|error| error.to_string())
+        }
         HealthCheckTarget::Grpc(service) => {
-            is_serving(upstream, service, &limits).await == Some(true)
+            grpc_health::check(upstream, service, host, &limits).await
         }
         HealthCheckTarget::Path(path) => {
             let target = format!("{}{path}", upstream.url.path);
+            let fields: Vec<_> = host.map(|host| ("host", host.as_bytes())).into_iter().collect();
             let request =
-                OwnRequest { method: &Method::GET, target: &target, fields: &[], body: b"" };
+                OwnRequest { method: &Method::GET, target: &target, fields: &fields, body: b"" };
             let mut search = TextSearch::new(&check.body);
             let is_enough =
                 |status, body: &[u8]| !check.permits(status) || search.is_found_in(body);
-            let response = request.send(upstream, &limits, is_enough).await;
-            response.is_ok_and(|it| check.permits(it.status()) && search.is_found)
+            let response = request.send(upstream, &limits, is_enough).await?;
+            match response.status() {
+                status if !check.permits(status) => Err(format!("the status is {status}")),
+                _ if !search.is_found => Err("the body does not have the expected text".to_owned()),
+                _ => Ok(()),
+            }
         }
     }
 }
@@ -136,7 +154,7 @@ mod tests {
                     (HealthCheckTarget::Path(path.to_owned()), "needle".to_owned());
                 let timeout = Duration::from_secs(30);
                 let check = HealthCheck { target, body, timeout, ..HealthCheck::default() };
-                let found = passes(&upstream, &check, false).await;
+                let found = send(&upstream, &check, false).await.is_ok();
                 assert_eq!(found, expected, "{path} {http_version:?}");
             }
         }

@@ -24,7 +24,7 @@ pub struct OwnRequest<'a> {
     pub method: &'a Method,
     /// Path and query.
     pub target: &'a str,
-    /// Names in lower case, and values of the fields.
+    /// Names in lower case, and values of the fields. `host` replaces the host of the URL.
     pub fields: &'a [(&'a str, &'a [u8])],
     /// Content of the request.
     pub body: &'a [u8],
@@ -75,7 +75,7 @@ impl OwnRequest<'_> {
         limits: &ResponseLimits,
         mut is_enough: impl FnMut(StatusCode, &[u8]) -> bool,
     ) -> Result<Response<Vec<u8>>, String> {
-        let (line, host) = ((self.method, self.target), &upstream.url.authority);
+        let (line, host) = ((self.method, self.target), self.host(upstream));
         let request = compose_request(line, host, self.all_fields(), self.body);
         connection.write_all(&request).await.map_err(reason)?;
         connection.flush().await.map_err(reason)?;
@@ -136,7 +136,7 @@ impl OwnRequest<'_> {
 
     fn http2_head(&self, upstream: &Upstream) -> http::Result<Request<()>> {
         let scheme = if upstream.url.is_tls() { "https" } else { "http" };
-        let uri = format!("{scheme}://{}{}", upstream.url.authority, self.target);
+        let uri = format!("{scheme}://{}{}", self.host(upstream), self.target);
         let mut head = Request::builder().method(self.method).uri(uri);
         for (name, value) in self.all_fields() {
             head = head.header(name, value);
@@ -144,8 +144,15 @@ impl OwnRequest<'_> {
         head.body(())
     }
 
+    fn host<'a>(&'a self, upstream: &'a Upstream) -> &'a str {
+        let host = self.fields.iter().find(|(name, _)| *name == "host");
+        let host = host.and_then(|(_, value)| str::from_utf8(value).ok());
+        host.unwrap_or(&upstream.url.authority)
+    }
+
     fn all_fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        [("user-agent", &b"weft"[..])].into_iter().chain(self.fields.iter().copied())
+        let fields = self.fields.iter().filter(|(name, _)| *name != "host").copied();
+        [("user-agent", &b"weft"[..])].into_iter().chain(fields)
     }
 }
 

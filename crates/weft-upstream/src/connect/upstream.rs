@@ -120,12 +120,12 @@ impl Upstream {
 
     /// Returns true if neither its health nor an operator keeps requests from the upstream.
     pub(crate) fn may_get_requests(&self) -> bool {
-        self.control.mode() == UpstreamMode::Up && !self.health.is_unhealthy()
+        self.control.mode() == UpstreamMode::Up && self.health.passes_checks()
     }
 
     /// Returns true if the upstream may get requests of sessions that it has.
     pub(crate) fn may_get_requests_of_session(&self) -> bool {
-        self.control.mode() != UpstreamMode::Disabled && !self.health.is_unhealthy()
+        self.control.mode() != UpstreamMode::Disabled && self.health.passes_checks()
     }
 
     pub(crate) fn mode(&self) -> UpstreamMode {
@@ -150,11 +150,12 @@ impl Upstream {
         self.control.apply(change);
     }
 
-    /// Takes over the state that operators have set for the same upstream in a former
-    /// configuration.
+    /// Takes over the state that operators have set for the same upstream in a former configuration,
+    /// and the result of its health checks.
     pub(crate) fn take_over(&self, former: &Upstream) {
         if !std::ptr::eq(self, former) {
             self.control.take_over(&former.control);
+            self.health.take_over(&former.health);
         }
     }
 

@@ -10,6 +10,7 @@ use weft_proto::http1::scan;
 
 use super::client_certificate::byte_sequence;
 use super::field_filter::push_field;
+use super::request_fields::RequestFields;
 use crate::base::decimal::{push_address, push_ipv4};
 use crate::settings::proxy_settings::ClientCert;
 
@@ -22,6 +23,16 @@ pub(crate) struct ForwardedClient<'a> {
     /// The client is a trusted proxy, so its `Forwarded` and `X-Forwarded-*` fields are kept.
     pub(crate) is_trusted: bool,
     pub(crate) headers: &'a Headers,
+    /// Changes of the route, which replace the generated fields, too.
+    pub(crate) changes: Option<&'a RequestFields>,
+}
+
+impl ForwardedClient<'_> {
+    /// Returns true if the route sets or removes the field. `name` ends in a colon and a space.
+    fn is_replaced(&self, name: &str) -> bool {
+        let name = name.trim_end_matches(": ").as_bytes();
+        self.changes.is_some_and(|changes| changes.replaces(name))
+    }
 }
 
 /// Appends `Forwarded` (RFC 7239) and the older `X-Forwarded-*` fields.
@@ -68,6 +79,9 @@ fn push_list_field(
     name: &'static str,
     push_member: impl FnOnce(&mut Vec<u8>),
 ) {
+    if client.is_replaced(name) {
+        return;
+    }
     let start = out.len();
     let has_received_values = begin_field(out, client, name);
     if has_received_values {
@@ -91,6 +105,9 @@ fn push_single_field(
     name: &'static str,
     value: &[u8],
 ) {
+    if client.is_replaced(name) {
+        return;
+    }
     let start = out.len();
     match begin_field(out, client, name) {
         true => {}
@@ -230,6 +247,7 @@ fn push_peer_address(out: &mut Vec<u8>, address: &SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft::{HeaderName, HeaderValue};
 
     const RECEIVED: &str = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\
         X-Forwarded-Proto: https\r\nX-Forwarded-Host: front\r\nForwarded: for=192.0.2.3\r\n";
@@ -275,6 +293,7 @@ mod tests {
                 authority: request.authority_bytes(),
                 is_trusted,
                 headers: request.headers(),
+                changes: None,
             };
             push(&mut out, &client);
             let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
@@ -322,12 +341,39 @@ mod tests {
                 weft::testing::request(format!("GET / HTTP/1.1\r\nHost: h\r\n{received}\r\n"));
             let address = Some("198.51.100.7:8".parse().unwrap());
             let (authority, headers) = (request.authority_bytes(), request.headers());
+            let (scheme, changes) = ("https", None);
             let client =
-                ForwardedClient { address, scheme: "https", authority, is_trusted: true, headers };
+                ForwardedClient { address, scheme, authority, is_trusted: true, headers, changes };
             let mut out = Vec::new();
             push(&mut out, &client);
             let line = format!("forwarded: {expected}for=198.51.100.7;host=\"h\";proto=https\r\n");
             assert!(out.ends_with(line.as_bytes()), "{line} {}", String::from_utf8_lossy(&out));
+        }
+    }
+
+    #[test]
+    fn changes_of_the_route_replace_generated_fields() {
+        let mut request = weft::testing::request("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        RequestFields::set(
+            &mut request,
+            HeaderName::from_static("x-forwarded-proto"),
+            HeaderValue::from_static("https"),
+        );
+        for name in ["x-forwarded-for", "x-forwarded-host", "forwarded"] {
+            RequestFields::remove(&mut request, HeaderName::from_static(name));
+            let mut out = Vec::new();
+            let client = ForwardedClient {
+                address: Some("198.51.100.7:8".parse().unwrap()),
+                scheme: "http",
+                authority: request.authority_bytes(),
+                is_trusted: false,
+                headers: request.headers(),
+                changes: RequestFields::of(&request),
+            };
+            push(&mut out, &client);
+            let text = String::from_utf8(out).unwrap();
+            assert!(!text.contains("x-forwarded-proto") && !text.contains(&format!("{name}: ")));
+            assert_eq!(text.is_empty(), name == "forwarded", "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use weft::{Error, ErrorKind, Headers, Method, Request, Version};
 use super::client_certificate::is_from_trusted_proxy;
 use super::client_fields as forwarded;
 use super::client_fields::ForwardedClient;
+use super::doubled_slashes::received_path;
 use super::field_filter::{
     HopByHopFields, RequestFieldFilter, push_any_field, push_field, push_plain_field,
 };
@@ -64,6 +65,13 @@ pub(crate) struct Destination<'a> {
     pub(crate) via: Option<&'a Via>,
 }
 
+impl Destination<'_> {
+    /// Returns true if the upstream gets doubled slashes of a path.
+    fn keeps_slashes(&self) -> bool {
+        self.settings.merge_slashes.map_or(!self.upstream.has_path(), |merges| !merges)
+    }
+}
+
 /// A request, and the destination that it is forwarded to.
 pub(crate) struct ForwardedRequest<'a> {
     request: &'a Request,
@@ -112,7 +120,14 @@ impl<'a> ForwardedRequest<'a> {
     pub(crate) fn push_target(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let (request, upstream) = (self.request, self.to.upstream);
         let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
-        let path = if is_route { upstream.path_of_route() } else { request.path() };
+        let received = || {
+            let (target, path, mount) = (request.target(), request.full_path(), request.mount());
+            received_path(target, path, mount).filter(|_| self.to.keeps_slashes())
+        };
+        let path = match is_route {
+            true => upstream.path_of_route(),
+            false => received().unwrap_or(request.path()),
+        };
         push_target(out, path, request.query(), &upstream.path)
     }
 
@@ -147,7 +162,9 @@ impl<'a> ForwardedRequest<'a> {
         let sender = if is_trusted { request.connection_peer() } else { request.peer() };
         let address = sender.address();
         let (scheme, headers) = (request.scheme(), request.headers());
-        forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
+        let changes = RequestFields::of(request);
+        let client = ForwardedClient { address, scheme, authority, is_trusted, headers, changes };
+        forwarded::push(out, &client);
         if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
             forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
         }

@@ -3,6 +3,7 @@
 pub(crate) mod body_hints;
 pub(crate) mod client_certificate;
 pub(crate) mod client_fields;
+mod doubled_slashes;
 pub(crate) mod field_filter;
 pub(crate) mod field_names;
 pub(crate) mod forwarded_request;

@@ -3,7 +3,7 @@
 //! All workers share it. Reading it is two atomic loads; the mutex is taken only for a failure, or
 //! for the first success after a failure.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,13 +35,23 @@ pub struct UpstreamHealth {
     probe_until: AtomicU64,
     /// Time of the last recovery, in milliseconds since `created_at`; 0: none.
     recovered_at: AtomicU64,
-    /// The last health checks have failed.
-    is_unhealthy: AtomicBool,
+    /// The [`CheckResult`].
+    check_result: AtomicU8,
     /// `failure_state` is not `Healthy`; readable without the mutex.
     has_failures: AtomicBool,
     failure_state: Mutex<FailureState>,
     /// Used only if the policy has a rate: workers share it.
     counts: Mutex<Counts>,
+}
+
+/// Result of the health checks of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckResult {
+    /// There are no checks, or the last ones have passed.
+    Passed,
+    /// The first check has no result yet.
+    Unchecked,
+    Failed,
 }
 
 /// Numbers of requests in the current window.
@@ -98,7 +108,7 @@ impl UpstreamHealth {
             down_until: AtomicU64::new(0),
             probe_until: AtomicU64::new(0),
             recovered_at: AtomicU64::new(0),
-            is_unhealthy: AtomicBool::new(false),
+            check_result: AtomicU8::new(CheckResult::Passed as u8),
             has_failures: AtomicBool::new(false),
             failure_state: Mutex::new(FailureState::Healthy),
             counts: Mutex::default(),
@@ -141,7 +151,30 @@ impl UpstreamHealth {
 
     /// Returns true if the last health checks have failed.
     pub fn is_unhealthy(&self) -> bool {
-        self.is_unhealthy.load(Relaxed)
+        self.check_result.load(Relaxed) == CheckResult::Failed as u8
+    }
+
+    /// Returns true if the upstream waits for its first health check.
+    pub fn is_unchecked(&self) -> bool {
+        self.check_result.load(Relaxed) == CheckResult::Unchecked as u8
+    }
+
+    /// Returns true if health checks permit requests: there are none, or the last ones have passed.
+    pub(crate) fn passes_checks(&self) -> bool {
+        self.check_result.load(Relaxed) == CheckResult::Passed as u8
+    }
+
+    /// Lets the upstream wait for its first health check.
+    pub(crate) fn set_unchecked(&self) {
+        self.check_result.store(CheckResult::Unchecked as u8, Relaxed);
+    }
+
+    /// Takes over the result of health checks of the same upstream in a former configuration, if
+    /// there are checks.
+    pub(crate) fn take_over(&self, former: &UpstreamHealth) {
+        if self.is_unchecked() {
+            self.check_result.store(former.check_result.load(Relaxed), Relaxed);
+        }
     }
 
     /// Returns the effective part of the upstream's weight, in percent: less than 100 for a time
@@ -162,12 +195,15 @@ impl UpstreamHealth {
         self.recovered_at.store(age.try_into().unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Stores the result of health checks. Returns true if it has changed.
+    /// Stores the result of health checks. Returns true if the upstream has become unhealthy, or
+    /// healthy again.
     pub(crate) fn set_unhealthy(&self, is_unhealthy: bool, now: Instant) -> bool {
         if !is_unhealthy && self.is_unhealthy() {
             self.set_recovered(now);
         }
-        self.is_unhealthy.swap(is_unhealthy, Relaxed) != is_unhealthy
+        let result = if is_unhealthy { CheckResult::Failed } else { CheckResult::Passed };
+        let former = self.check_result.swap(result as u8, Relaxed);
+        (former == CheckResult::Failed as u8) != is_unhealthy
     }
 
     /// Records a failed request for which the upstream is responsible.
@@ -406,6 +442,13 @@ mod tests {
         // Health checks.
         assert!(health.set_unhealthy(true, at(300)) && health.set_unhealthy(false, at(310)));
         assert!(!health.set_unhealthy(false, at(350)));
+        // The first check does not change the health, unless it fails.
+        for (fails, changes) in [(false, false), (true, true)] {
+            health.set_unchecked();
+            assert_eq!((health.passes_checks(), health.is_unhealthy()), (false, false));
+            assert_eq!(health.set_unhealthy(fails, at(400)), changes);
+            assert_eq!(health.passes_checks(), !fails);
+        }
         assert_eq!([310, 360, 410].map(|second| health.percent(at(second))), [1, 50, 100]);
     }
 }

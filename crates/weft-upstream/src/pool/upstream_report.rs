@@ -23,6 +23,8 @@ pub enum UpstreamState {
     Down,
     /// Health checks have failed.
     Unhealthy,
+    /// The first health check has no result yet.
+    Unchecked,
     /// An operator drains it: it gets only requests of its sessions.
     Draining,
     /// An operator has taken it out.
@@ -31,10 +33,11 @@ pub enum UpstreamState {
 
 impl UpstreamState {
     /// All states.
-    pub const ALL: [UpstreamState; 5] = [
+    pub const ALL: [UpstreamState; 6] = [
         UpstreamState::Up,
         UpstreamState::Down,
         UpstreamState::Unhealthy,
+        UpstreamState::Unchecked,
         UpstreamState::Draining,
         UpstreamState::Disabled,
     ];
@@ -45,6 +48,7 @@ impl UpstreamState {
             UpstreamState::Up => "up",
             UpstreamState::Down => "down",
             UpstreamState::Unhealthy => "unhealthy",
+            UpstreamState::Unchecked => "unchecked",
             UpstreamState::Draining => "draining",
             UpstreamState::Disabled => "disabled",
         }
@@ -94,6 +98,7 @@ impl UpstreamReport {
         let state = match upstream.mode() {
             UpstreamMode::Disabled => UpstreamState::Disabled,
             _ if health.is_unhealthy() => UpstreamState::Unhealthy,
+            _ if health.is_unchecked() => UpstreamState::Unchecked,
             UpstreamMode::Draining => UpstreamState::Draining,
             UpstreamMode::Up
                 if health.availability(Instant::now()) == UpstreamAvailability::Down =>

@@ -1,8 +1,11 @@
 //! The attempts to send a request to one upstream after the other, until there is a response.
 
+use std::pin::Pin;
+
 use weft::{Request, Response};
 
 use super::attempt::Attempt;
+use super::held_request::{self, HeldRequest};
 use super::upstream_choice::UpstreamChoice;
 use crate::attempt_hooks;
 use crate::exchange::outbound_request::OutboundRequest;
@@ -10,6 +13,8 @@ use crate::gateway_error::GatewayError;
 use crate::head::grpc;
 use crate::pool::connection_pool::ConnectionPool;
 use crate::retry_reason::RetryReason;
+
+type BoxedWait<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
 
 /// A request and the choice of its upstreams.
 pub(crate) struct Forwarding<'a> {
@@ -25,9 +30,14 @@ impl Forwarding<'_> {
     )]
     pub(crate) fn run(mut self) -> impl Future<Output = Response> {
         async move {
-            let mut retry = None;
+            let (mut retry, mut held) = (None, None);
             loop {
-                let Some(index) = self.choice.choose() else { return self.no_upstream() };
+                let Some(index) = self.choice.choose() else {
+                    match self.wait(&mut held).await {
+                        true => continue,
+                        false => return self.no_upstream(),
+                    }
+                };
                 let pool = &self.choice.group.pools[index];
                 let is_retryable = self.outbound.is_retryable();
                 let (context, outbound) = (self.choice.context, &mut *self.outbound);
@@ -41,9 +51,11 @@ impl Forwarding<'_> {
                         end_attempt(&self.outbound.request);
                         self.record_failure(pool, &failure);
                         let reason = retry_reason(&failure, self.outbound);
-                        match reason.filter(|_| self.choice.may_retry()) {
-                            Some(reason) => reason,
-                            None => {
+                        match reason {
+                            Some(reason) if self.choice.may_retry() => reason,
+                            // It is as if the request came again.
+                            Some(_) if self.wait(&mut held).await => continue,
+                            _ => {
                                 let origin = format_args!("the upstream {}", pool.upstream);
                                 return error_response(failure, &origin, &self.outbound.request);
                             }
@@ -57,6 +69,16 @@ impl Forwarding<'_> {
                 retry = Some(reason);
             }
         }
+    }
+
+    /// Waits until the next attempt, if the request may be held. All upstreams are tried again then.
+    ///
+    /// Boxed: the future is large, and few requests are held.
+    fn wait<'a>(&'a mut self, held: &'a mut Option<HeldRequest>) -> BoxedWait<'a> {
+        Box::pin(async move {
+            self.choice.tried.clear();
+            held_request::wait(held, &self.choice, self.outbound).await
+        })
     }
 
     /// Adds the cookie of a session that begins with this response of upstream `index`.

@@ -25,6 +25,7 @@
 mod attempt;
 mod counted_pools;
 mod forwarding;
+mod held_request;
 mod mirror;
 mod proxy_context;
 mod request_body;
@@ -41,6 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
+use tokio::runtime::Handle;
 use weft::client_limit::Client;
 use weft::middleware::GrpcWeb;
 use weft::{Application, Middleware, Request, Response};
@@ -88,7 +90,8 @@ pub type HashKey = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 struct SharedState {
     context: Arc<ProxyContext>,
     groups: UpstreamGroups,
-    /// Set by the first request, which starts the health checks: there is no event loop earlier.
+    /// Set by the first worker, or by the first request, which starts the health checks: there is
+    /// no event loop earlier.
     checks_started: AtomicBool,
     /// The proxy for copies of requests, from which each worker has its own.
     mirror: Option<ReverseProxy>,
@@ -158,9 +161,13 @@ impl ReverseProxy {
         ReverseProxy { hash_key, ..self }
     }
 
-    /// Creates the proxy of one worker, with connections of its own.
+    /// Creates the proxy of one worker, with connections of its own. On an event loop, health
+    /// checks of the upstreams begin.
     pub fn for_worker(&self, has_metrics: bool) -> ReverseProxy {
         let own = self.clone();
+        if Handle::try_current().is_ok() {
+            own.start_checks();
+        }
         if has_metrics { own.with_metrics() } else { own }
     }
 
@@ -294,6 +301,10 @@ impl ReverseProxy {
             && !self.shared.checks_started.swap(true, Relaxed)
         {
             self.shared.groups.start_checks(check);
+            if self.shared.groups.has_services() {
+                let shared = self.shared.clone();
+                tokio::spawn(async move { shared.groups.resolve().await });
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use weft::Request;
-use weft::client_limit::Client;
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 
 use crate::balance::sticky::StickyCookie;
 use crate::base::invalid_settings::InvalidSettings;
@@ -23,6 +23,8 @@ pub(crate) struct ProxyContext {
     pub(crate) buffer_space: Arc<BufferSpace>,
     /// Configured variables for scripts.
     pub(crate) environment: Vec<(String, OsString)>,
+    /// Limit on the requests that wait until an upstream is available.
+    pub(crate) held_requests: ClientLimit,
     /// Logged if no upstream is available for a request.
     pub(crate) no_upstream_warning: ThrottledWarning,
 }
@@ -47,6 +49,7 @@ impl ProxyContext {
             via: Via::new(&settings.via),
             sticky: StickyCookie::new(&settings.sticky)?,
             environment: ScriptVariable::resolve(&settings.fastcgi.environment),
+            held_requests: ClientLimit::new(ClientLimitSettings::new(settings.max_queued)),
             no_upstream_warning: ThrottledWarning::default(),
             settings,
             buffer_space,

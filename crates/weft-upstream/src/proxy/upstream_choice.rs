@@ -31,6 +31,11 @@ impl UpstreamChoice<'_> {
         self.tried.len() < self.context.shared.settings.max_retries
     }
 
+    /// Returns true if an upstream waits for the result of its first health check.
+    pub(crate) fn awaits_check(&self) -> bool {
+        self.group.pools.iter().any(|pool| pool.upstream.health.is_unchecked())
+    }
+
     /// Returns true if the status of a response of upstream `index` is a failure, and an upstream
     /// that was not tried may respond in its place.
     pub(crate) fn may_replace(&self, response: &Response, index: usize) -> bool {

@@ -13,8 +13,9 @@ use crate::health::operator_changes::OperatorChanges;
 use crate::health::operator_control::ControlChange;
 use crate::health::upstream_health::{FailurePolicy, UpstreamHealth};
 use crate::settings::health_check_settings::HealthCheck;
-use crate::settings::proxy_settings::ProxySettings;
+use crate::settings::proxy_settings::{ForwardedHost, ProxySettings};
 use crate::url::member::UpstreamMember;
+use crate::url::upstream_url::UpstreamUrl;
 
 /// Upstreams at one time. A change of services replaces the group; both share their common
 /// upstreams, so that connections and health are kept.
@@ -59,7 +60,14 @@ impl UpstreamGroups {
     pub(crate) fn start_checks(&self, check: &HealthCheck) {
         // Set under the lock, so that those which are found at the same time are not started twice.
         let current = self.lock();
-        let check = self.check.get_or_init(|| Arc::new(check.clone()));
+        let check = self.check.get_or_init(|| {
+            let mut check = check.clone();
+            if let (true, ForwardedHost::Fixed(host)) = (check.host.is_empty(), &self.settings.host)
+            {
+                check.host = host.clone();
+            }
+            Arc::new(check)
+        });
         current.upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
     }
 
@@ -78,10 +86,15 @@ impl UpstreamGroups {
         self.lock().clone()
     }
 
-    /// Makes a change of an operator; returns false if there is no upstream with this URL.
+    /// Makes a change of an operator; returns false if there is no upstream with this URL,
+    /// with or without a slash at its end.
     pub(crate) fn change(&self, url: &str, change: ControlChange) -> bool {
         let current = self.lock();
-        let found = current.upstreams.iter().find(|upstream| upstream.to_string() == url);
+        let requested: Option<UpstreamUrl> = url.parse().ok();
+        let found = current.upstreams.iter().find(|upstream| {
+            let is_same = |it: &UpstreamUrl| upstream.url.is_same_upstream(it);
+            upstream.to_string() == url || requested.as_ref().is_some_and(is_same)
+        });
         if let (Some(upstream), true) = (found, self.has_services()) {
             self.changes.add(&upstream.url, change);
         }
@@ -148,10 +161,14 @@ fn open(
         down_time: settings.down_time,
         slow_start: settings.slow_start,
     };
+    let health = UpstreamHealth::new(policy, Instant::now());
+    if settings.check.is_some() {
+        health.set_unchecked();
+    }
     let url = &member.url;
     let http_version = settings.http_version_of(url);
     let name = settings.tls_name.as_deref();
-    let upstream = Upstream::new(url.clone(), UpstreamHealth::new(policy, Instant::now()), tls)?;
+    let upstream = Upstream::new(url.clone(), health, tls)?;
     let upstream = upstream.with_server_name(name)?.with_dns(&settings.dns);
     Ok(Arc::new(upstream.with_http_version(http_version).with_weight(member.weight)))
 }

@@ -10,6 +10,9 @@ use weft::StatusCode;
 pub struct HealthCheck {
     /// Request of the check.
     pub target: HealthCheckTarget,
+    /// `Host` of the request; empty: [`ProxySettings::host`](crate::ProxySettings::host) if that is
+    /// a fixed one, or else the host of the URL.
+    pub host: String,
     /// Time between two checks.
     pub interval: Duration,
     /// Longest time for a check; beyond it the check has failed.
@@ -79,6 +82,7 @@ impl Default for HealthCheck {
     fn default() -> HealthCheck {
         HealthCheck {
             target: HealthCheckTarget::Path("/".to_owned()),
+            host: String::new(),
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             statuses: Vec::new(),

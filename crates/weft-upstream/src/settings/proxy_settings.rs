@@ -161,6 +161,12 @@ pub struct ProxySettings {
     /// retried if no byte of it was sent, or if it is idempotent, has no body, and no byte of a
     /// response was received. Default 2.
     pub max_retries: usize,
+    /// Doubled slashes in a path are removed for the upstream, as for the router. Default `None`: if
+    /// the URL of the upstream has a path.
+    pub merge_slashes: Option<bool>,
+    /// Time for which a request is held, and sent again every 250 ms, while no upstream accepts
+    /// connections. At most `max_queued` requests are held. Default zero: none is.
+    pub try_duration: Duration,
 
     /// Failures within the [window](ProxySettings::failure_window) after which an upstream gets no
     /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default
@@ -465,6 +471,9 @@ impl ProxySettings {
                 Err("a check by gRPC needs upstreams with HTTP/2: `h2c://`, or `http_version`"
                     .into())
             }
+            _ if check.host.bytes().any(|b| b <= b' ' || b >= 0x7f) => {
+                Err("`check.host` must be a host, such as app.example".into())
+            }
             HealthCheckTarget::Grpc(_) if !check.statuses.is_empty() || !check.body.is_empty() => {
                 Err("`check.statuses` and `check.body` need a check with a path".into())
             }
@@ -506,6 +515,7 @@ impl ProxySettings {
             buffer_responses: false,
             max_temp_file_bytes: 0,
             max_retries: 0,
+            try_duration: Duration::ZERO,
             failure_statuses: Vec::new(),
             failure_latency: Duration::ZERO,
             failure_rate: None,
@@ -559,6 +569,8 @@ impl Default for ProxySettings {
             max_response_head_bytes: 32 << 10,
             lenient_responses: false,
             max_retries: 2,
+            merge_slashes: None,
+            try_duration: Duration::ZERO,
             max_failures: 3,
             failure_statuses: Vec::new(),
             failure_latency: Duration::ZERO,

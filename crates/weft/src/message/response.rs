@@ -291,6 +291,13 @@ impl Response {
         found.map(|(_, value)| value)
     }
 
+    /// The values of all fields with this name, in their order.
+    pub fn header_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a HeaderValue> {
+        let has_name =
+            move |field: &&(HeaderName, HeaderValue)| field.0.as_str().eq_ignore_ascii_case(name);
+        self.headers.iter().filter(has_name).map(|(_, value)| value)
+    }
+
     /// Values that middleware has attached for other middleware, by type. They are not sent to the
     /// client.
     #[inline]

@@ -136,6 +136,18 @@ fn show_share(share: Option<u32>) -> String {
     share.map_or_else(String::new, |share| quoted(&Share(share).to_string()))
 }
 
+pub(super) const TRY_DURATION: Key<ProxySettings> = Key {
+    name: "try_duration",
+    help: "time for which requests are held, and sent again every 250 ms, while no upstream accepts \
+           connections, as during its restart; at most `max_queued` are held",
+    kind: ValueKind::Time(|settings, time| settings.try_duration = time),
+    show: |settings| match settings.try_duration {
+        time if time.is_zero() => String::new(),
+        time => quoted(&show_time(time)),
+    },
+    ..Key::FILE_ONLY
+};
+
 pub(super) const SLOW_START: Key<ProxySettings> = Key {
     name: "slow_start",
     help: "time in which the share of an upstream that is up again grows to its weight; by default \

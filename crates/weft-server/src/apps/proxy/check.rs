@@ -24,6 +24,28 @@ pub(super) const CHECK: Key<ProxySettings> = Key {
     ..Key::FILE_ONLY
 };
 
+pub(super) const CHECK_HOST: Key<ProxySettings> = Key {
+    name: "check_host",
+    help: "`Host` of health checks, such as app.example, which applications with a list of permitted \
+           hosts require; by default `host`, if that is a fixed one, or else the host of the URL",
+    kind: ValueKind::Text(|settings, host| {
+        let is_permitted = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+        if host.value.is_empty() || !host.value.bytes().all(is_permitted) {
+            let message = format!("expected a host such as app.example, found {:?}", host.value);
+            return Err(host.problem(message));
+        }
+        check(settings).host = host.value;
+        Ok(())
+    }),
+    show: |settings| {
+        show(settings, |check| match &*check.host {
+            "" => String::new(),
+            host => quoted(host),
+        })
+    },
+    ..Key::FILE_ONLY
+};
+
 pub(super) const CHECK_INTERVAL: Key<ProxySettings> = Key {
     name: "check_interval",
     help: "interval between health checks; by default 5s",

@@ -15,10 +15,11 @@ use weft_upstream::{
 
 use super::balance::{
     BALANCE, FAILURE_LATENCY, FAILURE_RATE, FAILURE_STATUSES, HASH_KEY, MIN_AVAILABLE, SLOW_START,
-    STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
+    STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET, TRY_DURATION,
 };
 use super::check::{
-    CHECK, CHECK_BODY, CHECK_FALL, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES, CHECK_TIMEOUT,
+    CHECK, CHECK_BODY, CHECK_FALL, CHECK_HOST, CHECK_INTERVAL, CHECK_RISE, CHECK_STATUSES,
+    CHECK_TIMEOUT,
 };
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
 use crate::base::network_set::networks;
@@ -32,7 +33,7 @@ pub(in crate::apps) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(super) static PROXY: [Key<ProxySettings>; 63] = [
+pub(super) static PROXY: [Key<ProxySettings>; 66] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -48,6 +49,14 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
             ForwardedHost::Upstream => quoted("upstream"),
             ForwardedHost::Fixed(host) => quoted(host),
         },
+        ..Key::FILE_ONLY
+    },
+    Key {
+        name: "merge_slashes",
+        help: "replace doubled slashes in paths by one for upstreams, as for the choice of the \
+               route; by default if the URL of the upstream has a path",
+        kind: ValueKind::Bool(|settings, switch| settings.merge_slashes = Some(switch)),
+        show: |settings| settings.merge_slashes.map_or_else(String::new, |it| it.to_string()),
         ..Key::FILE_ONLY
     },
     Key {
@@ -195,10 +204,12 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
         lenient_responses,
         "",
         switch,
-        "accept responses with bare LF as line ends, and with equal repeated lengths"
+        "accept responses of devices: bare LF as line ends, equal repeated lengths, and a length beside \
+         `chunked` or `chunked` twice, after which the connection is closed"
     ),
     limit!(max_retries, "", count 0..=10,
         "maximum number of retries of a request, if a retry is safe"),
+    TRY_DURATION,
     limit!(max_failures, "", count 1..=1_000,
         "number of failures after which one of several upstreams gets no requests for `down_time`"),
     FAILURE_STATUSES,
@@ -209,6 +220,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
     MIN_AVAILABLE,
     SLOW_START,
     CHECK,
+    CHECK_HOST,
     CHECK_INTERVAL,
     CHECK_TIMEOUT,
     CHECK_STATUSES,
@@ -310,7 +322,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 63] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 30] = [
+const HTTP_KEYS: [&str; 33] = [
     "mirror",
     "mirror_share",
     "mirror_timeout",
@@ -320,6 +332,7 @@ const HTTP_KEYS: [&str; 30] = [
     "max_streams",
     "grpc_web",
     "host",
+    "merge_slashes",
     "trusted",
     "field_names",
     "request_trailers",
@@ -329,7 +342,9 @@ const HTTP_KEYS: [&str; 30] = [
     "lenient_responses",
     "rewrite_location",
     "max_retries",
+    "try_duration",
     "check",
+    "check_host",
     "check_interval",
     "check_timeout",
     "check_statuses",

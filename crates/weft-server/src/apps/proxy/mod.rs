@@ -154,6 +154,7 @@ pub(super) fn plan_upstreams(
 fn key_of_setting(field: &str) -> &str {
     match field {
         "check.body" => "check_body",
+        "check.host" => "check_host",
         "check.statuses" => "check_statuses",
         "mirror.max_copies" => "max_mirrored",
         "mirror.share" => "mirror_share",

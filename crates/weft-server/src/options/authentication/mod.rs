@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::User;
-use weft::{Request, Response, Settings, StatusCode, header};
+use weft::{HeaderValue, Request, Response, Settings, StatusCode, header};
 use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted};
 
 use self::passwords::Passwords;
@@ -176,6 +176,21 @@ struct Authentication {
     any: Option<Option<NetworkFilter>>,
 }
 
+/// A request that may continue.
+#[derive(Default)]
+struct Admission {
+    /// The user, if there is a name.
+    user: Option<User>,
+    /// Cookies of the authentication server for the client.
+    cookies: Vec<HeaderValue>,
+}
+
+impl Admission {
+    fn of_user(user: Option<User>) -> Admission {
+        Admission { user, cookies: Vec::new() }
+    }
+}
+
 /// The authentication of a route in one worker.
 struct Authenticate(Authentication);
 
@@ -197,42 +212,43 @@ impl Authentication {
         is_sufficient.then(|| passwords.remembered(request)).flatten()
     }
 
-    /// Authenticates a request; returns the user, if there is a name.
+    /// Authenticates a request.
     ///
     /// # Errors
     /// The response for the client.
-    async fn authenticate(&self, request: &mut Request) -> Result<Option<User>, Response> {
+    async fn authenticate(&self, request: &mut Request) -> Result<Admission, Response> {
         let Some(filter) = &self.any else {
             let user = match (&self.passwords, &self.tokens) {
                 (Some(passwords), _) => Some(passwords.authenticate(request).await?),
                 (None, Some(tokens)) => tokens.authenticate(request).await?,
                 (None, None) => None,
             };
-            if let Some(forward) = &self.forward {
-                forward.authenticate(request).await?;
-            }
-            return Ok(user);
+            let cookies = match &self.forward {
+                Some(forward) => forward.authenticate(request).await?,
+                None => Vec::new(),
+            };
+            return Ok(Admission { user, cookies });
         };
         let address = request.peer().address().map(|address| address.ip());
         if filter.as_ref().is_some_and(|filter| filter.allows(address)) {
-            return Ok(None);
+            return Ok(Admission::default());
         }
         let mut refusal = None;
         if let Some(passwords) = &self.passwords {
             match passwords.authenticate(request).await {
-                Ok(user) => return Ok(Some(user)),
+                Ok(user) => return Ok(Admission::of_user(Some(user))),
                 Err(response) => refusal = Some(response),
             }
         }
         if let Some(tokens) = &self.tokens {
             match tokens.authenticate(request).await {
-                Ok(user) => return Ok(user),
+                Ok(user) => return Ok(Admission::of_user(user)),
                 Err(response) => refusal = Some(joined_refusal(response, refusal)),
             }
         }
         if let Some(forward) = &self.forward {
             match forward.authenticate(request).await {
-                Ok(()) => return Ok(None),
+                Ok(cookies) => return Ok(Admission { user: None, cookies }),
                 Err(response) => refusal = Some(joined_refusal(response, refusal)),
             }
         }
@@ -257,11 +273,14 @@ impl WorkerLayer for Authenticate {
         let (this, next) = (self.clone(), next.clone());
         let response = async move {
             match this.0.authenticate(&mut request).await {
-                Ok(user) => {
+                Ok(Admission { user, cookies }) => {
                     if let Some(user) = user {
                         set_user(&mut request, user);
                     }
-                    next.respond(request).await
+                    let response = next.respond(request).await;
+                    cookies.into_iter().fold(response, |response, cookie| {
+                        response.with_header_value(header::SET_COOKIE, cookie)
+                    })
                 }
                 Err(refusal) => refusal,
             }

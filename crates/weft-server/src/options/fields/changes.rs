@@ -3,7 +3,7 @@
 use weft::{HeaderName, HeaderValue};
 use weft_config::{ConfigResult, Located, quoted_list};
 
-use super::names::{NameCheck, check_request_name, parse_name};
+use super::names::{NameCheck, check_changed_name, parse_name};
 use super::statuses::Statuses;
 use crate::template::Template;
 
@@ -111,7 +111,7 @@ pub(in crate::options) fn parse_field(
 
 /// Parses a field of a request.
 pub(in crate::options) fn parse_request_field(text: &Located<String>) -> ConfigResult<Field> {
-    let field = parse_field(text, check_request_name)?;
+    let field = parse_field(text, check_changed_name)?;
     let name = &field.name;
     Template::parse(field.value.source()).map_err(|message| text.problem(message))?;
     match (field.operation, field.on.is_empty()) {

@@ -30,13 +30,23 @@ pub(in crate::options) fn check_response_name(name: &HeaderName) -> Result<(), S
     }
 }
 
-/// Refuses fields of requests that the proxy generates, and those that apply to one connection.
+/// Refuses fields of requests that authentication servers must not set: those that describe the
+/// client, and those that [`check_changed_name`] refuses.
 pub(in crate::options) fn check_request_name(name: &HeaderName) -> Result<(), String> {
+    match name.as_str() {
+        "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
+            let hint = "the proxy generates it, and keeps the field of a trusted proxy";
+            Err(format!("{name} cannot be changed: {hint}"))
+        }
+        _ => check_changed_name(name),
+    }
+}
+
+/// Refuses fields of requests that other keys set, and those that apply to one connection. The fields
+/// about the client may be changed, such as `X-Forwarded-Proto` behind a balancer that ends TLS.
+pub(in crate::options) fn check_changed_name(name: &HeaderName) -> Result<(), String> {
     let hint = match name.as_str() {
         "host" => "the key `host` of the proxy sets it",
-        "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
-            "the proxy generates it, and keeps the field of a trusted proxy"
-        }
         "via" => "the key `via` of the proxy sets it",
         "client-cert" | "client-cert-chain" => "the key `client_cert` of the proxy sets it",
         "content-length" | "expect" | "trailer" => "it describes the body, which does not change",

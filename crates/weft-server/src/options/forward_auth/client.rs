@@ -66,14 +66,15 @@ impl ForwardAuth {
     }
 
     /// Asks about a request. If the server agrees, with a status of 2xx, the request gets the
-    /// copied fields of its response.
+    /// copied fields of its response. Returns the cookies of that response, which are for the
+    /// client.
     ///
     /// # Errors
     /// The response for the client: the response of the server, or 502, 503 or 504 without one.
     pub(in crate::options) async fn authenticate(
         &self,
         request: &mut Request,
-    ) -> Result<(), Response> {
+    ) -> Result<Vec<HeaderValue>, Response> {
         // Boxed: the future is large, and all routes with options would have room for it.
         let response = Box::pin(self.proxy.ask(self.question(request))).await;
         if !response.status().is_success() {
@@ -85,7 +86,7 @@ impl ForwardAuth {
                 None => RequestFields::remove(request, name.clone()),
             }
         }
-        Ok(())
+        Ok(response.header_values("set-cookie").cloned().collect())
     }
 
     /// Removes the fields that only the server may set.

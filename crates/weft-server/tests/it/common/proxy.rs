@@ -20,6 +20,10 @@ impl Proxy {
         Proxy(Weft::start(command.arg(file.path())))
     }
 
+    pub fn stderr(&self) -> String {
+        self.0.stderr()
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

@@ -15,7 +15,7 @@ use weft::testing::TestServer;
 
 use self::peer::*;
 use crate::common::proxy::Proxy;
-use crate::common::{Client, PATIENCE, until, unused_address};
+use crate::common::{Client, PATIENCE, reset_on_close, until, unused_address};
 
 /// Starts a proxy with these options to an upstream that is known to use HTTP/2.
 fn start_proxy(upstream: SocketAddr, options: &str) -> Proxy {
@@ -572,6 +572,7 @@ fn shares_one_connection_and_cancels_the_streams_of_clients_that_leave() {
         assert_eq!((connection, frame.kind, frame.stream), (0, HEADERS, 1 + 2 * number));
         clients.push(client);
     }
+    reset_on_close(&clients[1]);
     drop(clients.remove(1));
     let (_, frame) = frames.recv_timeout(PATIENCE).unwrap();
     assert_eq!((frame.kind, frame.stream, &*frame.payload), (RST_STREAM, 3, &[0, 0, 0, 8][..]));

@@ -1,5 +1,7 @@
 //! Several upstreams.
 
+use std::time::Instant;
+
 use super::*;
 
 /// Starts an upstream that responds with its name.
@@ -121,6 +123,88 @@ fn health_checks_expect_statuses_and_texts() {
     }
 }
 
+/// The first check of an upstream begins with the server and decides whether it gets requests. They
+/// wait for it.
+#[test]
+fn upstreams_get_requests_after_their_first_check() {
+    let (requests, hosts) = (Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Mutex::default()));
+    let (count, seen): (_, Arc<std::sync::Mutex<Vec<String>>>) = (requests.clone(), hosts.clone());
+    let upstream = TestServer::start(async move |request: Request| {
+        let host = request.headers().get("host").unwrap_or_default().to_owned();
+        if request.path() != "/health" {
+            count.fetch_add(1, SeqCst);
+            return Response::text("ok");
+        }
+        seen.lock().unwrap().push(host.clone());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        match &*host {
+            "app.example" => Response::text("ok"),
+            _ => StatusCode::BAD_REQUEST.into(),
+        }
+    });
+    for (keys, host, expected) in [
+        (", check_host = \"app.example\"", "app.example", 200),
+        (", host = \"app.example\"", "app.example", 200),
+        ("", &*upstream.address().to_string(), 503),
+    ] {
+        hosts.lock().unwrap().clear();
+        requests.store(0, SeqCst);
+        let options = format!("check = \"/health\", check_interval = \"1h\"{keys}");
+        let proxy = Proxy::start(&upstream.url("/"), &options);
+        // Without a request of a client.
+        until("the upstream is checked", || !hosts.lock().unwrap().is_empty());
+        assert_eq!(get(proxy.address(), "/").status, expected, "{keys}");
+        assert_eq!(*hosts.lock().unwrap(), [host], "{keys}");
+        assert_eq!(requests.load(SeqCst), usize::from(expected == 200), "{keys}");
+        let reason = "it gets no requests: the status is 400 Bad Request";
+        let is_logged = || proxy.stderr().contains(reason);
+        match expected {
+            503 => until("the reason is logged", is_logged),
+            _ => assert!(!is_logged()),
+        }
+    }
+}
+
+/// The only upstream restarts. Requests beyond the share of a client are not held.
+#[test]
+fn requests_are_held_while_the_only_upstream_restarts() {
+    // An address that no other test uses.
+    let reserved = TcpListener::bind("127.0.24.1:0").unwrap();
+    let address = reserved.local_addr().unwrap();
+    drop(reserved);
+    let url = http_url(address);
+    let (get, post) = (
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab",
+    );
+    let without = Proxy::start(&url, "");
+    assert_eq!(send_request(without.address(), get).status, 502);
+    let proxy = Proxy::start(&url, "try_duration = \"30s\", max_queued = 4");
+    let to = proxy.address();
+    let held = [get, post].map(|text| std::thread::spawn(move || send_request(to, text).status));
+    // Time for both to be held.
+    std::thread::sleep(Duration::from_secs(1));
+    let started = Instant::now();
+    assert_eq!(send_request(to, get).status, 502);
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = read_head(&mut stream).unwrap_or_default();
+            let length = if head.starts_with("POST ") { 2 } else { 0 };
+            stream.read_exact(&mut [0; 2][..length]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    assert_eq!(held.map(|thread| thread.join().unwrap()), [200, 200]);
+    // The time ends for an upstream that does not come back.
+    let proxy = Proxy::start(&http_url(unused_address()), "try_duration = \"300ms\"");
+    let started = Instant::now();
+    assert_eq!(send_request(proxy.address(), get).status, 502);
+    assert!(started.elapsed() >= Duration::from_millis(300));
+}
+
 /// Each check waits for its status.
 #[test]
 fn health_checks_have_thresholds() {
@@ -139,12 +223,18 @@ fn health_checks_have_thresholds() {
                    check_fall = 3, check_rise = 2";
     let proxy = Proxy::start(&upstream.url("/"), options);
     let status = || get(proxy.address(), "/").status;
-    assert_eq!(status(), 200);
-    for (number, (check, expected)) in
-        [(500, 200), (500, 200), (500, 503), (200, 503), (500, 503), (200, 503), (200, 200)]
-            .into_iter()
-            .enumerate()
-    {
+    let rows = [
+        // The first check decides at once.
+        (200, 200),
+        (500, 200),
+        (500, 200),
+        (500, 503),
+        (200, 503),
+        (500, 503),
+        (200, 503),
+        (200, 200),
+    ];
+    for (number, (check, expected)) in rows.into_iter().enumerate() {
         until("the next check has begun", || checks.load(SeqCst) == number + 1);
         sender.send(check).unwrap();
         until("the check has ended", || checks.load(SeqCst) == number + 2);

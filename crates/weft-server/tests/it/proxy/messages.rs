@@ -211,6 +211,59 @@ fn the_path_of_a_route_ends_as_the_url() {
     }
 }
 
+/// Behind a balancer that ends TLS without a word.
+#[test]
+fn routes_may_replace_generated_fields() {
+    let upstream = TestServer::start(echo);
+    let options = "request_headers = { X-Forwarded-Proto = \"https\", \"Forwarded\" = \"for=_x\" }, \
+                   remove_request_headers = [\"X-Forwarded-Host\"]";
+    let proxy = Proxy::start(&upstream.url("/"), options);
+    let request =
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: http\r\nConnection: close\r\n\r\n";
+    let body = send_request(proxy.address(), request).body;
+    let mut fields: Vec<&str> = body.lines().filter(|line| line.contains("forwarded")).collect();
+    fields.sort();
+    assert_eq!(
+        fields,
+        ["forwarded: for=_x", "x-forwarded-for: 127.0.0.1", "x-forwarded-proto: https"]
+    );
+}
+
+/// Routes are chosen by the normalized path.
+#[test]
+fn doubled_slashes_reach_upstreams_without_a_path() {
+    let upstream = TestServer::start(echo);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let configuration = format!(
+        "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\
+         \"/\" = \">> {0}\"\n\"/img/\" = \">> {0}/\"\n\"/path/\" = \">> {0}/app/\"\n\
+         \"/kept/\" = {{ proxy = \"{0}/app/\", merge_slashes = false }}\n\
+         \"/merged/\" = {{ proxy = \"{0}\", merge_slashes = true }}\n\
+         \"/admin/\" = {{ respond = \"no\", status = 403 }}\n",
+        upstream.url("")
+    );
+    fs::write(&file, configuration).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(&file));
+    for (target, seen) in [
+        ("//a//b/?c//d", "//a//b/?c//d"),
+        ("/img/200x200/http://h//a.png", "/200x200/http://h//a.png"),
+        ("//img//a", "//a"),
+        ("/path/a//b", "/app/a/b"),
+        ("/kept/a//b", "/app/a//b"),
+        ("/merged/a//b", "/a/b"),
+        // The segments before `..` are ambiguous.
+        ("/a//../b//c", "/b/c"),
+    ] {
+        let response = get(server.address(), target);
+        let first = response.body.lines().next().unwrap_or_default();
+        assert_eq!((response.status, first), (200, &*format!("GET {seen}")), "{target}");
+    }
+    for target in ["//admin/x", "/admin//x", "/a/..//admin/x"] {
+        assert_eq!(get(server.address(), target).status, 403, "{target}");
+    }
+}
+
 #[test]
 fn trace_is_not_forwarded() {
     let upstream = TestServer::start(echo);

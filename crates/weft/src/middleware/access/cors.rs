@@ -43,8 +43,9 @@ use crate::message::response::Response;
 /// allowed: it is the browser that withholds the response from the script, and a form or an
 /// image of any site can still send a GET or POST. So CORS alone does not protect anything.
 ///
-/// `Vary: origin` is set if the response depends on the origin. If the application sets
-/// `Access-Control-Allow-Origin` itself, nothing is added.
+/// `Vary: origin` is set if the response depends on the origin. The fields that the application has
+/// set itself are replaced, so that they agree with the response to the preflight request. Only its
+/// `Access-Control-Expose-Headers` is kept, if there is no [`expose`](Cors::expose).
 #[derive(Clone)]
 pub struct Cors {
     origins: Vec<Box<str>>,
@@ -191,6 +192,15 @@ impl Cors {
     }
 }
 
+/// Fields of the application that are removed.
+const OF_APPLICATION: [HeaderName; 5] = [
+    ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_HEADERS,
+    ACCESS_CONTROL_MAX_AGE,
+];
+
 impl Default for Cors {
     fn default() -> Cors {
         Cors::new()
@@ -208,12 +218,15 @@ impl Middleware for Cors {
         }
         let head = request.head().clone();
         let mut response = next.call(request).await;
-        if response.header(ACCESS_CONTROL_ALLOW_ORIGIN.as_str()).is_none() {
-            let allowed = self.allowed_origin(&head);
-            self.add_common_fields(&mut response, allowed);
-            if allowed.is_some() && !self.exposed_headers.is_empty() {
-                response.set_header(ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed_headers);
+        for name in OF_APPLICATION {
+            if response.header(name.as_str()).is_some() {
+                response.remove_header(name);
             }
+        }
+        let allowed = self.allowed_origin(&head);
+        self.add_common_fields(&mut response, allowed);
+        if allowed.is_some() && !self.exposed_headers.is_empty() {
+            response.set_header(ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed_headers);
         }
         response
     }
@@ -243,7 +256,12 @@ mod tests {
     async fn app(request: Request) -> Response {
         let response = Response::text("app").with_header(VARY, "accept");
         match request.path() {
-            "/own" => response.with_header(ACCESS_CONTROL_ALLOW_ORIGIN, "https://own"),
+            "/own" => response
+                .with_header(ACCESS_CONTROL_ALLOW_ORIGIN, "*")
+                .with_header(ACCESS_CONTROL_ALLOW_ORIGIN, "https://own")
+                .with_header(ACCESS_CONTROL_ALLOW_CREDENTIALS, "true")
+                .with_header(ACCESS_CONTROL_ALLOW_METHODS, "PUT")
+                .with_header(ACCESS_CONTROL_EXPOSE_HEADERS, "x-own"),
             _ => response,
         }
     }
@@ -293,11 +311,18 @@ mod tests {
             (&all(), "GET /", "https://a.example.evil", refused),
             (&all(), "GET /", "null", refused),
             (&all(), "GET /", "*", refused),
+            (&all(), "GET /own", "https://a.example", allowed),
             (
                 &all(),
                 "GET /own",
-                "https://a.example",
-                "200 | allow-origin: https://own | vary: accept",
+                "https://evil",
+                "200 | expose-headers: x-own | vary: accept, origin",
+            ),
+            (
+                &public,
+                "GET /own",
+                "https://x",
+                "200 | allow-origin: * | expose-headers: x-own | vary: accept",
             ),
             (&public, "GET /", "https://x", "200 | allow-origin: * | vary: accept"),
             (&public, "GET /", "null", "200 | allow-origin: * | vary: accept"),
