@@ -216,10 +216,10 @@ const MAX_SHA_CRYPT_SALT: usize = 16;
 fn is_sha_crypt(text: &str) -> bool {
     let length = if text.starts_with("$5$") { 43 } else { 86 };
     let mut fields: Vec<&str> = text.split('$').skip(2).collect();
-    if fields.first().is_some_and(|first| first.starts_with("rounds=")) {
-        if fields.remove(0).parse::<sha_crypt::Params>().is_err() {
-            return false;
-        }
+    if fields.first().is_some_and(|first| first.starts_with("rounds="))
+        && fields.remove(0).parse::<sha_crypt::Params>().is_err()
+    {
+        return false;
     }
     let is_encoded = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'/');
     match fields[..] {

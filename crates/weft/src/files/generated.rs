@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use rustix::fs::{Stat, fstatfs};
+use rustix::fs::{FsWord, Stat, fstatfs};
 
 use crate::disk;
 use crate::message::body::Body;
 
 /// Types of file systems with generated files, from `statfs(2)`.
-const FILE_SYSTEMS: [i64; 8] = [
+const FILE_SYSTEMS: [FsWord; 8] = [
     0x0000_9fa0, // proc
     0x6265_6572, // sysfs
     0x0027_e0eb, // cgroup
@@ -31,8 +31,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Returns true if the length of a regular file is not known. Other files with contents occupy
 /// blocks of a disk, so that most lookups make no further system call.
 pub(super) fn is_generated(file: &fs::File, stat: &Stat) -> bool {
-    stat.st_blocks == 0
-        && fstatfs(file).is_ok_and(|system| FILE_SYSTEMS.contains(&(system.f_type as i64)))
+    stat.st_blocks == 0 && fstatfs(file).is_ok_and(|system| FILE_SYSTEMS.contains(&system.f_type))
 }
 
 /// Returns the contents as a body, which is read piece by piece until the end of the file.
