@@ -1,6 +1,7 @@
 //! The other end of a connection, and its TLS session.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -12,6 +13,8 @@ pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
     /// This end of the connection.
     pub(crate) local_address: Option<SocketAddr>,
+    /// Path of the Unix socket that accepted the connection.
+    pub(crate) local_path: Option<Arc<Path>>,
     /// The TLS session of an encrypted connection.
     pub(crate) tls: Option<Arc<TlsSession>>,
 }
@@ -103,6 +106,20 @@ impl Peer {
     /// ```
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.local_address
+    }
+
+    /// The path of the Unix socket that the client has connected to. A TCP connection has none.
+    ///
+    /// ```
+    /// use weft::{Request, Response};
+    ///
+    /// async fn listener(request: Request) -> Response {
+    ///     Response::text(format!("{:?}\n", request.peer().local_path()))
+    /// }
+    /// # weft::testing::get(listener, "/").assert_text("None\n");
+    /// ```
+    pub fn local_path(&self) -> Option<&Path> {
+        self.local_path.as_deref()
     }
 
     /// Negotiated TLS parameters, if the connection is encrypted. They belong to the connection

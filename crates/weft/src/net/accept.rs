@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -38,7 +39,9 @@ pub(crate) async fn accept(
     let (limiter, bound, workers) = (&limiter, &bound, &workers);
     let exhaustion = Exhaustion::new(socket.get_ref().clone());
     let rejected = LingeringConnections::default();
-    let mut acceptor = ListenerAcceptor { limiter, bound, tls, workers, exhaustion, rejected };
+    let local_path = bound.path().map(Arc::from);
+    let mut acceptor =
+        ListenerAcceptor { limiter, bound, local_path, tls, workers, exhaustion, rejected };
     let mut stopped = pin!(stopped);
     loop {
         let next = pin!(accept_next(&socket, limiter, workers));
@@ -138,6 +141,8 @@ pub(crate) fn admit_stream(
 struct ListenerAcceptor<'a, W> {
     limiter: &'a Arc<ConnectionLimiter>,
     bound: &'a LocalAddress,
+    /// Path of a Unix socket.
+    local_path: Option<Arc<Path>>,
     tls: Option<Arc<dyn SecureAcceptor>>,
     workers: &'a W,
     exhaustion: Exhaustion,
@@ -148,7 +153,8 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
     /// Delivers a connection to a worker, or rejects it if its peer has too many.
     fn admit(&mut self, (socket, address): (OwnedFd, Option<SocketAddr>)) {
         self.exhaustion.end();
-        let peer = Peer { address, local_address: self.bound.address(), tls: None };
+        let (local_address, local_path) = (self.bound.address(), self.local_path.clone());
+        let peer = Peer { address, local_address, local_path, tls: None };
         match self.limiter.try_acquire(address.map(|address| address.ip())) {
             Some(permit) => {
                 self.workers.deliver(Accepted { socket, peer, permit, tls: self.tls.clone() });

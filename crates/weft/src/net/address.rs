@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -13,6 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Address {
     /// All addresses of the machine, IPv4 and IPv6.
     Any(u16),
+    /// All IPv6 addresses of the machine, beside listeners of IPv4 with the same port
+    /// (`IPV6_V6ONLY`). It has no text form. On a machine without IPv6 there is no listener.
+    AnyIpv6(u16),
     /// A host name or IP address, and a port.
     Host(String),
     /// A Unix socket.
@@ -61,6 +64,14 @@ impl LocalAddress {
         match self {
             LocalAddress::Tcp(address) | LocalAddress::Tls(address) => Some(*address),
             LocalAddress::Unix(_) | LocalAddress::UnixTls(_) => None,
+        }
+    }
+
+    /// Returns the path of a Unix socket.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            LocalAddress::Unix(path) | LocalAddress::UnixTls(path) => Some(path),
+            LocalAddress::Tcp(_) | LocalAddress::Tls(_) => None,
         }
     }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -73,21 +74,23 @@ impl Listener {
         };
         match address {
             Address::Any(port) => {
-                let ipv6 = SocketAddr::from(([0u16; 8], *port));
-                let ipv4 = SocketAddr::from(([0u8; 4], *port));
-                let listener = match tcp(ipv6, settings) {
-                    // Some machines have no IPv6.
-                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(ipv4, settings),
-                    other => other,
-                };
+                let listener = tcp_of_both_families(*port, settings);
                 Ok(vec![listener.map_err(|error| failed(&format!(":{port}"), error.into()))?])
             }
+            Address::AnyIpv6(port) => match tcp(any_ipv6(*port), Families::Ipv6Only, settings) {
+                Ok(listener) => Ok(vec![listener]),
+                Err(Errno::AFNOSUPPORT) => Ok(Vec::new()),
+                Err(error) => Err(failed(&format!("[::]:{port}"), error.into())),
+            },
             Address::Host(host) => {
-                use rustix::io::Errno;
                 let addresses = host.to_socket_addrs().map_err(|error| failed(host, error))?;
                 let (mut listeners, mut unavailable) = (Vec::new(), None);
                 for address in addresses {
-                    match tcp(address, settings) {
+                    let listener = match address == any_ipv6(address.port()) {
+                        true => tcp_of_both_families(address.port(), settings),
+                        false => tcp(address, Families::OfAddress, settings),
+                    };
+                    match listener {
                         Ok(listener) => listeners.push(listener),
                         // A name may resolve to an IPv6 address on a machine without IPv6.
                         Err(error @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
@@ -188,14 +191,18 @@ impl Listener {
         self.bound.address().is_some() && sockopt::socket_reuseport(&self.socket).unwrap_or(false)
     }
 
-    /// Binds another `SO_REUSEPORT` socket to an address.
+    /// Binds another `SO_REUSEPORT` socket to the address of `first`, a socket at `bound`.
     pub(crate) fn bind_another(
         bound: &LocalAddress,
+        first: Option<Arc<OwnedFd>>,
         tls: Option<Arc<dyn SecureAcceptor>>,
         settings: &Settings,
     ) -> Result<Listener> {
         let address = bound.address().expect("only TCP addresses can be shared");
-        let listener = tcp(address, settings).map(|listener| listener.with_optional_tls(tls));
+        let is_ipv6_only = first.is_some_and(|first| sockopt::ipv6_v6only(&first) == Ok(true));
+        let families = if is_ipv6_only { Families::Ipv6Only } else { Families::OfAddress };
+        let listener =
+            tcp(address, families, settings).map(|listener| listener.with_optional_tls(tls));
         listener.map_err(|error| {
             let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
@@ -262,7 +269,33 @@ fn listening_address(socket: &OwnedFd) -> Option<LocalAddress> {
     Some(LocalAddress::Unix(OsString::from_vec(path).into()))
 }
 
-fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener> {
+/// Address families whose connections a socket of IPv6 accepts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Families {
+    /// The unspecified address of IPv6 accepts connections of IPv4, too.
+    OfAddress,
+    Ipv6Only,
+}
+
+fn any_ipv6(port: u16) -> SocketAddr {
+    SocketAddr::from(([0u16; 8], port))
+}
+
+/// Listens on all addresses. Some machines have no IPv6.
+fn tcp_of_both_families(port: u16, settings: &Settings) -> rustix::io::Result<Listener> {
+    match tcp(any_ipv6(port), Families::OfAddress, settings) {
+        Err(Errno::AFNOSUPPORT) => {
+            tcp(SocketAddr::from(([0u8; 4], port)), Families::OfAddress, settings)
+        }
+        other => other,
+    }
+}
+
+fn tcp(
+    address: SocketAddr,
+    families: Families,
+    settings: &Settings,
+) -> rustix::io::Result<Listener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -273,7 +306,7 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     // Accepted sockets inherit TCP_NODELAY: small responses must not wait for the peer's ACK.
     sockopt::set_tcp_nodelay(&socket, true)?;
     if address.ip().is_unspecified() && address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, false)?;
+        sockopt::set_ipv6_v6only(&socket, families == Families::Ipv6Only)?;
     }
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, settings.backlog.into())?;

@@ -145,9 +145,11 @@ impl Acceptors {
             let Some(first) = of_address.next().filter(|first| first.is_shareable) else {
                 continue;
             };
-            let (tls, count) = (first.tls.clone(), 1 + of_address.count());
+            let (tls, socket) = (first.tls.clone(), first.socket.upgrade());
+            let count = 1 + of_address.count();
             for number in count..self.acceptors.len() {
-                let listener = Listener::bind_another(&address, tls.clone(), &self.settings)?;
+                let listener =
+                    Listener::bind_another(&address, socket.clone(), tls.clone(), &self.settings)?;
                 self.assign(number, listener, vec![self.workers[number].clone()]);
             }
         }
