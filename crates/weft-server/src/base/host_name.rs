@@ -23,13 +23,31 @@ pub(crate) fn host_name(written: &str) -> Result<String, String> {
     if is_name(name.strip_prefix("*.").unwrap_or(&name)) || is_address(&name) {
         return Ok(name);
     }
-    let hint = match name.rsplit_once(':') {
+    let hint = hint(&name, is_name);
+    Err(format!("`{written}` is neither the name of a host, nor `*.` and one, nor `*`{hint}"))
+}
+
+/// Returns the right spelling of a name that is written as in another server.
+fn hint(name: &str, is_name: impl Fn(&str) -> bool) -> String {
+    if let Some((_, rest)) = name.split_once("://") {
+        let host = rest.split(['/', ':']).next().unwrap_or_default();
+        return format!("; a host is given without its scheme: `{host}`");
+    }
+    if let Some(host) = name.strip_suffix(',').or_else(|| name.contains(',').then_some(name)) {
+        let hosts: Vec<&str> = host.split(',').filter(|host| !host.is_empty()).collect();
+        return format!("; names are separated by spaces, without commas: `{}`", hosts.join(" "));
+    }
+    match name.rsplit_once(':') {
         Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => {
             format!("; a host is given without its port: `{host}`")
         }
-        _ => String::new(),
-    };
-    Err(format!("`{written}` is neither the name of a host, nor `*.` and one, nor `*`{hint}"))
+        _ => match name.split_once('/') {
+            Some((host, path)) => format!(
+                "; a path is the key of a route in the section of its host `{host}`: `\"/{path}\"`"
+            ),
+            None => String::new(),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +72,16 @@ mod tests {
         ] {
             assert_eq!(host_name(written).ok().as_deref(), expected, "{written}");
         }
-        assert!(host_name("a:80").unwrap_err().ends_with("without its port: `a`"));
+        for (written, hint) in [
+            ("a:80", "without its port: `a`"),
+            ("https://a.org", "without its scheme: `a.org`"),
+            ("http://a.org:80/x", "without its scheme: `a.org`"),
+            ("a.org,", "separated by spaces, without commas: `a.org`"),
+            ("a.org,b.org", "separated by spaces, without commas: `a.org b.org`"),
+            ("a.org/x", "the section of its host `a.org`: `\"/x\"`"),
+        ] {
+            let message = host_name(written).unwrap_err();
+            assert!(message.contains(hint), "{written}: {message}");
+        }
     }
 }

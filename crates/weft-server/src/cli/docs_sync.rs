@@ -14,6 +14,7 @@ use crate::config::{Config, Plan, flags, sections};
 use crate::options::access_log::ACCESS_LOG;
 use crate::options::key_names;
 use crate::route::{REWRITE, SPLIT};
+use crate::sections::host::HOST;
 use crate::sections::limits::LIMITS;
 use crate::sections::streams::STREAM;
 
@@ -142,6 +143,7 @@ fn reference_tables() -> Vec<(String, String)> {
         ("access_log", reference_table(&ACCESS_LOG, &Default::default())),
         ("rewrite", reference_table(&REWRITE, &Default::default())),
         ("split", reference_table(&SPLIT, &Default::default())),
+        ("a host", reference_table(&HOST, &Default::default())),
         ("[streams]", reference_table(&STREAM, &Default::default())),
     ];
     let parts = parts.into_iter().map(|(name, table)| (name.to_owned(), table));

@@ -3,6 +3,7 @@
 //! [`Config`] is syntax only; a file and the command line accept the same keys. [`Plan`] is
 //! resolved and validated, but nothing is opened yet.
 
+mod host_listeners; // listeners of hosts
 mod host_names; // names of the hosts of a section
 mod needed_descriptors; // number of file descriptors that a plan needs
 mod plan; // Config → Plan
@@ -23,11 +24,11 @@ use std::ffi::OsString;
 use weft::Settings;
 use weft_config::{
     ConfigResult, Document, Entries, Located, Name, Problem, SectionKey, Snippets, Sources, Value,
-    find, find_flag, read_section, section_entries, suggest, unknown_key,
+    find, find_flag, read_entries, read_section, section_entries, suggest, unknown_key,
 };
 
 pub(crate) use needed_descriptors::warn_if_insufficient;
-pub(crate) use plan::Plan;
+pub(crate) use plan::{HostPlan, Plan};
 pub(crate) use print::print_plan;
 use route_config::read_route;
 pub(crate) use route_config::{RouteConfig, parse_route};
@@ -38,6 +39,7 @@ use crate::apps::FilesConfig;
 use crate::options::{RouteOptions, option_keys};
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
+use crate::sections::host::{HOST, HostSettings};
 use crate::sections::log::LogSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};
@@ -70,6 +72,7 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct HostConfig {
     pub(crate) names: Located<String>,
+    pub(crate) settings: HostSettings,
     pub(crate) options: RouteOptions,
     pub(crate) routes: Vec<RouteConfig>,
 }
@@ -137,8 +140,8 @@ impl Config {
                 host.routes.push(route);
             }
             None => {
-                let options = RouteOptions::default();
-                self.hosts.push(HostConfig { names, options, routes: vec![route] });
+                let (settings, options) = Default::default();
+                self.hosts.push(HostConfig { names, settings, options, routes: vec![route] });
             }
         }
     }
@@ -218,6 +221,8 @@ fn read_hosts(
         let entries = section_entries(&[value], problems);
         let (options, others) =
             snippets.read_section(option_keys(), entries, RouteOptions::or, problems);
+        let mut settings = HostSettings::default();
+        let others = read_entries(&HOST, &mut settings, others, problems);
         let mut routes = Vec::new();
         for (name, value) in others {
             match RouteKey::is_meant(&name.value) {
@@ -225,7 +230,7 @@ fn read_hosts(
                 false => problems.push(unknown_host_key(&name)),
             }
         }
-        hosts.push(HostConfig { names, options, routes });
+        hosts.push(HostConfig { names, settings, options, routes });
     }
     hosts
 }
@@ -234,7 +239,7 @@ fn unknown_host_key(name: &Name) -> Problem {
     if is_top_key(name) {
         return misplaced(name, "hosts");
     }
-    match suggest(&name.value, option_keys().iter().map(SectionKey::name)) {
+    match suggest(&name.value, option_keys().iter().map(SectionKey::name).chain([HOST[0].name])) {
         Some(suggestion) => name.problem(format!(
             "unknown key `{}` in [hosts]; did you mean `{suggestion}`?",
             name.value

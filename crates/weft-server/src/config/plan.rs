@@ -3,19 +3,22 @@
 use std::collections::HashMap;
 
 use weft::{Method, Network, Settings};
-use weft_config::{ConfigLocation, Problem};
+use weft_config::{ConfigLocation, Located, Problem};
 
-use super::host_names::host_names;
+use super::host_listeners::{bind_hosts, check_ports, is_bound, is_without_tls};
+use super::host_names::{SectionNames, named_ports, section_names};
 use super::route_plan::{Inherited, RoutePlan, plan_routes, route_of_others};
 use super::sent_scripts::withhold_scripts;
 use super::without_effect::without_effect;
 use super::{Config, HostConfig};
 use crate::apps::FilesConfig;
+use crate::base::listen_end::{HostBinding, Ipv4Ports};
 use crate::options::RouteOptions;
 use crate::options::error_pages::ErrorPageOptions;
 use crate::route::PathKey;
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
+use crate::sections::host::HostSettings;
 use crate::sections::log::LogSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::StreamConfig;
@@ -48,14 +51,38 @@ pub(crate) struct Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
     /// Names in lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~
-    /// REGEX`, as the only name, those in which the pattern is found.
+    /// REGEX`, as the only name, those in which the pattern is found. `:PORT` matches all other
+    /// hosts on that port.
     pub(crate) names: Vec<String>,
+    /// Distinguishes the section from others with the same names.
+    pub(crate) label: Option<String>,
+    /// Addresses that the host is bound to. An address with TLS begins with `tls://`.
+    pub(crate) settings: HostSettings,
     pub(crate) routes: Vec<RoutePlan>,
     /// Pages for errors of the router itself.
     pub(crate) error_pages: ErrorPageOptions,
 }
 
 impl HostPlan {
+    /// Returns the names, separated by spaces, and the label.
+    pub(crate) fn title(&self) -> String {
+        let label = self.label.iter().map(|label| format!(" @{label}"));
+        std::iter::once(self.names.join(" ")).chain(label).collect()
+    }
+
+    /// Returns the connections whose requests the host gets. `ports` are of the whole plan.
+    pub(crate) fn binding(&self, ports: &Ipv4Ports) -> HostBinding {
+        let named = named_ports(&self.names);
+        let addresses = &self.settings.listen.list;
+        match (named.is_empty(), addresses.is_empty()) {
+            (true, true) => HostBinding::Everywhere,
+            (false, true) => HostBinding::Ports(named),
+            (_, false) => HostBinding::Ends(
+                addresses.iter().flat_map(|address| ports.ends(&address.value)).collect(),
+            ),
+        }
+    }
+
     /// Returns the route of a GET request for a decoded path.
     pub(crate) fn route_of(&self, path: &str) -> Option<&RoutePlan> {
         let all = self.routes.iter().filter(|route| route.key.includes(&Method::GET));
@@ -88,39 +115,62 @@ impl Plan {
     pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
-        let Config { top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
+        let Config { mut top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
         let Config { mut defaults, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
-        let of_streams: Vec<_> = streams.iter().flat_map(StreamConfig::addresses).collect();
-        let listening = [&top.listen.list, &tls.listen.list, &status.listen.list, &of_streams];
-        check_listening(listening.into_iter().flatten(), &mut problems);
+        let of_streams: Vec<Vec<_>> =
+            streams.iter().map(|stream| stream.addresses().collect()).collect();
+        let named = |host: HostConfig| {
+            let names = section_names(&host.names, &mut problems);
+            check_ports(&host, &names, &mut problems);
+            (host, names)
+        };
+        let mut hosts: Vec<_> = hosts.into_iter().map(named).collect();
+        let others: Vec<_> = status.listen.list.iter().chain(of_streams.iter().flatten()).collect();
+        bind_hosts(&mut hosts, &mut top.listen, &mut tls.listen, &others);
+        let mut listening: Vec<Vec<_>> =
+            [&top.listen, &tls.listen, &status.listen].map(|it| it.all().collect()).into();
+        listening.extend(of_streams.iter().map(|addresses| addresses.iter().collect()));
+        check_listening(&listening, limits.reuse_port, &mut problems);
         let files = files.or(&FilesConfig::defaults());
         let all_names = || {
-            let names = hosts.iter().map(|host| &*host.names.value);
-            names.filter(|names| !names.starts_with("~ ")).flat_map(str::split_whitespace)
+            let with_tls = hosts.iter().filter(|(host, _)| !is_without_tls(host));
+            let names = with_tls.flat_map(|(_, names)| &names.hosts).map(String::as_str);
+            names.filter(|name| !name.starts_with(['~', ':']))
         };
         let is_automatic = matches!(tls.certificates, Certificates::Automatic)
             || tls.lacks_certificates() && can_order(all_names(), &acme.challenge_kinds());
         if is_automatic {
             tls.certificates = Certificates::Automatic;
         }
+        let bound_defaults = defaults.clone();
         if is_automatic || acme.orders_certificates() {
             defaults.canonical.redirect_to_https_by_default();
         }
         let common = Common {
             defaults: &defaults,
+            without_tls: &bound_defaults,
             files: &files,
             trusted_proxies: &top.trusted_proxies,
             limits: &limits,
         };
+        let is_everywhere =
+            hosts.iter().any(|(host, names)| !is_bound(host, names) && !host.routes.is_empty());
+        let tls_hosts: Vec<_> = all_names().map(str::to_owned).collect();
         let mut plans = plan_hosts(hosts, &common, &mut problems);
         withhold_scripts(&mut plans, &files, &mut problems);
-        let host_names = plans.iter().flat_map(|host| &host.names).map(String::as_str);
-        let host_names = is_automatic.then(|| host_names.collect());
+        let host_names =
+            is_automatic.then(|| tls_hosts.iter().map(String::as_str).collect::<Vec<_>>());
         let acme = acme.plan(host_names, &mut warnings, &mut problems);
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
         let has_tls_streams = streams.iter().any(|stream| stream.settings.value.tls);
-        let tls = tls.plan(acme.is_some(), has_tls_streams, is_complete);
+        let default_listen_tls = match (acme.is_some(), has_tls_streams) {
+            (true, _) if is_everywhere || tls.listen.of_hosts.is_empty() => Some("[::]:443"),
+            (false, false) if tls.listen.of_hosts.is_empty() => Some("127.0.0.1:8443"),
+            // The certificates have other users.
+            _ => None,
+        };
+        let tls = tls.plan(acme.is_some(), default_listen_tls, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let acme = acme.filter(|_| tls.is_some());
         for stream in &streams {
@@ -129,7 +179,7 @@ impl Plan {
         if !has_routes && streams.is_empty() && problems.is_empty() {
             problems.push(Problem::without_location(NOTHING_TO_SERVE));
         }
-        let listen = top.listen.or_default(default_listen(&acme, tls.as_ref(), has_routes));
+        let listen = top.listen.or_default(default_listen(&acme, tls.as_ref(), is_everywhere));
         let plan = Plan {
             top: TopConfig { listen, ..top },
             log,
@@ -152,6 +202,8 @@ const NOTHING_TO_SERVE: &str =
 /// Sections that apply to the routes of all hosts.
 struct Common<'a> {
     defaults: &'a RouteOptions,
+    /// Defaults of hosts that are not served over TLS.
+    without_tls: &'a RouteOptions,
     files: &'a FilesConfig,
     trusted_proxies: &'a [Network],
     limits: &'a Settings,
@@ -159,19 +211,19 @@ struct Common<'a> {
 
 /// Plans the hosts, and adds one for all other names if it has a response for their requests.
 fn plan_hosts(
-    hosts: Vec<HostConfig>,
+    hosts: Vec<(HostConfig, SectionNames)>,
     common: &Common<'_>,
     problems: &mut Vec<Problem>,
 ) -> Vec<HostPlan> {
     let mut plans = Vec::new();
-    let mut known_names = HashMap::new();
-    for host in hosts {
-        let names = host_names(&host.names, &mut known_names, problems);
+    let mut known = KnownHosts::default();
+    for (host, SectionNames { hosts: names, label }) in hosts {
         let host_pattern = match &*names {
             [name] => name.strip_prefix("~ ").and_then(|name| Pattern::parse(name).ok()),
             _ => None,
         };
-        let options = host.options.or(common.defaults);
+        let defaults = if is_without_tls(&host) { common.without_tls } else { common.defaults };
+        let options = host.options.or(defaults);
         let groups = options
             .templates()
             .into_iter()
@@ -182,9 +234,14 @@ fn plan_hosts(
         let mut routes = plan_routes(host.routes, &inherited, problems);
         routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));
         let error_pages = inherited.options.error_pages;
-        plans.push(HostPlan { names, routes, error_pages });
+        let mut plan = HostPlan { names, label, settings: host.settings, routes, error_pages };
+        known.add(&mut plan, &host.names, problems);
+        plans.push(plan);
     }
-    let has_fallback = plans.iter().any(|host| host.names.iter().any(|name| name == "*"));
+    let is_fallback = |host: &HostPlan| {
+        host.settings.listen.list.is_empty() && host.names.iter().any(|name| name == "*")
+    };
+    let has_fallback = plans.iter().any(is_fallback);
     if !has_fallback && !plans.is_empty() {
         plans.extend(fallback_host(common.defaults));
     }
@@ -195,18 +252,61 @@ fn plan_hosts(
 fn fallback_host(defaults: &RouteOptions) -> Option<HostPlan> {
     let route = route_of_others(&[], defaults, &ConfigLocation::Unknown)?;
     let (names, error_pages) = (vec!["*".to_owned()], defaults.error_pages.clone());
-    Some(HostPlan { names, routes: vec![route], error_pages })
+    let (label, settings) = Default::default();
+    Some(HostPlan { names, label, settings, routes: vec![route], error_pages })
 }
 
-/// Returns the address without TLS that is used if none is given.
+/// Names of the hosts so far.
+#[derive(Default)]
+struct KnownHosts {
+    /// By name, and by the address that the host is bound to.
+    names: HashMap<(String, Option<String>), ConfigLocation>,
+    titles: HashMap<String, ConfigLocation>,
+}
+
+impl KnownHosts {
+    /// Adds a host, and removes names that another section has already.
+    fn add(&mut self, host: &mut HostPlan, at: &Located<String>, problems: &mut Vec<Problem>) {
+        let mut report = |first: ConfigLocation, what: String| {
+            let first = first.relative_to(&at.location);
+            problems.push(at.problem(format!("{what}{first}")));
+        };
+        let addresses = host.settings.listen.list.iter().map(|address| Some(address.value.clone()));
+        let mut addresses: Vec<_> = addresses.collect();
+        if addresses.is_empty() {
+            addresses.push(None);
+        }
+        host.names.retain(|name| {
+            let keys = addresses.iter().map(|address| (name.clone(), address.clone()));
+            let known = keys.filter_map(|key| self.names.insert(key, at.location.clone())).next();
+            let is_new = known.is_none();
+            known
+                .into_iter()
+                .for_each(|first| report(first, format!("the host `{name}` is given twice")));
+            is_new
+        });
+        if !host.names.is_empty()
+            && let Some(first) = self.titles.insert(host.title(), at.location.clone())
+        {
+            let what = format!(
+                "the section `{0}` is given twice; a label distinguishes it: \"{0} @internal\"",
+                host.title()
+            );
+            report(first, what);
+        }
+    }
+}
+
+/// Returns the address without TLS that is used if none is given. `is_everywhere` is set if a host
+/// with routes is not bound to an address.
 fn default_listen(
     acme: &Option<AcmeConfig>,
     tls: Option<&TlsConfig>,
-    has_routes: bool,
+    is_everywhere: bool,
 ) -> Option<&'static str> {
     if acme.is_some() {
         return Some("[::]:80");
     }
     let is_plain = tls.is_none_or(|tls| tls.listen.list.is_empty());
-    (is_plain && has_routes).then_some("127.0.0.1:8080")
+    (is_plain && is_everywhere).then_some("127.0.0.1:8080")
 }

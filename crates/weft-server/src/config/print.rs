@@ -5,6 +5,7 @@ use std::fmt::Write;
 use weft_config::{print_lines, quoted};
 
 use super::{Config, Plan, sections};
+use crate::sections::host::HOST;
 use crate::sections::streams::STREAM;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
@@ -21,7 +22,8 @@ pub(crate) fn print_plan(plan: &Plan) -> String {
         }
     }
     for host in &plan.hosts {
-        line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
+        line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.title())));
+        out.push_str(&print_lines(&HOST, &host.settings));
         for route in &host.routes {
             line(&mut out, format_args!("{} = {}", quoted(&route.key.to_string()), route.print()));
         }

@@ -7,6 +7,7 @@ use weft_config::schema::{Properties, properties, table, texts, with_description
 use super::route_schema::{all_properties, route_schema};
 use super::sections;
 use crate::options::option_keys;
+use crate::sections::host::HOST;
 use crate::sections::streams::STREAM;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
@@ -22,6 +23,7 @@ pub(crate) fn schema() -> String {
     }
     let routes = json!({ ROUTE_NAMES: reference("route") });
     let mut host = properties(option_keys());
+    host.extend(properties(&HOST));
     host.insert("use".to_owned(), reference("use"));
     let mut host = table(host);
     host["patternProperties"] = routes.clone();

@@ -12,15 +12,16 @@ use std::sync::Arc;
 use weft::Network;
 use weft::middleware::RealAddress;
 use weft_acme::Acme;
-use weft_config::{ConfigLocation, Problem};
+use weft_config::{ConfigLocation, Located, Problem};
 use weft_upstream::spool::BufferSpace;
 
 use self::route_logs::route_logs;
 use crate::apps::{self, App, Form};
-use crate::config::Plan;
+use crate::base::listen_end::Ipv4Ports;
+use crate::config::{HostPlan, Plan};
 use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
-use crate::router::{Routing, RoutingBuilder, Target};
+use crate::router::{HostNames, ListenEnds, Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
 use crate::stream::Stream;
@@ -49,7 +50,7 @@ struct AppSource {
 
 /// The route that middleware belongs to, with its options and the trusted proxies: each route
 /// counts its own requests.
-type MiddlewareSource = (Vec<String>, String, RouteOptions, Vec<Network>);
+type MiddlewareSource = (String, String, RouteOptions, Vec<Network>);
 
 impl Plan {
     /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
@@ -68,6 +69,7 @@ impl Plan {
         let forms = self.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
         let directories = forms.filter(|form| form.served_directory().is_some()).count();
         let app_context = apps::OpenContext { directories, buffer_space: &buffer_space };
+        let ports = self.listening().ipv4_ports();
         for host in &self.hosts {
             let mut routes = Vec::new();
             for route in &host.routes {
@@ -77,7 +79,7 @@ impl Plan {
                     None => (route.form.value.open(&app_context).map(Arc::new))
                         .map_err(|message| route.form.problem(message)),
                 };
-                let (names, key) = (host.names.clone(), route.key.to_string());
+                let (names, key) = (host.title(), route.key.to_string());
                 let trusted_proxies = self.top.trusted_proxies.clone();
                 // A change of its logs does not replace the middleware of a route.
                 let options = RouteOptions {
@@ -105,7 +107,7 @@ impl Plan {
                 }
             }
             if let (Err(message), Some(route)) = (
-                builder.add(&host.names, routes, host.error_pages.middleware()),
+                builder.add(host_names(host, &ports), routes, host.error_pages.middleware()),
                 host.routes.first(),
             ) {
                 problems.push(route.form.problem(message));
@@ -116,12 +118,28 @@ impl Plan {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let routing = builder.build();
+        let routing = builder.build(self.listen_ends(&ports));
         if let Some(former) = former {
             routing.take_over_upstreams(&former.routing);
         }
         Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
     }
+}
+
+impl Plan {
+    fn listen_ends(&self, ports: &Ipv4Ports) -> ListenEnds {
+        let tls = self.tls.as_ref().map(|tls| &tls.listen);
+        let all = || std::iter::once(&self.top.listen).chain(tls);
+        let ends = |address: &Located<String>| ports.ends(&address.value);
+        ListenEnds {
+            common: all().flat_map(|addresses| &addresses.list).flat_map(ends).collect(),
+            of_hosts: all().flat_map(|addresses| &addresses.of_hosts).flat_map(ends).collect(),
+        }
+    }
+}
+
+fn host_names<'a>(host: &'a HostPlan, ports: &Ipv4Ports) -> HostNames<'a> {
+    HostNames { names: &host.names, title: host.title(), binding: host.binding(ports) }
 }
 
 impl Opened {

@@ -1,4 +1,4 @@
-//! The router: host and path → application. The table is built once and shared by the workers.
+//! The router: listener, host and path → application. The table is built once and shared by the workers.
 //!
 //! # The rule for paths
 //!
@@ -13,8 +13,9 @@
 //! `%2F` reaches an upstream unchanged, as long as it is within one route.
 
 mod endpoint; // path of the application, and try_files
+mod listeners; // the route table
 mod metrics; // metrics of a worker's routes
-mod table; // the route table
+mod table; // the hosts of a listener
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,9 +31,12 @@ use weft_acme::Acme;
 use weft_upstream::{ReverseProxy, ThrottledWarning};
 
 use self::endpoint::{Endpoint, enter};
+pub(crate) use self::listeners::ListenEnds;
+use self::listeners::{HostSection, RouteTable};
 pub(crate) use self::metrics::{ByClass, Outcomes, RequestTimer, RouteCounts, RouteMetrics};
-use self::table::{Host, HostRoutes, Match, Route, RouteTable};
+use self::table::{Host, HostName, HostRoutes, Match, Route};
 use crate::apps::{App, ResponseFuture, respond_later, respond_now};
+use crate::base::listen_end::HostBinding;
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
@@ -122,9 +126,20 @@ struct WorkerApp {
     own: Rc<App>,
 }
 
+/// The names of a host section in their normal form, its title in metrics, and the connections
+/// whose requests it gets.
+pub(crate) struct HostNames<'a> {
+    pub(crate) names: &'a [String],
+    pub(crate) title: String,
+    pub(crate) binding: HostBinding,
+}
+
+/// Maximum number of patterns of host names. Each pattern costs time.
+const MAX_HOST_PATTERNS: usize = 64;
+
 #[derive(Default)]
 pub(crate) struct RoutingBuilder {
-    table: RouteTable,
+    sections: Vec<HostSection>,
     targets: Vec<Target>,
     names: Vec<RouteName>,
     real_address: Option<Arc<RealAddress>>,
@@ -146,7 +161,7 @@ impl Router {
         if let Some(real_address) = &self.real_address {
             real_address.apply(&mut request);
         }
-        let found = self.table.find(request.head(), request.path());
+        let found = self.table.hosts_of(&request).find(request.head(), request.path());
         let timer = self.counts.as_ref().map(|counts| {
             let unmatched = self.targets.len();
             counts[found.as_ref().map_or(unmatched, |found| found.route.target)].begin()
@@ -166,9 +181,10 @@ impl Router {
 
     /// Handles a request that a route passes on to another one. The metrics count it for the first.
     fn pass_on(&self, request: Request, to: Destination<'_>) -> LocalBoxFuture<'static, Response> {
+        let hosts = self.table.hosts_of(&request);
         let found = match to {
-            Destination::Path => self.table.find(request.head(), request.path()),
-            Destination::Route(name) => self.table.find_name(request.head(), name),
+            Destination::Path => hosts.find(request.head(), request.path()),
+            Destination::Route(name) => hosts.find_name(request.head(), name),
         };
         match found {
             Err(unrouted) => ready(self.refuse(&request, unrouted)).boxed_local(),
@@ -180,7 +196,7 @@ impl Router {
     #[cold]
     fn refuse(&self, request: &Request, unrouted: Unrouted) -> Response {
         let response = unrouted.response();
-        match self.table.error_pages(request.head()) {
+        match self.table.hosts_of(request).error_pages(request.head()) {
             Some(pages) => pages.apply(response),
             None => response,
         }
@@ -327,17 +343,17 @@ impl RoutingBuilder {
         self.real_address = Some(Arc::new(by));
     }
 
-    /// Adds a host section: its names, which must be new, and its targets with their keys.
+    /// Adds a host section, with its targets and their keys.
     ///
     /// # Errors
     /// If there are too many patterns.
     pub(crate) fn add(
         &mut self,
-        names: &[String],
+        section: HostNames<'_>,
         targets: Vec<(&RouteKey, Target)>,
         error_pages: Option<ErrorPages>,
     ) -> Result<(), String> {
-        let host = names.join(" ");
+        let HostNames { names, title, binding } = section;
         let mut routes = Vec::new();
         for (key, target) in targets {
             let prefix = key.prefix().filter(|_| target.app.is_directory());
@@ -352,15 +368,24 @@ impl RoutingBuilder {
             let target_number = self.targets.len();
             routes.push((key, Route { target: target_number, directory, takes_path, has_cors }));
             self.targets.push(target);
-            self.names.push(RouteName { host: host.clone(), prefix: key.to_string() });
+            self.names.push(RouteName { host: title.clone(), prefix: key.to_string() });
         }
-        self.table.add(names, &Host { routes: HostRoutes::new(routes)?, error_pages })
+        let names =
+            names.iter().map(|name| HostName::parse(name)).collect::<Result<Vec<_>, _>>()?;
+        let host = Host { routes: HostRoutes::new(routes)?, error_pages };
+        self.sections.push(HostSection { names, binding, host });
+        let all = self.sections.iter().flat_map(|section| &section.names);
+        match all.filter(|name| matches!(name, HostName::Pattern(_))).count() {
+            0..=MAX_HOST_PATTERNS => Ok(()),
+            _ => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
+        }
     }
 
-    pub(crate) fn build(mut self) -> Routing {
-        self.table.sort();
-        let RoutingBuilder { table, targets, names, real_address } = self;
+    /// Builds the route table.
+    pub(crate) fn build(self, ends: ListenEnds) -> Routing {
+        let RoutingBuilder { sections, targets, names, real_address } = self;
         let loop_warning = Arc::default();
+        let table = RouteTable::new(sections, ends);
         Routing { table: Arc::new(table), targets, names, real_address, loop_warning }
     }
 }

@@ -1,4 +1,4 @@
-//! The route table: host, path and method → route. It is shared by all workers.
+//! The hosts of a listener: host, path and method → route. They are shared by all workers.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::route::{Methods, PathKey, Readings, RouteKey, Unrouted, all_readings,
 use crate::template::captures::{Captures, HostCaptures};
 use crate::template::{Pattern, PatternSet};
 
-/// Routes by host name.
+/// Hosts by name.
 #[derive(Default)]
-pub(super) struct RouteTable {
+pub(super) struct HostTable {
     /// `None` if no section has a name: the host of a request is not looked for.
     named: Option<NamedHosts>,
     /// The section of all other hosts.
@@ -40,11 +40,31 @@ pub(super) struct Host {
     pub(super) error_pages: Option<ErrorPages>,
 }
 
-/// Maximum number of patterns of host names. Each pattern costs time.
-const MAX_HOST_PATTERNS: usize = 64;
-
 /// Maximum length of a host name that is compared with patterns (RFC 1035 §2.3.4).
 const MAX_HOST_BYTES: usize = 255;
+
+/// A name of a host section.
+pub(super) enum HostName {
+    /// All names that have no host, also on one port.
+    Any,
+    Exact(String),
+    /// Begins with the dot, without the `*`.
+    Wildcard(String),
+    Pattern(Pattern),
+}
+
+impl HostName {
+    /// Parses a name in its normal form.
+    pub(super) fn parse(name: &str) -> Result<HostName, String> {
+        match (name.strip_prefix('*'), name.strip_prefix("~ ")) {
+            (Some(""), _) => Ok(HostName::Any),
+            (Some(suffix), _) => Ok(HostName::Wildcard(suffix.to_owned())),
+            (_, Some(pattern)) => Pattern::parse(pattern).map(HostName::Pattern),
+            _ if name.starts_with(':') => Ok(HostName::Any),
+            _ => Ok(HostName::Exact(name.to_owned())),
+        }
+    }
+}
 
 /// The routes of a host.
 #[derive(Clone)]
@@ -152,29 +172,20 @@ impl MatchedGroups for NotedCaptures {
     }
 }
 
-impl RouteTable {
-    /// Adds the routes of a host under its names, which must be new.
-    ///
-    /// # Errors
-    /// If there are too many patterns of names.
-    pub(super) fn add(&mut self, names: &[String], host: &Host) -> Result<(), String> {
+impl HostTable {
+    /// Adds a host under its names, unless another host has them already.
+    pub(super) fn add(&mut self, names: &[HostName], host: &Host) {
         for name in names {
-            match &**name {
-                "*" => self.fallback = Some(host.clone()),
-                name => self.named.get_or_insert_default().add(name, host.clone())?,
+            match name {
+                HostName::Any => drop(self.fallback.get_or_insert_with(|| host.clone())),
+                name => self.named.get_or_insert_default().add(name, host.clone()),
             }
         }
-        Ok(())
     }
 
+    /// Sorts the names, which is necessary before [`find`](HostTable::find).
     pub(super) fn sort(&mut self) {
         self.named.iter_mut().for_each(NamedHosts::sort);
-    }
-
-    /// Returns the routes of all hosts. Those of a host with several names occur once for each.
-    pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
-        let named = self.named.iter().flat_map(NamedHosts::iter);
-        named.chain(&self.fallback).flat_map(|host| host.routes.iter())
     }
 
     /// Returns the route of a request for a path. Inlined, as are the functions that it calls for
@@ -227,28 +238,21 @@ impl RouteTable {
 }
 
 impl NamedHosts {
-    /// # Errors
-    /// If there are too many patterns.
-    fn add(&mut self, name: &str, host: Host) -> Result<(), String> {
-        match (name.strip_prefix('*'), name.strip_prefix("~ ")) {
-            (Some(suffix), _) => self.wildcards.push((suffix.to_owned(), host)),
-            (_, Some(pattern)) => self.patterns.push((Pattern::parse(pattern)?, host)),
-            _ => self.exact.push((name.to_owned(), host)),
-        }
-        match self.patterns.len() > MAX_HOST_PATTERNS {
-            true => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
-            false => Ok(()),
+    fn add(&mut self, name: &HostName, host: Host) {
+        match name {
+            HostName::Any => {}
+            HostName::Exact(name) => self.exact.push((name.clone(), host)),
+            HostName::Wildcard(suffix) => self.wildcards.push((suffix.clone(), host)),
+            HostName::Pattern(pattern) => self.patterns.push((pattern.clone(), host)),
         }
     }
 
+    /// Sorts the names. Of several hosts with a name, the first keeps it.
     fn sort(&mut self) {
-        self.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
-        self.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Host> {
-        let named = self.exact.iter().chain(&self.wildcards).map(|(_, host)| host);
-        named.chain(self.patterns.iter().map(|(_, host)| host))
+        for list in [&mut self.exact, &mut self.wildcards] {
+            list.sort_by(|(a, _), (b, _)| a.cmp(b));
+            list.dedup_by(|(later, _), (first, _)| later == first);
+        }
     }
 
     fn find(&self, host: &str) -> Option<Section<'_>> {
@@ -295,7 +299,7 @@ impl HostRoutes {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Route> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Route> {
         let (prefixes, mixed) = match self {
             HostRoutes::Prefixes(prefixes) => (Some(prefixes.list.iter()), None),
             HostRoutes::Mixed(routes) => (None, Some(routes.iter())),

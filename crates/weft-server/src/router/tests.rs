@@ -17,9 +17,17 @@ fn router(hosts: &[(&str, &[&str])]) -> Router {
         };
         let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
         let targets = keys.iter().map(|key| (key, app(key))).collect();
-        builder.add(&names, targets, None).unwrap();
+        let section = HostNames { names: &names, title: names.join(" "), binding: binding(&names) };
+        builder.add(section, targets, None).unwrap();
     }
-    builder.build().router(None, None, &OpenLogs::default(), &Weak::new())
+    builder.build(ListenEnds::default()).router(None, None, &OpenLogs::default(), &Weak::new())
+}
+
+fn binding(names: &[String]) -> HostBinding {
+    match names[0].strip_prefix(':') {
+        Some(port) => HostBinding::Ports(vec![port.parse().unwrap()]),
+        None => HostBinding::Everywhere,
+    }
 }
 
 fn response_text(router: &Router, head: &str) -> String {
@@ -149,7 +157,7 @@ fn prefix_length_counts_encoded_bytes() {
         ("/a%20b/%63/d", 10),
     ] {
         let request = testing::request(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let found = routes.find(request.head(), path).ok();
+        let found = routes.hosts_of(&request).find(request.head(), path).ok();
         assert_eq!(found.map(|found| found.mount), Some(bytes), "{path}");
     }
 }

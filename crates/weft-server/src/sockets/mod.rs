@@ -6,13 +6,14 @@ pub(crate) mod systemd; // socket activation and sd_notify
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use weft::tls::Tls;
 use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
+use crate::base::listen_end::{Ipv4Ports, ListenEnd, TcpEnd};
 use crate::sections::addresses::Addresses;
 use crate::sections::status::status_limits;
 use crate::sections::streams::{StreamConfig, udp_address};
@@ -113,7 +114,25 @@ impl ListenSpec {
     }
 }
 
+impl ListenPlan<'_> {
+    /// Returns the ports on which an address of IPv4 is listened on.
+    pub(crate) fn ipv4_ports(&self) -> Ipv4Ports {
+        let tls = self.tls.into_iter().flat_map(Addresses::texts);
+        let all = self.plain.texts().chain(tls).chain(self.status.texts());
+        let streams = self.streams.iter().flat_map(|stream| &stream.listen);
+        Ipv4Ports::new(all.chain(streams).map(String::as_str))
+    }
+}
+
 impl OpenSocket {
+    /// Returns the address of a listener.
+    fn local_address(&self) -> Option<LocalAddress> {
+        match &self.socket {
+            BoundSocket::Listener(listener) => Some(listener.local_address().clone()),
+            BoundSocket::Datagram(_) => None,
+        }
+    }
+
     /// Adds TLS to an HTTPS socket. Returns the description of the socket, and its listener.
     pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, BoundSocket), String> {
         let OpenSocket { spec, socket } = self;
@@ -150,7 +169,9 @@ pub(crate) fn open(
 ) -> weft::Result<Vec<OpenSocket>> {
     let is_kept = |open: &OpenSocket| open.spec.is_from_service_manager();
     let (mut sockets, mut inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(is_kept);
-    for spec in required_specs(plan, sockets.iter().map(|open| &open.spec)) {
+    let existing: Vec<_> =
+        sockets.iter().map(|open| (open.spec.clone(), open.local_address())).collect();
+    for spec in required_specs(plan, &existing) {
         let is_same = |open: &mut OpenSocket| open.spec == spec;
         let mut matching: Vec<OpenSocket> = inherited.extract_if(.., is_same).collect();
         if matching.is_empty() {
@@ -158,7 +179,7 @@ pub(crate) fn open(
             matching = inherited.extract_if(.., is_reusable).collect();
         }
         if matching.is_empty() {
-            matching = bind(&spec, plan.limits)?;
+            matching = bind(&spec, plan)?;
         }
         for OpenSocket { socket, .. } in matching {
             let socket = match socket {
@@ -181,7 +202,11 @@ pub(crate) fn changes(
     handle: &ServerHandle,
     has_status: bool,
 ) -> weft::Result<SocketChanges> {
-    let mut required = required_specs(plan, served.iter().map(|socket| &socket.spec));
+    let existing: Vec<_> = served
+        .iter()
+        .map(|socket| (socket.spec.clone(), Some(socket.local_address.clone())))
+        .collect();
+    let mut required = required_specs(plan, &existing);
     required.retain(|spec| has_status || spec.protocol != Protocol::Status);
     let mut opened = Vec::new();
     for spec in &required {
@@ -194,7 +219,7 @@ pub(crate) fn changes(
         let reusable: Vec<&LocalAddress> =
             addresses.filter(|address| address.address().is_some()).collect();
         if reusable.is_empty() {
-            opened.extend(bind(spec, plan.limits)?);
+            opened.extend(bind(spec, plan)?);
             continue;
         }
         for (address, socket) in handle.sockets()? {
@@ -212,13 +237,24 @@ pub(crate) fn changes(
 }
 
 /// Returns the specs of a plan. Default addresses are omitted if the service manager has passed
-/// sockets other than for the status endpoint.
-fn required_specs<'a>(
+/// sockets other than for the status endpoint. Addresses that are contained in another one of the
+/// same protocol have its socket.
+fn required_specs(
     plan: &ListenPlan<'_>,
-    mut existing: impl Iterator<Item = &'a ListenSpec>,
+    existing: &[(ListenSpec, Option<LocalAddress>)],
 ) -> Vec<ListenSpec> {
+    let of_service_manager = existing.iter().filter(|(spec, _)| spec.is_from_service_manager());
     let is_socket_activated =
-        existing.any(|spec| spec.is_from_service_manager() && spec.protocol != Protocol::Status);
+        of_service_manager.clone().any(|(spec, _)| spec.protocol != Protocol::Status);
+    let of_service_manager = of_service_manager
+        .filter(|(spec, _)| spec.protocol.is_served_with(Protocol::Http))
+        .filter_map(|(_, address)| address.as_ref().map(end_of_socket));
+    let passed: Vec<ListenEnd> = of_service_manager.collect();
+    let ports = plan.ipv4_ports();
+    let is_passed = |text: &str| {
+        let has = |end: &ListenEnd| passed.iter().any(|passed| passed.covers(end));
+        ports.ends(text).iter().all(has)
+    };
     let plain = (plan.plain, Protocol::Http);
     let secure = plan.tls.map(|addresses| (addresses, Protocol::Https));
     let status = (plan.status, Protocol::Status);
@@ -229,18 +265,58 @@ fn required_specs<'a>(
     let mut specs = Vec::new();
     for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
         if !(addresses.are_defaults && is_socket_activated) {
-            specs.extend(addresses.texts().map(|text| spec(text, protocol)));
+            specs.extend(addresses.list.iter().map(|address| spec(&address.value, protocol)));
         }
+        let of_hosts = addresses.of_hosts.iter().filter(|address| !is_passed(&address.value));
+        specs.extend(of_hosts.map(|address| spec(&address.value, protocol)));
     }
     let streams = plan.streams.iter().flat_map(|stream| &stream.listen);
     specs.extend(streams.map(|text| match udp_address(text) {
         Some(_) => spec(text, Protocol::Datagram),
         None => spec(text, Protocol::Stream),
     }));
-    specs
+    without_contained(specs, &ports)
 }
 
-fn bind(spec: &ListenSpec, limits: &Settings) -> weft::Result<Vec<OpenSocket>> {
+/// Removes specs whose addresses are contained in those of another one with the same protocol.
+fn without_contained(specs: Vec<ListenSpec>, ports: &Ipv4Ports) -> Vec<ListenSpec> {
+    let ends = |spec: &ListenSpec| match (&spec.source, spec.protocol) {
+        (SocketSource::Config(text), Protocol::Http | Protocol::Https | Protocol::Status) => {
+            ports.ends(text)
+        }
+        _ => Vec::new(),
+    };
+    let ends: Vec<Vec<ListenEnd>> = specs.iter().map(ends).collect();
+    let contains = |one: usize, other: usize| {
+        let has = |end: &ListenEnd| ends[one].iter().any(|it| it.covers(end));
+        !ends[other].is_empty() && ends[other].iter().all(has)
+    };
+    let is_contained = |index: usize| {
+        (0..specs.len()).any(|other| {
+            other != index
+                && specs[other].protocol == specs[index].protocol
+                && contains(other, index)
+                // Of equal addresses, the first stays.
+                && (other < index || !contains(index, other))
+        })
+    };
+    let kept: Vec<bool> = (0..specs.len()).map(|index| !is_contained(index)).collect();
+    specs.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(spec, _)| spec).collect()
+}
+
+fn end_of_socket(address: &LocalAddress) -> ListenEnd {
+    match (address.address(), address.path()) {
+        (Some(address), _) if address.ip().is_unspecified() => ListenEnd::Tcp(match address {
+            SocketAddr::V4(_) => TcpEnd::AnyIpv4(address.port()),
+            SocketAddr::V6(_) => TcpEnd::Any(address.port()),
+        }),
+        (Some(address), _) => ListenEnd::Tcp(TcpEnd::Address(address)),
+        (None, path) => ListenEnd::Unix(path.map(Into::into).unwrap_or_default()),
+    }
+}
+
+fn bind(spec: &ListenSpec, plan: &ListenPlan<'_>) -> weft::Result<Vec<OpenSocket>> {
+    let limits = plan.limits;
     let SocketSource::Config(text) = &spec.source else { return Ok(Vec::new()) };
     if let Some(text) = udp_address(text) {
         let bound = bind_udp(&text.parse()?).map_err(|error| {
@@ -249,7 +325,10 @@ fn bind(spec: &ListenSpec, limits: &Settings) -> weft::Result<Vec<OpenSocket>> {
         })?;
         return Ok(vec![OpenSocket { spec: spec.clone(), socket: BoundSocket::Datagram(bound) }]);
     }
-    let address: Address = text.parse()?;
+    let address: Address = match *plan.ipv4_ports().ends(text) {
+        [ListenEnd::Tcp(TcpEnd::AnyIpv6(port))] => Address::AnyIpv6(port),
+        _ => text.parse()?,
+    };
     let listeners = match spec.protocol {
         Protocol::Http | Protocol::Https => Listener::bind(&address, limits)?,
         Protocol::Status => Listener::bind(&address, &status_limits())?,
@@ -258,6 +337,9 @@ fn bind(spec: &ListenSpec, limits: &Settings) -> weft::Result<Vec<OpenSocket>> {
             Listener::bind(&address, &settings)?
         }
     };
+    if listeners.is_empty() {
+        log::warn!("this machine has no IPv6, so that {text} is not listened on");
+    }
     let listeners = listeners.into_iter();
     let open =
         |listener| OpenSocket { spec: spec.clone(), socket: BoundSocket::Listener(listener) };
@@ -270,6 +352,7 @@ fn bind_udp(address: &Address) -> io::Result<UdpSocket> {
     let socket = match address {
         Address::Any(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)))?,
+        Address::AnyIpv6(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))?,
         Address::Host(address) => UdpSocket::bind(address.as_str())?,
         Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
@@ -347,9 +430,9 @@ mod tests {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
             let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
             let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
-            let existing =
-                given.map(|protocol| ListenSpec { source: SocketSource::ServiceManager, protocol });
-            let specs = required_specs(&plan.listening(), existing.iter());
+            let passed = |protocol| ListenSpec { source: SocketSource::ServiceManager, protocol };
+            let existing: Vec<_> = given.map(|it| (passed(it), None)).into_iter().collect();
+            let specs = required_specs(&plan.listening(), &existing);
             let specs: Vec<String> = specs.iter().map(ListenSpec::to_string).collect();
             assert_eq!(specs.join(", "), expected, "{given:?}");
         }

@@ -64,7 +64,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("head_timeout", &["sections/acme/on_demand.rs"]),
     ("keep_alive_timeout", &["apps/fastcgi/keys.rs"]),
     ("links", &["cli/args.rs"]),
-    ("listen", &["cli/args.rs"]),
+    ("listen", &["cli/args.rs", "config/host_names.rs", "sections/addresses.rs"]),
     ("max_connections", &["config/needed_descriptors.rs", "logs/worker.rs", "stream/targets.rs"]),
     ("max_idle_connections", &["apps/fastcgi/keys.rs"]),
     ("php", &["apps/fastcgi/mod.rs"]),

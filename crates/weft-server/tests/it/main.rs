@@ -39,6 +39,7 @@ mod imported_scripts;
 mod include;
 mod lifecycle;
 mod limits;
+mod listeners;
 mod log;
 mod log_daemons;
 mod log_routes;

@@ -33,7 +33,7 @@ pub(crate) struct TlsConfig {
 impl TlsConfig {
     /// Returns true if there are listeners, and nothing is set about their certificates.
     pub(crate) fn lacks_certificates(&self) -> bool {
-        !self.listen.list.is_empty() && self.pairs().is_empty() && !self.self_signed
+        self.listen.all().next().is_some() && self.pairs().is_empty() && !self.self_signed
     }
 
     /// Certificates with their keys. Empty: they are ordered, or a self-signed certificate is
@@ -46,12 +46,11 @@ impl TlsConfig {
     }
 
     /// Validates the section, and sets its default address. Returns `None` if TLS is not
-    /// configured. A missing value is an error only if the configuration is complete. With streams
-    /// that use the certificates, there is no default address.
+    /// configured. A missing value is an error only if the configuration is complete.
     pub(crate) fn plan(
         self,
         orders_certificates: bool,
-        has_tls_streams: bool,
+        default_listen: Option<&str>,
         is_complete: bool,
     ) -> ConfigResult<Option<TlsConfig>> {
         if let (Some(first), true) = (self.pairs().first(), self.self_signed) {
@@ -72,18 +71,13 @@ impl TlsConfig {
                 }),
             };
         }
-        let default_listen = match (orders_certificates, has_tls_streams) {
-            (true, _) => Some("[::]:443"),
-            (false, false) => Some("127.0.0.1:8443"),
-            (false, true) => None,
-        };
         let listen = self.listen.or_default(default_listen);
         Ok(Some(TlsConfig { listen, ..self }))
     }
 
     /// Returns the location of the first key that has no effect without a certificate.
     fn first_without_certificate(&self) -> Option<&ConfigLocation> {
-        let address = self.listen.list.first().map(|address| &address.location);
+        let address = self.listen.all().next().map(|address| &address.location);
         let paths = [&self.tickets, &self.client_ca].into_iter().flatten();
         address.into_iter().chain(paths.map(|path| &path.location)).next()
     }
