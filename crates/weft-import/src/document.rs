@@ -185,6 +185,8 @@ pub(super) struct Host {
     pub(super) notes: Vec<String>,
     /// Text in the name of the section.
     pub(super) names: String,
+    /// Addresses that the host is bound to.
+    pub(super) listen: Vec<String>,
     pub(super) options: Table,
     pub(super) routes: Vec<Route>,
 }
@@ -237,6 +239,9 @@ impl Document {
         }
         for host in &self.hosts {
             out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));
+            if !host.listen.is_empty() {
+                out.push_str(&format!("listen = {}\n", Value::from(host.listen.clone()).show()));
+            }
             out.push_str(&lines(&host.options));
             for route in &host.routes {
                 let pattern = quoted(&route.pattern);

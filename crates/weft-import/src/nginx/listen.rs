@@ -11,10 +11,8 @@ pub(super) struct HttpListen {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
     pub(super) plain: BTreeSet<String>,
     pub(super) tls: BTreeSet<String>,
-    /// The server is the `default_server` of an address without TLS.
-    pub(super) is_plain_default: bool,
-    /// The server is the `default_server` of an address with TLS.
-    pub(super) is_tls_default: bool,
+    /// Addresses of which the server is the `default_server`.
+    pub(super) defaults: BTreeSet<String>,
     pub(super) has_proxy_protocol: bool,
 }
 
@@ -45,23 +43,19 @@ impl HttpListen {
         };
         let is_default = has("default_server") || has("default");
         self.has_proxy_protocol |= has("proxy_protocol");
-        match all_tls || has("ssl") {
-            true => {
-                self.is_tls_default |= is_default;
-                self.tls.insert(address);
-            }
-            false => {
-                self.is_plain_default |= is_default;
-                self.plain.insert(address);
-            }
+        if is_default {
+            self.defaults.insert(address.clone());
         }
+        let addresses = if all_tls || has("ssl") { &mut self.tls } else { &mut self.plain };
+        addresses.insert(address);
     }
+}
 
-    /// Returns true if only clients of this machine reach the server.
-    pub(super) fn is_local(&self) -> bool {
-        let is_loopback =
-            |address: &String| address.starts_with("127.") || address.starts_with("[::1]");
-        self.plain.iter().chain(&self.tls).all(is_loopback)
+impl HttpListen {
+    /// Returns the addresses; those with TLS are marked.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (String, bool)> {
+        let plain = self.plain.iter().map(|address| (address.clone(), false));
+        plain.chain(self.tls.iter().map(|address| (address.clone(), true)))
     }
 }
 

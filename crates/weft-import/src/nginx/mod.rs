@@ -73,12 +73,25 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
         return Err(format!("{}: there is no server in this configuration", path.display()));
     }
     let mut document = Document::default();
-    Process { main: &main, http, servers: &servers, global: &global, outcomes: &outcomes }
-        .translate(&mut document);
+    let sites = sites::sites(&servers, &outcomes);
+    let (listening, bound) = sites::bind(&sites);
+    Process {
+        main: &main,
+        http,
+        servers: &servers,
+        listening,
+        global: &global,
+        outcomes: &outcomes,
+    }
+    .translate(&mut document);
     let scope = Scope::new(&outcomes).inside(http);
     let mut origins = Vec::new();
-    for site in sites::sites(&servers, &outcomes) {
-        let (host, of_host) = host(&site, &servers, &global, &scope);
+    let mut titles = Vec::new();
+    for (site, listen) in sites.iter().zip(bound) {
+        let (mut host, of_host) = host(site, &servers, &global, &scope);
+        host.names = sites::title(site, &listen, &titles);
+        titles.push(host.names.clone());
+        host.listen = listen;
         document.hosts.push(host);
         origins.push(of_host);
     }
@@ -103,10 +116,6 @@ fn host<'a>(
 ) -> (Host, Origin<'a>) {
     let server = &servers[site.server];
     let mut routes = server::routes(global, server, scope);
-    let is_public = servers.iter().any(|other| !other.listening.is_local());
-    if is_public && server.listening.is_local() {
-        server::restrict_to_loopback(&mut routes);
-    }
     let mut origin = Origin { servers: vec![server.directive], locations: Vec::new() };
     if site.is_redirected {
         for (_, route) in &mut routes {
@@ -118,7 +127,7 @@ fn host<'a>(
         note_redirect(redirecting.directive, redirecting, site, scope.outcomes);
         add_unencrypted(&mut routes, redirecting, global, scope);
     }
-    let mut host = Host { names: site.names.join(" "), ..Host::default() };
+    let mut host = Host::default();
     for (location, route) in routes {
         origin.locations.push(location);
         host.routes.push(route);

@@ -1,16 +1,14 @@
 //! Settings of the whole server: addresses, TLS, logs, user, proxies in front of it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weft_config::{show_size, show_time};
 
 use super::global::Global;
-use super::listen::joined;
 use super::logs;
 use super::outcomes::Outcomes;
 use super::scope::Scope;
-use super::sites::Server;
+use super::sites::{Listening, Server};
 use super::tree::{Directive, named};
 use super::values::{bytes, duration, time};
 use crate::document::{Document, Table, Value};
@@ -19,6 +17,8 @@ pub(super) struct Process<'a> {
     pub(super) main: &'a [Directive],
     pub(super) http: &'a [Directive],
     pub(super) servers: &'a [Server<'a>],
+    /// Addresses of all hosts that are not bound.
+    pub(super) listening: Listening,
     pub(super) global: &'a Global<'a>,
     pub(super) outcomes: &'a Outcomes,
 }
@@ -47,26 +47,12 @@ impl<'a> Process<'a> {
     }
 
     fn listen(&self, document: &mut Document) {
-        let plain: BTreeSet<String> =
-            self.servers.iter().flat_map(|server| server.listening.plain.clone()).collect();
-        let tls: BTreeSet<String> =
-            self.servers.iter().flat_map(|server| server.listening.tls.clone()).collect();
+        let Listening { plain, tls } = &self.listening;
         if !plain.is_empty() {
-            document.top.set("listen", joined(&plain));
+            document.top.set("listen", plain.clone());
         }
         if !tls.is_empty() {
-            document.section("tls").set("listen", joined(&tls));
-        }
-        for server in self.servers {
-            let listening = &server.listening;
-            let is_everywhere = |own: &BTreeSet<String>, all| own.is_empty() || own == all;
-            let is_equal =
-                is_everywhere(&listening.plain, &plain) && is_everywhere(&listening.tls, &tls);
-            let listens = server.directive.child("listen");
-            if let (false, Some(listen)) = (is_equal || listening.is_local(), listens) {
-                let message = "this host is served on all addresses, as in `listen` at the top";
-                self.outcomes.lost(listen, message);
-            }
+            document.section("tls").set("listen", tls.clone());
         }
     }
 

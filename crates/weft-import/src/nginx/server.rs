@@ -347,12 +347,3 @@ fn variables<'a>(
             .collect(),
     }
 }
-
-/// Lets only clients of this machine use the routes of a server that listens for them only.
-pub(super) fn restrict_to_loopback(routes: &mut [(Option<&Directive>, Route)]) {
-    for (_, route) in routes {
-        if route.table.get("allow").is_none() {
-            route.table.set("allow", ["127.0.0.0/8", "::1"]);
-        }
-    }
-}

@@ -1,9 +1,9 @@
-//! Servers → hosts. In nginx a server belongs to addresses, and a name may have one server without
-//! TLS and another one with it; in Weft a host is the same on all addresses.
+//! Servers → hosts. In nginx a server belongs to addresses. In Weft, a host is bound to addresses if
+//! it does not have the addresses that most hosts have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::listen::HttpListen;
+use super::listen::{HttpListen, joined};
 use super::location::redirect::is_redirect_to_https;
 use super::outcomes::Outcomes;
 use super::tree::{Directive, named};
@@ -26,6 +26,8 @@ pub(super) struct Site {
     pub(super) redirecting: Option<usize>,
     /// Requests without TLS are redirected.
     pub(super) is_redirected: bool,
+    /// Addresses at which the names have this server.
+    listeners: BTreeSet<Listener>,
 }
 
 impl<'a> Server<'a> {
@@ -96,99 +98,198 @@ pub(super) fn host_names(name: &str) -> Option<Vec<String>> {
     (is_name(rest.trim_end_matches('.')) || lower.starts_with('[')).then(|| vec![lower])
 }
 
-/// Determines the server of each name, and groups names with the same servers.
+/// An address, and whether its connections use TLS.
+type Listener = (String, bool);
+
+/// Servers of a name, by address.
+type ByListener = BTreeMap<Listener, usize>;
+
+/// Addresses of the hosts that are not bound.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    pub(super) plain: Vec<String>,
+    pub(super) tls: Vec<String>,
+}
+
+/// Determines the server of each name at each address, and groups names with the same servers.
 pub(super) fn sites(servers: &[Server<'_>], outcomes: &Outcomes) -> Vec<Site> {
-    let (mut plain, mut tls) = (BTreeMap::new(), BTreeMap::new());
-    let mut names = Vec::new();
-    for (index, server) in servers.iter().enumerate() {
-        for name in &server.names {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-            for (known, has) in [
-                (&mut plain, !server.listening.plain.is_empty()),
-                (&mut tls, !server.listening.tls.is_empty()),
-            ] {
-                if has && *known.entry(name.clone()).or_insert(index) != index {
-                    outcomes.lost(
-                        server.directive,
-                        format!(
-                            "another server has the host `{name}`; Weft serves all hosts on \
-                                 all addresses"
-                        ),
-                    );
-                }
-            }
+    let mut names = Vec::<String>::new();
+    for name in servers.iter().flat_map(|server| &server.names) {
+        if !names.contains(name) {
+            names.push(name.clone());
         }
     }
-    let first = |is_default: fn(&HttpListen) -> bool, has: fn(&HttpListen) -> bool| {
-        let default = servers.iter().position(|server| is_default(&server.listening));
-        default.or_else(|| servers.iter().position(|server| has(&server.listening)))
-    };
-    let plain_default = first(|it| it.is_plain_default, |it| !it.plain.is_empty());
-    let tls_default = first(|it| it.is_tls_default, |it| !it.tls.is_empty());
-    names.push("*".to_owned());
+    let defaults = defaults(servers);
     let mut sites = Vec::<Site>::new();
-    for name in names {
-        let is_other = name == "*";
-        let own = |known: &BTreeMap<String, usize>| known.get(&name).copied();
-        let (plain, tls) = match is_other {
-            true => (plain_default, tls_default),
-            false => (own(&plain), own(&tls)),
+    for name in names.iter().map(|name| &**name).chain(["*"]) {
+        let of_name = match name {
+            "*" => defaults.clone(),
+            name => servers_of(servers, name, outcomes),
         };
-        let Some(mut site) = site(servers, plain, tls, plain_default, outcomes) else { continue };
-        let is_equal = |known: &&mut Site| {
-            (known.server, known.redirecting, known.is_redirected)
-                == (site.server, site.redirecting, site.is_redirected)
-                // A pattern has a section of its own.
-                && !name.starts_with('~') && !known.names[0].starts_with('~')
-        };
-        match sites.iter_mut().find(is_equal) {
-            Some(known) => known.names.push(name),
-            None => {
-                site.names.push(name);
-                sites.push(site);
+        for mut site in sites_of(servers, &of_name, &defaults) {
+            let is_equal = |known: &&mut Site| {
+                (known.server, known.redirecting, known.is_redirected, &known.listeners)
+                    == (site.server, site.redirecting, site.is_redirected, &site.listeners)
+                    // A pattern has a section of its own.
+                    && !name.starts_with('~') && !known.names[0].starts_with('~')
+            };
+            match sites.iter_mut().find(is_equal) {
+                Some(known) => known.names.push(name.to_owned()),
+                None => {
+                    site.names.push(name.to_owned());
+                    sites.push(site);
+                }
             }
         }
     }
     sites
 }
 
-/// Combines the server of a name without TLS and its server with TLS.
-fn site(
-    servers: &[Server<'_>],
-    plain: Option<usize>,
-    tls: Option<usize>,
-    plain_default: Option<usize>,
-    outcomes: &Outcomes,
-) -> Option<Site> {
-    let site = |server, redirecting, is_redirected| {
-        Some(Site { names: Vec::new(), server, redirecting, is_redirected })
-    };
-    match (plain, tls) {
-        (None, None) => None,
-        (Some(plain), None) => site(plain, None, false),
-        (Some(plain), Some(tls)) if plain == tls => site(tls, None, false),
-        (Some(plain), Some(tls)) if servers[plain].redirects_to_https() => {
-            // Another redirect in front of an equal one would be needless.
-            let is_equal = servers[plain].response() == servers[tls].response();
-            site(tls, Some(plain), !is_equal || servers[tls].response().is_none())
+/// Returns the server of a name at each address that has one: the first.
+fn servers_of(servers: &[Server<'_>], name: &str, outcomes: &Outcomes) -> ByListener {
+    let mut found = ByListener::new();
+    for (index, server) in servers.iter().enumerate() {
+        if !server.names.iter().any(|known| known == name) {
+            continue;
         }
-        (Some(plain), Some(tls)) => {
-            outcomes.lost(
-                servers[plain].directive,
-                "the server with TLS and the same host has precedence, and requests without TLS are \
-                 redirected to it",
-            );
-            site(tls, None, true)
-        }
-        // Without TLS, nginx serves this name by the default server.
-        (None, Some(tls)) => {
-            let redirecting = plain_default.filter(|index| servers[*index].redirects_to_https());
-            // Content for TLS only must not be readable without it.
-            site(tls, redirecting, plain_default.is_some())
+        for listener in server.listening.listeners() {
+            if *found.entry(listener.clone()).or_insert(index) != index {
+                let reason = format!("another server has the host `{name}` at {}", listener.0);
+                outcomes.lost(server.directive, reason);
+            }
         }
     }
+    found
+}
+
+/// Returns the default server of each address.
+fn defaults(servers: &[Server<'_>]) -> ByListener {
+    let mut found = ByListener::new();
+    let is_default =
+        |server: &Server<'_>, (address, _): &Listener| server.listening.defaults.contains(address);
+    for is_explicit in [true, false] {
+        for (index, server) in servers.iter().enumerate() {
+            for listener in server.listening.listeners() {
+                if !is_explicit || is_default(server, &listener) {
+                    found.entry(listener).or_insert(index);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the sites of a name. A server that redirects to HTTPS and the server with TLS are one
+/// site, if the name has no others.
+fn sites_of(servers: &[Server<'_>], of_name: &ByListener, defaults: &ByListener) -> Vec<Site> {
+    let distinct = |of: &ByListener, is_tls: bool| -> BTreeSet<usize> {
+        of.iter().filter(|((_, tls), _)| *tls == is_tls).map(|(_, server)| *server).collect()
+    };
+    let (mut plain, tls) = (distinct(of_name, false), distinct(of_name, true));
+    let mut listeners = of_name.clone();
+    if plain.is_empty() {
+        // Without TLS, nginx serves this name by the default server.
+        let others = distinct(defaults, false);
+        if others.len() == 1 && others.iter().all(|index| servers[*index].redirects_to_https()) {
+            plain = others;
+            let of_plain = defaults.iter().filter(|((_, tls), _)| !tls);
+            listeners.extend(of_plain.map(|(listener, server)| (listener.clone(), *server)));
+        }
+    }
+    if let (Some(plain), Some(tls)) = (only(&plain), only(&tls))
+        && plain != tls
+        && servers[plain].redirects_to_https()
+    {
+        // Another redirect in front of an equal one would be needless.
+        let is_equal = servers[plain].response() == servers[tls].response();
+        return vec![Site {
+            names: Vec::new(),
+            server: tls,
+            redirecting: Some(plain),
+            is_redirected: !is_equal || servers[tls].response().is_none(),
+            listeners: listeners.into_keys().collect(),
+        }];
+    }
+    let mut sites = Vec::<Site>::new();
+    for (listener, server) in of_name {
+        match sites.iter_mut().find(|site| site.server == *server) {
+            Some(site) => drop(site.listeners.insert(listener.clone())),
+            None => sites.push(Site {
+                names: Vec::new(),
+                server: *server,
+                redirecting: None,
+                is_redirected: false,
+                listeners: BTreeSet::from([listener.clone()]),
+            }),
+        }
+    }
+    sites
+}
+
+fn only(servers: &BTreeSet<usize>) -> Option<usize> {
+    servers.first().copied().filter(|_| servers.len() == 1)
+}
+
+/// Chooses the addresses of hosts that are not bound: the addresses that most names have. Returns
+/// them, and the addresses of each site that is bound to others.
+pub(super) fn bind(sites: &[Site]) -> (Listening, Vec<Vec<String>>) {
+    let count = |listeners: &BTreeSet<Listener>| {
+        let equal = sites.iter().filter(|site| site.listeners == *listeners);
+        equal.map(|site| site.names.len()).sum::<usize>()
+    };
+    // Of equally many, the addresses of the first site.
+    let main = sites.iter().map(|site| &site.listeners).rev().max_by_key(|it| count(it));
+    let is_bound = |site: &Site| Some(&site.listeners) != main;
+    let has_bound = sites.iter().any(is_bound);
+    let of_kind = |is_tls: bool| -> BTreeSet<String> {
+        let listeners = main.into_iter().flatten().filter(|(_, tls)| *tls == is_tls);
+        listeners.map(|(address, _)| address.clone()).collect()
+    };
+    // A host that is bound to an address of IPv4 is not to get the requests of `[::]`.
+    let list = |addresses: BTreeSet<String>| match has_bound {
+        true => addresses.into_iter().collect(),
+        false => joined(&addresses),
+    };
+    let listening = Listening { plain: list(of_kind(false)), tls: list(of_kind(true)) };
+    let written = |(address, is_tls): &Listener| match is_tls {
+        true => format!("tls://{address}"),
+        false => address.clone(),
+    };
+    let bound = sites.iter().map(|site| match is_bound(site) {
+        true => site.listeners.iter().map(written).collect(),
+        false => Vec::new(),
+    });
+    (listening, bound.collect())
+}
+
+/// Returns the text for the section of a host: its names, or its port if it has all names there. A
+/// label distinguishes it from other sections with the same names.
+pub(super) fn title(site: &Site, listen: &[String], known: &[String]) -> String {
+    let ports: BTreeSet<&str> =
+        listen.iter().filter_map(|it| it.rsplit_once(':')).map(|(_, port)| port).collect();
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let names = match (&*site.names, ports.first()) {
+        ([name], Some(port)) if name == "*" && ports.len() == 1 && is_port(port) => {
+            format!(":{port}")
+        }
+        (names, _) => names.join(" "),
+    };
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    if names.starts_with("~ ") {
+        // The expression is the whole text.
+        let mut title = names;
+        while known.contains(&title) {
+            title = format!("~ (?:{})", &title["~ ".len()..]);
+        }
+        return title;
+    }
+    let label = |address: &String| {
+        let text: String = address.trim_start_matches("tls://").chars().map(word).collect();
+        format!("{names} @{}", text.trim_matches('-'))
+    };
+    let candidates = std::iter::once(names.clone()).chain(listen.iter().map(label));
+    let mut new = candidates.filter(|title| !known.contains(title));
+    new.next().unwrap_or_else(|| format!("{names} @{}", known.len()))
 }
 
 #[cfg(test)]

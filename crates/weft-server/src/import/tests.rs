@@ -385,14 +385,23 @@ fn joins_servers_with_and_without_tls() {
                 "server {{ listen 80; server_name c; root /c; }}\n\
                  server {{ {TLS} server_name a.b; root /a; }}"
             ),
-            "[hosts.\"c\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
+            "[hosts.\"c *\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"a.b *\"]\n\
+             listen = [\"tls://0.0.0.0:443\"]\n\"/\" = \"-> /a\"\n",
         ),
         // Content for this machine only is not served to others.
         (
             "server { listen 80; server_name c; root /c; }\n\
              server { listen 127.0.0.1:81; server_name d; root /d; }"
                 .to_owned(),
-            "[hosts.\"d\"]\nallow = [\"127.0.0.0/8\", \"::1\"]\n\"/\" = \"-> /d\"\n",
+            "listen = [\"0.0.0.0:80\"]\n\n[hosts.\"c *\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"d *\"]\n\
+             listen = [\"127.0.0.1:81\"]\n\"/\" = \"-> /d\"\n",
+        ),
+        // A server without a name is a host by port.
+        (
+            "server { listen 80; server_name c; root /c; }\n\
+             server { listen 9090; root /d; }"
+                .to_owned(),
+            "[hosts.\":9090\"]\nlisten = [\"0.0.0.0:9090\"]\n\"/\" = \"-> /d\"\n",
         ),
     ] {
         let imported = imported(&text);

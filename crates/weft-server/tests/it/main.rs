@@ -36,6 +36,7 @@ mod jwt;
 mod kept_clients;
 mod layers;
 mod imported_scripts;
+mod import_listeners;
 mod include;
 mod lifecycle;
 mod limits;

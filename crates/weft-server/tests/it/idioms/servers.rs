@@ -275,7 +275,9 @@ pub fn start_imported(
     fs::write(&source, text).unwrap();
     let output = run([Path::new("import"), Path::new("nginx"), &source]);
     let text = [0, 1].iter().fold(output.stdout.clone(), |text, port| {
-        text.replace(&address(index, *port).to_string(), "127.0.0.1:0")
+        // Hosts may be bound to the address, which needs a port. nginx has the other address.
+        let address = address(index, *port);
+        text.replace(&address.to_string(), &own_address(4, address.port()).to_string())
     });
     let (weft, addresses) = start_weft(&own.join("imported.toml"), &text);
     (output, weft, addresses)
