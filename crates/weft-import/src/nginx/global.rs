@@ -122,6 +122,15 @@ impl<'a> Global<'a> {
         }
     }
 
+    /// Returns the variables whose `map` has nothing but a default value.
+    pub(super) fn constants(&self) -> impl Iterator<Item = (String, String)> {
+        let maps = self.maps.iter().filter_map(|(name, map)| match map.children() {
+            [only] if only.name == "default" => Some(((*name).to_owned(), only.arg(0).to_owned())),
+            _ => None,
+        });
+        maps.collect::<Vec<_>>().into_iter()
+    }
+
     /// Returns a path that does not depend on the location of the resulting file.
     pub(super) fn path(&self, path: &str) -> String {
         match Path::new(path).is_absolute() {

@@ -40,6 +40,44 @@ pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
     }
 }
 
+/// Returns an expression for the paths with a prefix in whose rest another expression, which is not
+/// anchored, matches.
+pub(super) fn behind(prefix: &str, regex: &str) -> String {
+    let (flags, inner) = match regex.strip_prefix("(?i)") {
+        Some(inner) => ("(?i)", inner),
+        None => ("", regex),
+    };
+    format!("{flags}^{}.*(?:{inner})", escape(prefix))
+}
+
+/// Returns true if an expression is not anchored to the beginning, and its matches have no slash.
+pub(super) fn is_in_segment(regex: &str) -> bool {
+    let mut chars = regex.strip_prefix("(?i)").unwrap_or(regex).chars();
+    let mut is_in_class = false;
+    while let Some(c) = chars.next() {
+        let has_slash = match c {
+            '\\' => chars.next().is_none_or(|c| c == '/' || c.is_ascii_uppercase() || c == 'x'),
+            '[' => {
+                is_in_class = true;
+                chars.as_str().starts_with('^')
+            }
+            ']' => {
+                is_in_class = false;
+                false
+            }
+            // A range may include the slash.
+            '-' => is_in_class && !chars.as_str().starts_with(']'),
+            '.' => !is_in_class,
+            '^' | '/' => true,
+            _ => false,
+        };
+        if has_slash {
+            return false;
+        }
+    }
+    true
+}
+
 /// Returns the literal text with which all matches begin, if the expression is anchored.
 pub(super) fn literal_prefix(regex: &str) -> Option<&str> {
     let inner = regex.strip_prefix('^')?;
@@ -129,6 +167,23 @@ mod tests {
             assert_eq!(translate(&TestTarget, regex), None, "{regex}");
         }
         assert_eq!(translate(&TestTarget, r"\.php(?:$|/)").as_deref(), Some(r"\.php(?:$|/)"));
+    }
+
+    #[test]
+    fn finds_matches_without_slashes() {
+        for (regex, expected) in [
+            (r"\.(ico|jpe?g)$", true),
+            (r"(?i)\.mp[34]$", true),
+            (r"\.php(/|$)", false),
+            (r"a.b", false),
+            (r"[^a]b", false),
+            (r"\Sb", false),
+            (r"[+-9]", false),
+            (r"^a", false),
+        ] {
+            assert_eq!(is_in_segment(regex), expected, "{regex}");
+        }
+        assert_eq!(behind("/a.b/", r"(?i)\.js$"), r"(?i)^/a\.b/.*(?:\.js$)");
     }
 
     #[test]

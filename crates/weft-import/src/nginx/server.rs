@@ -1,13 +1,13 @@
 //! The routes of a server.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
 
 use super::global::Global;
 use super::location::access::is_access_rule;
 use super::location::map_redirects;
-use super::location::{Location, Pattern, rewrite, rewritten, route};
-use super::location::{pages, script_patterns};
+use super::location::rewritten::{self, RewrittenRoutes};
+use super::location::{Location, Pattern, rewrite, route};
+use super::location::{folder, pages, precedence, script_patterns};
 use super::regex;
 use super::scope::Scope;
 use super::sites::Server;
@@ -29,18 +29,20 @@ pub(super) fn routes<'a>(
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
         let pages = pages::routes(&of_server).into_iter().map(|route| (None, route));
-        let routes = std::iter::once((None, route::translate(&of_server))).chain(pages);
-        return without_unused_names(routes.collect());
+        let route = (None, route::translate(&of_server));
+        let by_method = responses_to_methods(&of_server);
+        return without_unused_names([route].into_iter().chain(by_method).chain(pages).collect());
     }
     let mut locations = Vec::new();
     collect(&of_server, server, &mut locations);
-    prefer(&mut locations);
+    precedence::arrange(&mut locations);
+    let mut locations = without_folders(locations);
+    let mut changed = map_redirects::routes(&of_server);
+    changed.extend(rewritten::routes(&of_server).routes);
     if of_server.is_refused.get() {
         // The server has the rules of a location that could not be carried over.
         locations.iter().for_each(|location| location.is_refused.set(true));
     }
-    let mut changed = map_redirects::routes(&of_server);
-    changed.extend(rewritten::routes(&of_server));
     let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
     let has_files = directive.child("root").is_some();
     if !has_root && (has_files || locations.is_empty()) {
@@ -66,19 +68,44 @@ fn routes_of<'a>(
     global: &Global<'_>,
     locations: &[Location<'a>],
 ) -> Vec<(Option<&'a Directive>, Route)> {
-    let mut routes: Vec<_> =
-        locations.iter().map(|location| (location.directive, route::translate(location))).collect();
-    drop_second_keys(locations, &mut routes);
-    drop_scripts(global, &mut routes);
-    for location in locations.iter().filter(|location| location.directive.is_some()) {
-        let changed = rewritten::routes(location);
-        routes.extend(changed.into_iter().map(|route| (location.directive, route)));
+    // A `rewrite` that is lost refuses the location.
+    let (mut changed, mut others, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
+    for location in locations {
+        let found = match location.directive {
+            Some(_) => rewritten::routes(location),
+            None => RewrittenRoutes::default(),
+        };
+        changed.extend(found.routes.into_iter().map(|route| (location.directive, route)));
+        if !found.are_complete {
+            others.push(location);
+            wholes.push(found.whole);
+        }
     }
+    let translate = |(location, whole): (&&Location<'a>, Option<Route>)| {
+        (location.directive, whole.unwrap_or_else(|| route::translate(location)))
+    };
+    let mut routes: Vec<_> = others.iter().zip(wholes).map(translate).collect();
+    drop_second_keys(&others, &mut routes);
+    drop_scripts(global, &mut routes);
+    routes.extend(others.iter().flat_map(|location| responses_to_methods(location)));
+    routes.extend(changed);
     routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
     let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes);
     routes.extend(siblings.into_iter().map(|route| (None, route)));
     routes
+}
+
+/// Returns the routes of conditions that respond to some methods.
+fn responses_to_methods<'a>(location: &Location<'a>) -> Vec<(Option<&'a Directive>, Route)> {
+    let responses = location.responses_to_methods.borrow();
+    let route = |(methods, directive): &(String, &'a Directive)| {
+        let scope = location.scope.inside(directive.children());
+        let own = location.derive(location.pattern.clone(), scope, location.variables.clone());
+        own.methods.replace(Some(methods.clone()));
+        (None, route::translate(&own))
+    };
+    responses.iter().map(route).collect()
 }
 
 /// Drops named routes that no route leads to, and second routes of the same page.
@@ -126,6 +153,21 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     siblings
 }
 
+/// Converts prefixes whose folders do not exist to regular expressions, which look for their paths in
+/// the folder around them.
+fn without_folders(locations: Vec<Location<'_>>) -> Vec<Location<'_>> {
+    let may_be_regex =
+        |location: &Location<'_>| location.may_be_regex() && folder::is_missing(location);
+    let (mut missing, mut others): (Vec<_>, Vec<_>) = locations.into_iter().partition(may_be_regex);
+    for location in &mut missing {
+        if let Pattern::Prefix(prefix) = &location.pattern {
+            location.pattern = Pattern::Regex(format!("^{}", regex::escape(prefix)));
+        }
+    }
+    others.extend(missing);
+    others
+}
+
 /// Returns the server itself as a location.
 fn of_server<'a>(global: &'a Global<'a>, server: &Server<'a>, http: &Scope<'a>) -> Location<'a> {
     let scope = http.inside(server.directive.children());
@@ -143,11 +185,12 @@ fn of_server<'a>(global: &'a Global<'a>, server: &Server<'a>, http: &Scope<'a>) 
         fallback: RefCell::default(),
         is_refused: Cell::new(false),
         methods: RefCell::default(),
+        responses_to_methods: RefCell::default(),
     }
 }
 
 /// Weft has one route for a prefix with and without a slash at its end.
-fn drop_second_keys(locations: &[Location<'_>], routes: &mut Vec<(Option<&Directive>, Route)>) {
+fn drop_second_keys(locations: &[&Location<'_>], routes: &mut Vec<(Option<&Directive>, Route)>) {
     let mut known = Vec::new();
     let mut index = 0;
     routes.retain(|(directive, route)| {
@@ -291,30 +334,6 @@ fn nested(outer: &Location<'_>, pattern: Pattern) -> Option<Pattern> {
     }
 }
 
-/// Converts preferred prefixes to regular expressions, which are the first ones then. Without other
-/// expressions that is not needed.
-fn prefer(locations: &mut Vec<Location<'_>>) {
-    let is_regex = |location: &Location<'_>| matches!(location.pattern, Pattern::Regex(_));
-    if !locations.iter().any(is_regex) {
-        return;
-    }
-    for location in locations.iter_mut().filter(|location| location.is_preferred) {
-        let Pattern::Prefix(prefix) = &location.pattern else { continue };
-        let needs_prefix = location.scope.innermost().iter().any(|directive| {
-            let url = directive.arg(0).split_once("://").map_or("", |(_, rest)| rest);
-            directive.name == "alias" || directive.name == "proxy_pass" && url.contains('/')
-        });
-        match location.directive.filter(|_| needs_prefix) {
-            Some(directive) => {
-                let reason = "regular expressions have precedence over its prefix";
-                location.lost(directive, reason);
-            }
-            None => location.pattern = Pattern::Regex(format!("^{}", regex::escape(prefix))),
-        }
-    }
-    locations.sort_by_key(|location| (!location.is_preferred, Reverse(location.depth)));
-}
-
 fn variables<'a>(
     global: &Global<'a>,
     server: &Server<'_>,
@@ -327,7 +346,11 @@ fn variables<'a>(
         _ => None,
     };
     let constants = scope.levels().iter().flat_map(|level| level.iter());
-    let constants = constants.filter(|directive| directive.name == "set").map(|directive| {
+    let conditional = conditional_variables(scope);
+    let is_constant = |directive: &&Directive| {
+        directive.name == "set" && !conditional.contains(&directive.arg(0))
+    };
+    let constants = constants.filter(is_constant).map(|directive| {
         scope.outcomes.carried(directive);
         (directive.arg(0).trim_start_matches('$').to_owned(), directive.arg(1).to_owned())
     });
@@ -339,11 +362,23 @@ fn variables<'a>(
         groups: regex.map(group_names).unwrap_or_default(),
         host_groups: host_regex.map(group_names).unwrap_or_default(),
         // A later `set`, and a `set` of an inner block, has precedence.
-        constants: constants.collect::<Vec<_>>().into_iter().rev().collect(),
+        constants: constants
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .chain(global.constants())
+            .collect(),
         maps: global
             .maps
             .iter()
             .map(|(name, map)| ((*name).to_owned(), map.arg(0).to_owned()))
             .collect(),
     }
+}
+
+/// Returns the variables, with their `$`, whose values depend on a condition.
+fn conditional_variables<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
+    let conditions = scope.levels().iter().flat_map(|level| named(level, "if"));
+    let sets = conditions.flat_map(|condition| named(condition.children(), "set"));
+    sets.map(|set| set.arg(0)).collect()
 }

@@ -54,22 +54,23 @@ impl<'a> Server<'a> {
     /// Returns true if the server does nothing but redirect to HTTPS, except for certain locations.
     fn redirects_to_https(&self) -> bool {
         let children = self.directive.children();
-        let in_condition = |directive: &&Directive| {
-            directive.name == "if" && directive.children().iter().any(is_redirect_to_https)
-        };
         let in_root = |directive: &&Directive| {
             directive.name == "location"
                 && directive.args == ["/"]
-                && directive.children().iter().any(is_redirect_to_https)
+                && redirects(directive.children())
         };
-        let is_refusal = |directive: &Directive| {
-            directive.name == "return" && matches!(directive.arg(0), "404" | "403" | "444")
-        };
-        let has = |is_it: &dyn Fn(&&Directive) -> bool| children.iter().any(|it| is_it(&it));
-        children.iter().any(is_redirect_to_https)
-            || has(&in_root)
-            || has(&in_condition) && children.iter().any(is_refusal)
+        redirects(children) || children.iter().any(|child| in_root(&child))
     }
+}
+
+/// Returns true if a block redirects to HTTPS, or does so for some hosts and refuses others.
+fn redirects(block: &[Directive]) -> bool {
+    let is_refusal = |directive: &Directive| {
+        directive.name == "return" && matches!(directive.arg(0), "404" | "403" | "444")
+    };
+    let is_conditional =
+        named(block, "if").any(|condition| condition.children().iter().any(is_redirect_to_https));
+    block.iter().any(is_redirect_to_https) || is_conditional && block.iter().any(is_refusal)
 }
 
 /// Converts a name of `server_name`. Returns nothing for names of a default server, and `None` for

@@ -166,6 +166,9 @@ impl Reader {
                     }
                 }
             }
+            if directive.name == "location" {
+                split_modifier(&mut directive.args);
+            }
             match &*directive.name {
                 "include" => directives.extend(self.include(&directive, includes, depth)?),
                 _ => directives.push(directive),
@@ -208,6 +211,15 @@ impl Reader {
             })?);
         }
         Ok(all)
+    }
+}
+
+/// Splits the only argument of `location ~\.x$`, which has no blank behind its modifier.
+fn split_modifier(args: &mut Vec<String>) {
+    let [only] = &**args else { return };
+    let modifier = ["^~", "~*", "~", "="].into_iter().find(|modifier| only.starts_with(modifier));
+    if let Some(modifier) = modifier.filter(|modifier| only.len() > modifier.len()) {
+        *args = vec![modifier.to_owned(), only[modifier.len()..].to_owned()];
     }
 }
 

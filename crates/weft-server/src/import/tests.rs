@@ -1,5 +1,7 @@
 //! Imported configurations. Each result is a valid configuration.
 
+mod closed; // directives without an equivalent
+mod configurations; // `tests/import`
 mod streams; // `stream` blocks
 
 use weft_import::Imported;
@@ -165,7 +167,7 @@ fn imports_rules_about_access_or_refuses() {
         ("allow 10.0.0.0/8; allow ::1; deny all;", "allow = [\"10.0.0.0/8\", \"::1\"]"),
         ("deny 10.0.0.0/8;", "deny = [\"10.0.0.0/8\"]"),
         ("deny 10.0.0.0/8; allow all;", "deny = [\"10.0.0.0/8\"]"),
-        ("deny all;", "deny = [\"0.0.0.0/0\", \"::/0\"]"),
+        ("deny ::1; deny all;", "deny = [\"0.0.0.0/0\", \"::/0\"]"),
         (
             "deny 10.1.0.0/16; allow 10.0.0.0/8; deny all;",
             "allow = [\"10.0.0.0/8\"]\ndeny = [\"10.1.0.0/16\"]",
@@ -537,7 +539,7 @@ fn imports_scripts() {
              \"/s/\" = { files = \"/a/s\", index = [], cache = \"max-age=3600\" }\n\
              \"~ \\\\.php$\" = { fastcgi = \"unix:/p\", root = \"/a\", environment = [\"A=b\"], \
              response_timeout = \"5m\", body_timeout = \"5m\" }\n\
-             \"~ ^/up.*\\\\.php$\" = { files = \"/a\", deny = [\"0.0.0.0/0\", \"::/0\"] }\n\
+             \"~ ^/up.*\\\\.php$\" = { respond = \"\", status = 403 }\n\
              \"/\" = { files = \"/a\", php = \"unix:/p\", environment = [\"A=b\"], \
              response_timeout = \"5m\", body_timeout = \"5m\" }\n",
         ),

@@ -18,12 +18,16 @@ pub(crate) fn is_access_rule(name: &str) -> bool {
     lists(NAMES, name) || name.starts_with("auth_") || name.starts_with("access_by_lua")
 }
 
-/// Returns true if a condition refuses requests.
-pub(crate) fn refuses(directive: &Directive) -> bool {
-    directive.children().iter().any(|child| {
-        let is_refusal = child.name == "return" && child.arg(0).starts_with('4');
-        is_refusal || is_access_rule(&child.name)
-    })
+/// Returns true if the location refuses all clients. `return` and `rewrite` precede its rules.
+pub(crate) fn denies_all(location: &Location<'_>) -> bool {
+    let block = location.scope.innermost();
+    let is_sufficient = location.scope.one("satisfy").is_some_and(|it| it.arg(0) == "any");
+    let mut rules = block.iter().filter(|it| is_access_rule(&it.name) && it.name != "internal");
+    let denies = |rule: &Directive| rule.name == "deny" && *rule.args == ["all"];
+    let precedes = |it: &Directive| matches!(&*it.name, "return" | "rewrite" | "if");
+    rules.clone().next().is_some_and(|first| rules.all(|rule| denies(rule)) && denies(first))
+        && !is_sufficient
+        && !block.iter().any(precedes)
 }
 
 pub(crate) fn translate(location: &Location<'_>, table: &mut Table) {

@@ -1,15 +1,16 @@
 //! `if` blocks that are options in Weft.
 
-use super::Location;
+use super::access::is_access_rule;
 use super::map_redirects;
-use super::redirect::is_redirect_to_https;
+use super::redirect::{is_redirect, is_redirect_to_https, matches_all};
+use super::{Location, Pattern};
 use crate::document::Table;
 use crate::nginx::sites::host_names;
 use crate::nginx::tree::{Directive, named};
 use crate::nginx::values::lists;
 
 /// Translates the conditions of a block that applies to the location.
-pub(crate) fn translate(location: &Location<'_>, block: &[Directive], options: &mut Table) {
+pub(crate) fn translate<'a>(location: &Location<'a>, block: &'a [Directive], options: &mut Table) {
     for directive in named(block, "if") {
         let condition = directive.condition();
         let words: Vec<&str> = condition.split_whitespace().collect();
@@ -33,12 +34,17 @@ pub(crate) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 options.set_some("canonical_host", host);
                 host.is_some()
             }
-            (["-f" | "-e", file], [response]) if response.name == "return" => {
+            (["-f" | "-e", file], [response, others @ ..]) if others.iter().all(is_break) => {
                 closes_by_file(location, directive, file, response, options)
             }
-            (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..]) => {
-                let is_break = |other: &Directive| other.name == "break";
-                others.iter().all(is_break) && falls_back(location, rewrite)
+            (["!-e" | "!-f", file], [response]) if is_about_scripts(location, file, response) => {
+                // Weft gives 404 for a script that does not exist.
+                true
+            }
+            (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..])
+                if others.iter().all(is_break) =>
+            {
+                falls_back(location, rewrite)
             }
             (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
                 options.set("client_cert_required", true);
@@ -51,16 +57,79 @@ pub(crate) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 let methods = allowed_methods(methods).filter(|_| refuses(response));
                 methods.map(|methods| location.methods.replace(Some(methods))).is_some()
             }
+            (["$request_method", "=" | "~" | "~*", methods], children) => {
+                has_own_response(location, directive, methods, children)
+            }
             _ => false,
         };
         match done {
             true => location.scope.outcomes.carried_with_block(directive),
+            false if protects(directive) => {
+                let reason = "this condition has no equivalent, and without it the location would \
+                              permit more: write a route for it in place of the refusal";
+                location.refuse(directive, reason);
+            }
             false => location.lost(directive, "this condition has no equivalent"),
         }
     }
 }
 
-/// Translates `if (-f FILE) { return 503; }`.
+fn is_break(directive: &Directive) -> bool {
+    directive.name == "break"
+}
+
+/// Returns true if a lost condition protects content of the location: if it refuses requests, or
+/// gives them another path. A redirect does not, nor does a path that has no file anyway.
+fn protects(directive: &Directive) -> bool {
+    let condition = directive.condition();
+    let is_of_missing_file = condition.starts_with("!-e ") || condition.starts_with("!-f ");
+    directive.children().iter().any(|child| match &*child.name {
+        "return" => child.arg(0).starts_with(['4', '5']),
+        "rewrite" => !is_of_missing_file && !is_redirect(child),
+        name => is_access_rule(name),
+    })
+}
+
+/// Stores the response of a location to some methods, which becomes a route of its own. Returns
+/// false if the condition does something else.
+fn has_own_response<'a>(
+    location: &Location<'a>,
+    directive: &'a Directive,
+    methods: &str,
+    children: &[Directive],
+) -> bool {
+    let is_fields = |child: &Directive| matches!(&*child.name, "add_header" | "default_type");
+    let is_response = matches!(children, [fields @ .., last] if last.name == "return" && fields.iter().all(is_fields));
+    let methods = match is_method(methods) {
+        true => Some(methods.to_owned()),
+        false => allowed_methods(methods),
+    };
+    let has_key = !matches!(location.pattern, Pattern::Named(_));
+    // The route of GET has HEAD, too.
+    let Some(methods) = methods.filter(|it| is_response && has_key && it != "HEAD") else {
+        return false;
+    };
+    let mut responses = location.responses_to_methods.borrow_mut();
+    if !responses.iter().any(|(_, known)| std::ptr::eq(*known, directive)) {
+        responses.push((methods, directive));
+    }
+    true
+}
+
+/// Returns true for `if (!-f SCRIPT) { return 404; }` in a location that runs the script.
+fn is_about_scripts(location: &Location<'_>, file: &str, response: &Directive) -> bool {
+    let parameters = location.scope.all(&["fastcgi_param"]);
+    let scripts = parameters.iter().filter(|it| it.arg(0) == "SCRIPT_FILENAME");
+    let is_script = |file: &str| {
+        file == "$request_filename"
+            || file == "$document_root$fastcgi_script_name"
+            || scripts.clone().any(|script| script.arg(1) == file)
+    };
+    let runs = !location.scope.own("fastcgi_pass").is_empty();
+    runs && response.name == "return" && response.arg(0) == "404" && is_script(file)
+}
+
+/// Translates `if (-f FILE) { return 503; }`, and a `rewrite` of all paths to the file.
 fn closes_by_file(
     location: &Location<'_>,
     directive: &Directive,
@@ -69,10 +138,16 @@ fn closes_by_file(
     options: &mut Table,
 ) -> bool {
     let root = location.scope.all(&["root"]).pop().map_or("", |root| root.arg(0));
-    let file = location.variables.literal(&file.replace("$document_root", root));
-    let Some(file) = file.filter(|_| response.arg(0) == "503" && response.args.len() == 1) else {
-        return false;
+    let closes = match &*response.name {
+        "return" => *response.args == ["503"],
+        "rewrite" => {
+            matches_all(response.arg(0))
+                && file.strip_prefix("$document_root") == Some(response.arg(1))
+        }
+        _ => false,
     };
+    let file = location.variables.literal(&file.replace("$document_root", root));
+    let Some(file) = file.filter(|_| closes) else { return false };
     options.set("maintenance", location.global.path(&file));
     location.scope.outcomes.adapted(directive, "clients get the content of the file");
     true
@@ -133,13 +208,19 @@ fn redirect_host(response: &Directive) -> Option<&str> {
 /// Returns the methods of an expression such as `^(GET|HEAD|POST)$`, as in the key of a route.
 fn allowed_methods(regex: &str) -> Option<String> {
     let names = regex.strip_prefix('^')?.strip_suffix('$')?;
-    let names = names.strip_prefix('(')?.strip_suffix(')')?;
-    let is_method = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
+    let names = match names.strip_prefix('(') {
+        Some(names) => names.strip_suffix(')')?,
+        None => names,
+    };
     let mut names: Vec<&str> = names.split('|').collect();
     let are_methods = names.iter().all(|name| is_method(name));
     // GET includes HEAD.
     names.retain(|name| *name != "HEAD");
     (are_methods && !names.is_empty()).then(|| names.join(","))
+}
+
+fn is_method(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase())
 }
 
 fn refuses(response: &Directive) -> bool {

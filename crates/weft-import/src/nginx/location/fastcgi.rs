@@ -82,6 +82,10 @@ pub(crate) fn beside_files(
     if !is_same_folder || rules(&scripts) != rules(location) || has_other_last(location) {
         return false;
     }
+    // The location of the scripts gives them another path, or is refused.
+    if !scripts.scope.own("rewrite").is_empty() || scripts.is_refused.get() {
+        return false;
+    }
     let mut of_scripts = Table::default();
     if translate(&scripts, pass, &mut own, &mut of_scripts).is_err() {
         return false;

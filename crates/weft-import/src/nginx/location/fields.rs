@@ -117,7 +117,8 @@ fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<Str
             "max" => Some("max-age=315360000".to_owned()),
             "epoch" => Some("no-cache".to_owned()),
             time if time.starts_with('-') => Some("no-cache".to_owned()),
-            time => duration(time).map(|time| format!("max-age={}", time.as_secs())),
+            time => duration(time.trim_start_matches('+'))
+                .map(|time| format!("max-age={}", time.as_secs())),
         };
         match control.filter(|_| directive.args.len() == 1) {
             Some(control) => values.insert(0, control),

@@ -1,7 +1,7 @@
 //! `root`, `alias` and other directives for files.
 
 use super::fastcgi;
-use super::folder::{folder, is_script};
+use super::folder::{folder, is_missing, is_script};
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::Table;
 use crate::nginx::tree::{Directive, named};
@@ -11,8 +11,24 @@ pub(crate) fn translate<'a>(
     table: &mut Table,
     options: &mut Table,
 ) -> Result<Responder, Refusal<'a>> {
-    table.set("files", folder(location)?);
     let scope = &location.scope;
+    if let Some((folder, path)) = file_of_alias(location) {
+        table.set("files", folder);
+        let is_own = matches!(&location.pattern, Pattern::Exact(own) if *own == path);
+        table.set_some("rewrite", Some(path).filter(|_| !is_own));
+        return Ok(Responder::Files);
+    }
+    let folder = folder(location)?;
+    if let Some(directive) = location.directive.filter(|_| is_missing(location)) {
+        let note = format!("the folder {folder} does not exist, and clients get 404");
+        scope.outcomes.adapted(directive, note);
+        if let Some(other) = scope.own("try_files").pop() {
+            location.lost(other, "the folder of the location does not exist");
+        }
+        table.set_response("", 404);
+        return Ok(Responder::Text);
+    }
+    table.set("files", folder);
     // Only these lead to folders.
     let has_folders = match &location.pattern {
         Pattern::Prefix(_) => true,
@@ -42,6 +58,22 @@ pub(crate) fn translate<'a>(
         table.set("compress", false);
     }
     Ok(Responder::Files)
+}
+
+/// Returns the folder and the path of the file that an `alias` names, which may have groups of the
+/// location's regular expression.
+fn file_of_alias(location: &Location<'_>) -> Option<(String, String)> {
+    let has_file = match &location.pattern {
+        Pattern::Exact(path) => !path.ends_with('/'),
+        Pattern::Regex(_) => true,
+        Pattern::Prefix(_) | Pattern::Named(_) => false,
+    };
+    let alias = location.scope.own("alias").pop().filter(|_| has_file)?;
+    let text = alias.arg(0);
+    let fixed = text.find('$').map_or(text, |at| &text[..at]);
+    let (folder, _) = fixed.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
+    let path = location.variables.template(&text[folder.len()..]).ok()?;
+    (path.len() > 1).then(|| (location.global.path(folder), path))
 }
 
 /// Translates `try_files`.

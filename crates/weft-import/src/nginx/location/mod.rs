@@ -8,13 +8,14 @@ pub(super) mod access; // authentication
 mod conditions; // `if`
 mod returns; // redirects and fixed responses
 pub(super) mod rewrite; // rewritten paths
-mod folder; // `root` and `alias`
+pub(super) mod folder; // `root` and `alias`
 mod files; // directories
 mod proxy; // `proxy_pass` and `grpc_pass`
 mod fastcgi; // scripts and applications
 pub(super) mod script_patterns; // scripts that run beside files
 mod fields; // fields of requests and responses
 mod limits; // rates and sizes
+pub(super) mod precedence; // the order of locations
 pub(super) mod pages; // error pages and substituted texts
 
 use std::cell::{Cell, RefCell};
@@ -66,6 +67,8 @@ pub(crate) struct Location<'a> {
     pub(crate) is_refused: Cell<bool>,
     /// Methods to which the location is restricted, as in the key of a route.
     pub(crate) methods: RefCell<Option<String>>,
+    /// Methods to which a condition responds, as in the key of a route.
+    pub(crate) responses_to_methods: RefCell<Vec<(String, &'a Directive)>>,
 }
 
 /// A directive without which a location cannot respond as in nginx.
@@ -153,6 +156,7 @@ impl<'a> Location<'a> {
             fallback: RefCell::default(),
             is_refused: Cell::new(false),
             methods: RefCell::default(),
+            responses_to_methods: RefCell::default(),
             ..*self
         }
     }

@@ -228,6 +228,9 @@ fn replacements(location: &Location<'_>, name: &str) -> Table {
     for directive in location.scope.all(&[name]) {
         match (directive.arg(0), directive.arg(1)) {
             ("default" | "off", _) => {}
+            (_, to) if to.contains(';') => {
+                location.lost(directive, "cookies get no other attributes")
+            }
             (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
                 replacements.set(from, to);
             }

@@ -34,6 +34,11 @@ pub(crate) fn is_redirect_to_https(directive: &Directive) -> bool {
     }
 }
 
+/// Returns true if a `rewrite` responds with a redirect.
+pub(crate) fn is_redirect(rewrite: &Directive) -> bool {
+    matches!(rewrite.arg(2), "permanent" | "redirect") || rewrite.arg(1).contains("://")
+}
+
 /// Returns true for a regular expression that matches all paths.
 pub(crate) fn matches_all(regex: &str) -> bool {
     lists("^ ^/ ^(.*)$ ^(.*) ^.*$ .* (.*) ^/(.*)$ ^/(.*) ^/.*$", regex)

@@ -28,10 +28,25 @@ pub(crate) fn translate<'a>(
         }
         200..=599 => {
             let text = location.variables.template(text).map_err(refusal)?;
-            table.set_response(if matches!(status, 204 | 205 | 304) { "" } else { &text }, status);
+            let has_body = !matches!(status, 204 | 205 | 304);
+            table.set_response(if has_body { &text } else { "" }, status);
+            if has_body && !text.is_empty() {
+                media_type(location, &text, table);
+            }
             Ok(Responder::Text)
         }
         _ => Err(refusal("a status is a number from 200 to 599".to_owned())),
+    }
+}
+
+/// Sets the media type of a text. The usual value of `http` is for files of unknown types.
+fn media_type(location: &Location<'_>, text: &str, table: &mut Table) {
+    let directive = location.scope.one("default_type");
+    let is_usual = |it: &Directive| matches!(it.arg(0), "text/plain" | "application/octet-stream");
+    let Some(directive) = directive.filter(|it| !is_usual(it)) else { return };
+    match text.replace("{{", "").contains('{') {
+        true => location.lost(directive, "a text with variables is text/plain"),
+        false => table.set("content_type", directive.arg(0)),
     }
 }
 

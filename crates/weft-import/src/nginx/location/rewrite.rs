@@ -76,7 +76,7 @@ fn redirect_all(
 }
 
 /// Returns the target of a `rewrite` of all paths, in which `$1` is the path.
-fn whole_path(directive: &Directive) -> String {
+pub(super) fn whole_path(directive: &Directive) -> String {
     match directive.arg(0).contains("/(") {
         true => directive.arg(1).replace("/$1", "$uri"),
         false => directive.arg(1).replace("$1", "$uri"),
@@ -115,6 +115,17 @@ pub(crate) fn changed_prefix(location: &Location<'_>) -> Option<String> {
     let Pattern::Prefix(prefix) = &location.pattern else { return None };
     let [directive] = &*location.scope.own("rewrite") else { return None };
     let rest = directive.arg(0).strip_prefix('^')?;
+    if let Some((base, ".*)" | ".*)$")) = rest.split_once('(')
+        && let (Some(kept), Some(target)) =
+            (prefix.strip_prefix(base), directive.arg(1).strip_suffix("$1"))
+        && directive.arg(2) == "break"
+        && base.ends_with('/')
+        && target.starts_with('/')
+        && !target.contains(['$', '?', '#', '{', ':'])
+    {
+        // `^/a/(.*)` in `/a/b/`, which keeps `b/`.
+        return Some(format!("{target}{kept}"));
+    }
     let rest = rest.strip_prefix(&**prefix).or_else(|| {
         let unslashed = prefix.strip_suffix('/')?;
         rest.strip_prefix(unslashed)

@@ -1,42 +1,144 @@
 //! Routes of the paths that `rewrite` changes.
 
+use super::redirect::{is_redirect, matches_all};
 use super::rewrite::{Rewrite, RewriteKind};
-use super::rewrite::{appended_target, changed_prefix, is_of_all, is_safe, parse, target};
+use super::rewrite::{
+    appended_target, changed_prefix, is_of_all, is_safe, parse, target, whole_path,
+};
 use super::{Location, Pattern, route};
 use crate::document::{Route, Table};
 use crate::nginx::regex;
+use crate::nginx::tree::Directive;
 
-/// Returns the routes of the `rewrite` directives of a location, or of the server, that apply to
-/// some of its paths. One that cannot be carried over is reported.
-pub(crate) fn routes<'a>(location: &Location<'a>) -> Vec<Route> {
-    let directives = location.scope.own("rewrite");
-    let applies_to_all = directives.first().is_some_and(|first| is_of_all(location, first));
-    let is_appended = directives.len() == 1 && appended_target(location, directives[0]).is_some();
-    if location.is_rewritten || location.directive.is_some() && (applies_to_all || is_appended) {
-        return Vec::new();
-    }
-    if changed_prefix(location).is_some() && !location.scope.own("proxy_pass").is_empty() {
-        return Vec::new();
-    }
-    let mut routes = Vec::new();
-    for directive in directives {
-        let route = parse(location, directive).and_then(|rewrite| route(location, &rewrite));
-        match route {
-            Ok(route) => routes.push(route),
-            Err(reason) => location.lost(directive, reason),
-        }
-    }
-    routes
+/// The routes of the `rewrite` directives of a location.
+#[derive(Default)]
+pub(crate) struct RewrittenRoutes {
+    pub(crate) routes: Vec<Route>,
+    /// The route in place of a location with a regular expression.
+    pub(crate) whole: Option<Route>,
+    /// They have all paths of the location.
+    pub(crate) are_complete: bool,
 }
 
-fn route<'a>(location: &Location<'a>, rewrite: &Rewrite<'a>) -> Result<Route, String> {
-    let regex = restricted(location, &rewrite.regex)?;
-    let inner = location.with_regex(&regex);
-    let target = target(&inner, rewrite.directive.arg(1), rewrite.kind)?;
+/// Returns the routes of the `rewrite` directives of a location, or of the server, that apply to
+/// some of its paths. A directive that cannot be carried over is reported, and its paths are
+/// refused, as they have other contents in nginx.
+pub(crate) fn routes<'a>(location: &Location<'a>) -> RewrittenRoutes {
+    let directives = location.scope.own("rewrite");
+    let applies_to_all = directives.first().is_some_and(|first| is_of_all(location, first));
+    let is_appended = matches!(
+        &*directives,
+        [only] if is_redirect(only) && appended_target(location, only).is_some()
+    );
+    let is_response = location.directive.is_some() && (applies_to_all || is_appended);
+    if location.is_rewritten || location.is_refused.get() || is_response {
+        return RewrittenRoutes::default();
+    }
+    if changed_prefix(location).is_some() && !location.scope.own("proxy_pass").is_empty() {
+        return RewrittenRoutes::default();
+    }
+    let mut found = RewrittenRoutes::default();
+    if let Some(first) = directives.first().filter(|first| has_same_expression(location, first)) {
+        match whole_route(location, first) {
+            Ok(route) => found.whole = Some(route),
+            Err(reason) => location.refuse(first, format!("{reason}; its location is refused")),
+        }
+        return found;
+    }
+    for directive in directives {
+        let rewrite = parse(location, directive);
+        let route = rewrite.as_ref().map_err(String::clone);
+        let refusal = || refusal(location, &rewrite.as_ref().ok()?.regex);
+        let route = route.and_then(|rewrite| {
+            let regex = restricted(location, &rewrite.regex)?;
+            route_of(location, rewrite, &regex, rewrite.directive.arg(1))
+        });
+        match route {
+            Ok(route) => found.routes.push(route),
+            Err(reason) if is_redirect(directive) => location.lost(directive, reason),
+            Err(reason) => match refusal() {
+                Some(route) => {
+                    location.lost(directive, format!("{reason}; its paths are refused"));
+                    found.routes.push(route);
+                }
+                None => location.refuse(directive, format!("{reason}; its location is refused")),
+            },
+        }
+        found.are_complete |= has_all_paths(location, directive);
+    }
+    found.are_complete &= !location.is_refused.get();
+    found
+}
+
+/// Returns a route that refuses the paths of a `rewrite`; `None` if it would not have them all.
+fn refusal(location: &Location<'_>, regex: &str) -> Option<Route> {
+    let regex = match &location.pattern {
+        _ if location.directive.is_none() => beside_exact_locations(location, regex).ok()?,
+        Pattern::Prefix(prefix) => regex::below(prefix, regex)?,
+        Pattern::Exact(_) | Pattern::Regex(_) | Pattern::Named(_) => return None,
+    };
+    let text = "this rewrite could not be imported\n";
+    Some(Route::refusal(format!("~ {regex}"), text, 403))
+}
+
+/// Returns true if a `rewrite` matches all paths of its location, such as `^/a/(.*)$` in `/a/`.
+fn has_all_paths(location: &Location<'_>, directive: &Directive) -> bool {
+    let Pattern::Prefix(prefix) = &location.pattern else { return false };
+    if location.directive.is_none() {
+        return false;
+    }
+    let rest = directive.arg(0).strip_prefix('^').and_then(|rest| {
+        let escaped = regex::escape(prefix);
+        rest.strip_prefix(&**prefix).or_else(|| rest.strip_prefix(&*escaped))
+    });
+    let Some(rest) = rest.or_else(|| matches_all(directive.arg(0)).then_some("")) else {
+        return false;
+    };
+    let rest = rest.strip_prefix("/?").unwrap_or(rest);
+    let rest = rest.strip_suffix('$').unwrap_or(rest);
+    let is_named = rest.strip_prefix("(?<").is_some_and(|named| {
+        named.split_once('>').is_some_and(|(_, expression)| expression == ".*)")
+    });
+    is_named || matches!(rest, "" | ".*" | "(.*)")
+}
+
+/// Returns the route of a location with a regular expression whose paths are all rewritten.
+fn whole_route<'a>(location: &Location<'a>, directive: &'a Directive) -> Result<Route, String> {
+    let rewrite = parse(location, directive)?;
+    match &location.pattern {
+        Pattern::Regex(own) if matches_all(directive.arg(0)) => {
+            route_of(location, &rewrite, own, &whole_path(directive))
+        }
+        _ => route_of(location, &rewrite, &rewrite.regex, directive.arg(1)),
+    }
+}
+
+/// Returns true if a `rewrite` matches all paths of a location with a regular expression.
+fn has_same_expression(location: &Location<'_>, directive: &Directive) -> bool {
+    let (Pattern::Regex(own), Some(_)) = (&location.pattern, location.directive) else {
+        return false;
+    };
+    let beginning = |regex: &str| {
+        let regex = regex.replace("\\/", "/");
+        let ends = ["/?(.*)$", "(.*)$", "(.*)", ".*$", ".*", "$"];
+        let end = ends.iter().find_map(|end| regex.strip_suffix(end));
+        end.map(str::to_owned).unwrap_or(regex)
+    };
+    matches_all(directive.arg(0)) || beginning(own) == beginning(directive.arg(0))
+}
+
+fn route_of<'a>(
+    location: &Location<'a>,
+    rewrite: &Rewrite<'a>,
+    regex: &str,
+    text: &str,
+) -> Result<Route, String> {
+    let inner = location.with_regex(regex);
+    let target = target(&inner, text, rewrite.kind)?;
     let mut table = Table::default();
     match rewrite.kind {
         RewriteKind::Redirect(status) => table.set_redirect(target, status),
-        RewriteKind::Elsewhere if !is_safe(location, &target, &[&regex]) => {
+        RewriteKind::Elsewhere if !is_safe(location, &target, &[regex]) => {
             return Err("it applies to its own result".to_owned());
         }
         RewriteKind::Elsewhere => table.set("rewrite", target),

@@ -84,6 +84,12 @@ fn respond<'a>(
     if let Some(response) = scope.own("return").into_iter().next() {
         return returns::translate(location, response, table);
     }
+    if access::denies_all(location) && location.directive.is_some() {
+        scope.all(&["root", "alias"]);
+        ["allow", "deny"].iter().for_each(|key| options.remove(key));
+        table.set_response("", 403);
+        return Ok(Responder::Text);
+    }
     if rewrite::of_all(location, table)? {
         return Ok(Responder::Redirect);
     }
@@ -138,10 +144,6 @@ fn refuse_unknown_access_rules(location: &Location<'_>) {
         let is_translated = treatment(&directive.name) == Some(Treatment::Translated);
         if is_access_rule(&directive.name) && !is_translated {
             location.refuse(directive, "this rule about access is not known");
-        }
-        let is_lost = location.scope.outcomes.is_lost(directive);
-        if directive.name == "if" && is_lost && access::refuses(directive) {
-            location.is_refused.set(true);
         }
     }
 }

@@ -1,0 +1,298 @@
+//! Directives without an equivalent leave nothing open that nginx closes.
+
+use super::*;
+
+const REFUSED: &str = "{ respond = \"the access rules could not be imported\\n\", status = 403 }\n";
+
+#[test]
+fn lost_conditions_that_protect_refuse_the_location() {
+    for (condition, is_refused) in [
+        ("if ($cookie_a) { return 403; }", true),
+        ("if ($cookie_a) { return 444; }", true),
+        ("if ($cookie_a) { return 503; }", true),
+        ("if ($cookie_a) { deny all; }", true),
+        ("if ($cookie_a) { rewrite ^ /b.png break; }", true),
+        // Others give the client more, or send it elsewhere.
+        ("if ($cookie_a) { return 204; }", false),
+        ("if ($cookie_a) { return 302 /b; }", false),
+        ("if ($cookie_a) { rewrite ^ /b permanent; }", false),
+        ("if ($cookie_a) { rewrite ^ https://b.example/; }", false),
+        ("if (!-f $request_filename) { rewrite ^/a/(.*) /b/$1; }", false),
+    ] {
+        for text in
+            [format!("location / {{ root /a; {condition} }}"), format!("root /a; {condition}")]
+        {
+            let (found, is_complete) = host(&text);
+            let route = if is_refused { REFUSED } else { "\"-> /a\"\n" };
+            assert!(found.ends_with(&format!("\"/\" = {route}")), "{text}\n{found}");
+            assert!(!is_complete && found.contains("not carried over: this condition"), "{found}");
+        }
+    }
+}
+
+#[test]
+fn variables_of_lost_conditions_have_no_value() {
+    let (found, is_complete) =
+        host("location / { set $a /b; if ($cookie_a = c) { set $a /c; } root $a; }");
+    assert!(found.ends_with("status = 501 }\n") && !is_complete, "{found}");
+    let (found, is_complete) = host("location / { set $a /b; root $a; }");
+    assert_eq!((&*found, is_complete), ("\"/\" = \"-> /b\"\n", true));
+}
+
+#[test]
+fn paths_of_lost_rewrites_are_refused() {
+    const TEXT: &str = "{ respond = \"this rewrite could not be imported\\n\", status = 403 }\n";
+    for (directives, key, text) in [
+        ("root /a; rewrite ^/b(.*)$ /b/c$1 last;", "~ ^/b(.*)$", TEXT),
+        ("root /a; location /b/ { rewrite /c$ /b/d/c last; }", "~ ^/b(?:/.*)?(?:/c$)", TEXT),
+        ("root /a; rewrite ^/(?!b.c+)x /d last;", "/", REFUSED),
+        ("root /a; rewrite ^/b$ /c last; location = /b { }", "= /b", REFUSED),
+        ("root /a; location ~ \\.x$ { rewrite ^/b.x$ /c last; }", "~ \\\\.x$", REFUSED),
+    ] {
+        let (found, is_complete) = host(directives);
+        assert!(found.contains(&format!("\"{key}\" = {text}")), "{directives}\n{found}");
+        assert!(!is_complete && found.contains("not carried over: "), "{directives}\n{found}");
+    }
+    // A redirect that is lost leads nobody to other contents.
+    let (found, _) = host("root /a; rewrite ^/(?!b.c+)x /d redirect;");
+    assert!(found.ends_with("\"/\" = \"-> /a\"\n"), "{found}");
+}
+
+#[test]
+fn conditions_about_methods_are_routes() {
+    check(&[
+        (
+            "location /b/ { root /a; if ($request_method = DELETE) { return 403; } }",
+            true,
+            "\"/b/\" = \"-> /a/b\"\n\"DELETE /b/\" = { respond = \"\", status = 403 }\n",
+        ),
+        (
+            "location ~ ^/b/ { root /a; if ($request_method ~ ^(PUT|DELETE)$) { return 405; } }",
+            true,
+            "\"~ ^/b/\" = \"-> /a\"\n\"PUT,DELETE ~ ^/b/\" = { respond = \"\", status = 405 }\n",
+        ),
+        (
+            "root /a; if ($request_method = OPTIONS) { add_header X-A b; return 204; }",
+            true,
+            "\"/\" = \"-> /a\"\n\
+             \"OPTIONS /\" = { respond = \"\", status = 204, response_headers = { X-A = \"b\" } }\n",
+        ),
+    ]);
+    let (found, is_complete) = host("root /a; if ($request_method ~ ^(HEAD)$) { return 405; }");
+    assert!(found.ends_with(&format!("\"/\" = {REFUSED}")) && !is_complete, "{found}");
+}
+
+#[test]
+fn conditions_about_files_have_equivalents() {
+    check(&[(
+        "root /a; if (-f $document_root/m.html) { rewrite ^(.*)$ /m.html last; break; }",
+        true,
+        "# nginx.conf:3: `if (-f $document_root/m.html)`: clients get the content of the file\n\
+             maintenance = \"/a/m.html\"\n\"/\" = \"-> /a\"\n",
+    )]);
+    let (found, is_complete) = host(
+        "root /a; location ~ ^/x\\.php$ { if (!-f $document_root$fastcgi_script_name) { return 404; }\n\
+         fastcgi_pass unix:/p; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }",
+    );
+    assert!(is_complete && found.contains("unix:/p") && !found.contains("403"), "{found}");
+    let (found, is_complete) =
+        host("root /a; if (-f $document_root/m.html) { rewrite ^ /n.html; }");
+    assert!(found.ends_with(&format!("\"/\" = {REFUSED}")) && !is_complete, "{found}");
+}
+
+#[test]
+fn a_location_that_denies_all_needs_no_folder() {
+    check(&[
+        ("location /b/ { deny all; }", true, "\"/b/\" = { respond = \"\", status = 403 }\n"),
+        (
+            "location ~ \\.x$ { deny all; } location / { root /a; }",
+            true,
+            "\"~ \\\\.x$\" = { respond = \"\", status = 403 }\n\"/\" = \"-> /a\"\n",
+        ),
+        (
+            "location /b/ { root /a; allow 10.0.0.0/8; deny all; }",
+            true,
+            "allow = [\"10.0.0.0/8\"]\n\"/b/\" = \"-> /a/b\"\n",
+        ),
+        (
+            "satisfy any; auth_basic a; auth_basic_user_file /none/users; root /a; location /b/ { deny all; }",
+            true,
+            "satisfy = \"any\"\nbasic_auth = \"/none/users\"\nrealm = \"a\"\n\"/b/\" = { files = \"/a/b\", \
+             deny = [\"0.0.0.0/0\", \"::/0\"] }\n\"/\" = \"-> /a\"\n",
+        ),
+    ]);
+}
+
+#[test]
+fn nested_expressions_do_not_precede_longer_prefixes() {
+    check(&[
+        (
+            "root /a; location /m/ { location ~ \\.csv$ { expires 1h; } } location /m/i/ { deny all; }\n\
+             location ~ \\.x$ { return 404; }",
+            true,
+            "\"~ ^/m/i/\" = { respond = \"\", status = 403 }\n\
+             \"~ ^/m(?:/.*)?(?:\\\\.csv$)\" = { files = \"/a\", cache = \"max-age=3600\" }\n\
+             \"/m/\" = \"-> /a/m\"\n\
+             \"~ \\\\.x$\" = { respond = \"\", status = 404 }\n\"/\" = \"-> /a\"\n",
+        ),
+        // Without expressions beside it, the location with the longer prefix precedes as a whole.
+        (
+            "root /a; location /m/ { location ~ \\.csv$ { return 204; } } location /m/i/ { root /b; }",
+            true,
+            "\"~ ^/m/i/\" = \"-> /b\"\n\
+             \"~ ^/m(?:/.*)?(?:\\\\.csv$)\" = { respond = \"\", status = 204 }\n\
+             \"/m/\" = \"-> /a/m\"\n\"/\" = \"-> /a\"\n",
+        ),
+        // Other paths than those of the longer prefix.
+        (
+            "root /a; location /m/ { location ~ ^/m/j/x { return 204; } } location /m/i/ { return 404; }",
+            true,
+            "\"~ ^/m/j/x\" = { respond = \"\", status = 204 }\n\"/m/\" = \"-> /a/m\"\n\
+             \"/m/i/\" = { respond = \"\", status = 404 }\n\"/\" = \"-> /a\"\n",
+        ),
+        // Preferred prefixes: the longer one precedes, wherever it is in the file.
+        (
+            "root /a; location ^~ /m/ { } location ^~ /m/i/ { return 404; } location ~ \\.x$ { return 204; }",
+            true,
+            "\"~ ^/m/i/\" = { respond = \"\", status = 404 }\n\"~ ^/m/\" = \"-> /a\"\n\
+             \"~ \\\\.x$\" = { respond = \"\", status = 204 }\n\"/\" = \"-> /a\"\n",
+        ),
+    ]);
+    for (directives, refused) in [
+        (
+            "root /a; location /m/ { location ~ \\.csv$ { expires 1h; } } location /m/i/ { auth_basic a; \
+             auth_basic_user_file /none; } location ~ \\.x$ { return 404; }",
+            "~ ^/m/i/.*(?:\\\\.csv$)",
+        ),
+        (
+            "root /a; location ^~ /m/ { } location /m/i/ { return 204; } location ~ \\.x$ { return 404; }",
+            "~ ^/m/i/",
+        ),
+    ] {
+        let (found, is_complete) = host(directives);
+        assert!(found.contains(&format!("\"{refused}\" = {REFUSED}")), "{directives}\n{found}");
+        assert!(!is_complete, "{directives}");
+    }
+    // A longer prefix that becomes an expression does not precede a still longer one.
+    let (found, is_complete) = host(
+        "root /a; location /m/ { location ~ \\.csv$ { return 204; } } location /m/i/ { root /b; }\n\
+         location /m/i/j/ { alias /c/; }",
+    );
+    let refused = "\"~ ^/m/i/j/\" = { respond = \"this location could not be imported\\n\"";
+    assert!(found.contains(refused) && !is_complete, "{found}");
+    // Only options of files differ.
+    let (found, is_complete) = host(
+        "root /a; location /m/ { location ~ \\.csv$ { expires 1h; } } location /m/i/ { expires 2h; }\n\
+         location ~ \\.x$ { return 404; }",
+    );
+    assert!(!found.contains("status = 403") && !is_complete, "{found}");
+}
+
+#[test]
+fn a_location_that_only_rewrites_has_no_folder() {
+    check(&[
+        (
+            "root /a; location /b/ { rewrite ^/b/(?<page>.*)$ /c.html; }",
+            true,
+            "\"/\" = \"-> /a\"\n\"~ ^/b/(?<page>.*)$\" = { rewrite = \"/c.html\" }\n",
+        ),
+        (
+            "root /a; location ^~ /b { rewrite ^/b/?(.*)$ /c/$1 last; }",
+            true,
+            "\"/\" = \"-> /a\"\n\"~ ^/b/?(.*)$\" = { rewrite = \"/c/{re.1}\" }\n",
+        ),
+        (
+            "root /a; location /b/ { rewrite ^/b/(.*)$ /c/$1 break; }",
+            true,
+            "\"/\" = \"-> /a\"\n\"~ ^/b/(.*)$\" = { files = \"/a\", rewrite = \"/c/{re.1}\" }\n",
+        ),
+        // Other paths have files.
+        (
+            "root /a; location /b/ { rewrite ^/b/(.*)\\.x$ /c/$1 last; }",
+            true,
+            "\"/b/\" = \"-> /a/b\"\n\"/\" = \"-> /a\"\n\
+             \"~ ^/b/(.*)\\\\.x$\" = { rewrite = \"/c/{re.1}\" }\n",
+        ),
+    ]);
+}
+
+#[test]
+fn a_longer_prefix_keeps_the_rest_of_a_rewritten_path() {
+    check(&[(
+        "location /a/b/ { rewrite ^/a/(.*) /$1 break; proxy_pass http://h; proxy_set_header Host $host; }",
+        true,
+        "\"/a/b/\" = \">> http://h/b/\"\n",
+    )]);
+}
+
+#[test]
+fn expressions_that_only_rewrite_lead_elsewhere() {
+    check(&[
+        (
+            "root /a; location ~ ^/v\\d+/ { rewrite ^/v\\d+/(.*)$ /$1 last; } location ~ \\.x$ { return 404; }",
+            true,
+            "\"~ ^/v\\\\d+/(.*)$\" = { rewrite = \"/{re.1}\" }\n\
+             \"~ \\\\.x$\" = { respond = \"\", status = 404 }\n\"/\" = \"-> /a\"\n",
+        ),
+        (
+            "root /a; location ^~ /b { rewrite ^/b/?(.*)$ /c/$1 last; } location ~ \\.x$ { return 404; }",
+            true,
+            "\"~ ^/b/?(.*)$\" = { rewrite = \"/c/{re.1}\" }\n\
+             \"~ \\\\.x$\" = { respond = \"\", status = 404 }\n\"/\" = \"-> /a\"\n",
+        ),
+    ]);
+}
+
+#[test]
+fn locations_and_values_have_their_other_spellings() {
+    check(&[
+        // No blank behind a modifier.
+        (
+            "root /a; location ~\\.x$ { return 404; } location =/b { return 204; } location ~*^/C { return 410; }",
+            true,
+            "\"~ \\\\.x$\" = { respond = \"\", status = 404 }\n\"= /b\" = { respond = \"\", status = 204 }\n\
+             \"~ (?i)^/C\" = { respond = \"\", status = 410 }\n\"/\" = \"-> /a\"\n",
+        ),
+        // The file of an alias.
+        (
+            "location = /b.ico { alias /a/c.ico; } location = /d { alias /a/d; }\n\
+             location ~ ^/e/(.+)$ { alias /a/e/$1; }",
+            true,
+            "\"= /b.ico\" = { files = \"/a\", rewrite = \"/c.ico\" }\n\"= /d\" = \"-> /a\"\n\
+             \"~ ^/e/(.+)$\" = { files = \"/a/e\", rewrite = \"/{re.1}\" }\n",
+        ),
+        // The media type of a text.
+        (
+            "location = /b { default_type application/json; return 200 '[]'; }",
+            true,
+            "\"= /b\" = { respond = \"[]\", content_type = \"application/json\" }\n",
+        ),
+        (
+            "location / { root /a; expires +1h; }",
+            true,
+            "\"/\" = { files = \"/a\", cache = \"max-age=3600\" }\n",
+        ),
+    ]);
+    let (found, is_complete) =
+        host("location = /b { default_type text/html; return 200 '<p>$http_a'; }");
+    assert!(!is_complete && !found.contains("content_type ="), "{found}");
+    let (found, is_complete) =
+        host("location / { proxy_pass http://h; proxy_cookie_path / '/; HttpOnly'; }");
+    assert!(!is_complete && !found.contains("cookie_path ="), "{found}");
+    let found = imported("map $uri $folder { default /b; } server { listen 80; root $folder; }");
+    assert!(found.text.contains("\"/\" = \"-> /b\"\n") && found.is_complete, "{}", found.text);
+}
+
+/// certbot requests its challenges without TLS, also when it renews a certificate.
+#[test]
+fn challenges_of_hosts_with_tls_have_no_redirect() {
+    let imported = imported(
+        "server { listen 80; server_name a.example;\n\
+         location ^~ /.well-known/acme-challenge/ { root /acme; }\n\
+         location / { if ($host = a.example) { return 301 https://$host$request_uri; } return 404; } }\n\
+         server { listen 443 ssl; server_name a.example; root /a; }",
+    );
+    let expected = "\"/.well-known/acme-challenge/\" = { files = \"/acme/.well-known/acme-challenge\", \
+                    https_redirect = false }\n";
+    assert!(imported.text.contains(expected), "{}", imported.text);
+}
