@@ -172,6 +172,19 @@ impl Error {
         Error::new(ErrorKind::Disconnected, "the peer closed the connection")
     }
 
+    /// Converts an error of the connection to the peer: it is
+    /// [`Disconnected`](ErrorKind::Disconnected) if the connection is broken.
+    pub(crate) fn of_connection(error: std::io::Error) -> Error {
+        use std::io::ErrorKind::*;
+        match error.kind() {
+            ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof
+            | TimedOut | HostUnreachable | NetworkUnreachable => {
+                Error::disconnected().with_source(error)
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -183,18 +196,14 @@ impl Error {
     }
 }
 
-/// Errors of a broken connection become [`Disconnected`](ErrorKind::Disconnected), all others
-/// [`Io`](ErrorKind::Io).
+/// Errors of an application's own I/O become [`Io`](ErrorKind::Io): the peer is not at fault for
+/// them, whatever their kind. An [`Error`] in an I/O error, as adapters of bodies return it, stays
+/// the same error.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
-        use std::io::ErrorKind::*;
-        match error.kind() {
-            ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof
-            | TimedOut | HostUnreachable | NetworkUnreachable => {
-                Error::disconnected().with_source(error)
-            }
-            _ => Error::new(ErrorKind::Io, "operating system error").with_source(error),
-        }
+        error.downcast().unwrap_or_else(|error| {
+            Error::new(ErrorKind::Io, "operating system error").with_source(error)
+        })
     }
 }
 
@@ -213,13 +222,21 @@ impl From<weft_proto::Error> for Error {
     }
 }
 
+/// Writes the reason and the chain of sources.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
+        let mut written = self.reason.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            let text = error.to_string();
+            // The text of some errors has the text of their source.
+            if !written.contains(&text) {
+                write!(f, ": {text}")?;
+            }
+            (written, source) = (text, error.source());
         }
+        Ok(())
     }
 }
 

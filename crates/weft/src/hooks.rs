@@ -69,9 +69,12 @@ pub struct Record<'a> {
     pub body_bytes: u64,
     /// Time from the end of the request head to the end of the exchange.
     pub duration: Duration,
-    /// The error that prevented the response or cut it short, if any:
+    /// The error that the application has returned or [attached](crate::Response::with_error), or
+    /// that prevented the response or cut it short:
     /// [`Disconnected`](crate::ErrorKind::Disconnected) if it was the client.
     pub error: Option<&'a Error>,
+    /// A response was sent or buffered completely, which may be an error response.
+    pub is_complete: bool,
     /// Data that the application has set.
     pub(crate) data: Option<&'a dyn RecordData>,
 }

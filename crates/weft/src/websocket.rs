@@ -408,7 +408,7 @@ fn convert_error(error: tungstenite::Error) -> Error {
         | tungstenite::Error::Protocol(
             ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing,
         ) => Error::disconnected(),
-        tungstenite::Error::Io(error) => error.into(),
+        tungstenite::Error::Io(error) => Error::of_connection(error),
         tungstenite::Error::Capacity(_) => {
             Error::new(ErrorKind::BodyTooLarge, "the WebSocket message exceeds the maximum size")
                 .with_source(error)

@@ -224,7 +224,8 @@ impl Response {
     }
 
     /// Attaches an error whose details are not sent to the client.
-    /// [`Hooks::on_error`](crate::Hooks::on_error) is called with it.
+    /// [`Hooks::on_error`](crate::Hooks::on_error) is called with it, and it is the
+    /// [`error`](crate::Record::error) of the record.
     pub fn with_error(mut self, error: Error) -> Response {
         self.extensions.insert(Arc::new(error));
         self
@@ -232,7 +233,12 @@ impl Response {
 
     /// The error [attached](Response::with_error) to the response.
     pub fn error(&self) -> Option<&Error> {
-        self.extensions.get::<Arc<Error>>().map(|error| &**error)
+        self.shared_error().map(|error| &**error)
+    }
+
+    #[inline]
+    pub(crate) fn shared_error(&self) -> Option<&Arc<Error>> {
+        self.extensions.get()
     }
 
     /// Sets a field, replacing all fields with the same name.
@@ -419,9 +425,14 @@ fn generated(status: StatusCode, line: String) -> Response {
     response
 }
 
+/// Creates the error response. The [hooks](crate::Hooks) get the error of a response with 5xx.
 impl From<Error> for Response {
     fn from(error: Error) -> Response {
-        Response::from(&error)
+        let response = Response::from(&error);
+        match response.status.is_server_error() {
+            true => response.with_error(error),
+            false => response,
+        }
     }
 }
 

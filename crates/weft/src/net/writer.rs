@@ -103,7 +103,7 @@ impl Writer {
                     pace.record_progress(sent, deadline);
                     continue;
                 }
-                Poll::Ready(Err(error)) => error.into(),
+                Poll::Ready(Err(error)) => Error::of_connection(error),
                 Poll::Pending => {
                     self.buffer.compact();
                     ready!(pace.poll_expired(deadline, cx));
@@ -373,7 +373,7 @@ async fn progress(
         Poll::Pending => pace
             .poll_expired(deadline, cx)
             .map(|()| socket.write_ignoring_readiness(&mut call).map_err(|_| too_slow())),
-        Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
+        Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::of_connection)),
     })
     .await
     .inspect(|&sent| pace.record_progress(sent, deadline))

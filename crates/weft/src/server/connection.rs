@@ -84,7 +84,9 @@ impl ServerConnection {
                 match reader.poll_fill(cx, INPUT_BYTES) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(Error::disconnected())),
                     Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(Err(Error::of_connection(error)));
+                    }
                     Poll::Pending => {
                         ready!(deadline.poll_expired(cx));
                         let reason = "the PROXY header was received too slowly";

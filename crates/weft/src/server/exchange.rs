@@ -139,6 +139,8 @@ struct Exchange<'a, A: Application, S: ResponseSink> {
     status: Option<StatusCode>,
     /// Set if the head of a response was buffered.
     has_response: bool,
+    /// The error that the response is about.
+    cause: Option<Arc<Error>>,
 }
 
 /// Serves a request: calls the application and sends its response.
@@ -248,13 +250,19 @@ fn send_queued_interim<S: ResponseSink>(sink: &mut S, queued: Vec<Interim>) {
 
 impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     fn new(worker: &'a WorkerContext<A>, sink: &'a mut S, watch: Option<Stopwatch>) -> Self {
-        Exchange { worker, sink, watch, status: None, has_response: false }
+        Exchange { worker, sink, watch, status: None, has_response: false, cause: None }
     }
 
     /// Starts the response for the result of a call. Returns `None` if the exchange has ended
     /// without a response.
     fn begin_response(&mut self, result: Result<Response>) -> Option<Remaining> {
         let worker = self.worker;
+        if let Ok(response) = &result
+            && let Some(error) = response.shared_error()
+        {
+            worker.report(&self.sink.shared().peer, error);
+            self.cause = Some(error.clone());
+        }
         match result {
             // With `Disconnect::Detach`, the client may have disconnected during the call.
             Ok(response) if self.sink.is_closed() => {
@@ -264,9 +272,6 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
             }
             Ok(mut response) => {
                 send_interim(self.sink);
-                if let Some(error) = response.error() {
-                    worker.report(&self.sink.shared().peer, error);
-                }
                 if let (Some(head), Payload::File(_)) = (self.sink.head(), &response.payload) {
                     response = complete_file_response(worker, head, response);
                 }
@@ -280,7 +285,9 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                     return None;
                 }
                 self.sink.close_after_response();
-                self.begin_error(&error)
+                let begun = self.begin_error(&error);
+                self.cause = Some(Arc::new(error));
+                begun
             }
         }
     }
@@ -321,6 +328,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         }
         self.worker.report(&self.sink.shared().peer, &error);
         let mut response = error_response(self.sink.head(), &error);
+        self.cause = Some(Arc::new(error));
         self.try_begin(&mut response)
     }
 
@@ -409,7 +417,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
             has_response: self.has_response,
             body_bytes: self.sink.body_bytes(),
             duration: watch.elapsed(),
-            error,
+            error: error.or(self.cause.as_deref()),
+            is_complete: error.is_none(),
             data: data.as_deref(),
         });
     }

@@ -77,7 +77,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn receive(&mut self) -> Result<usize> {
         poll_fn(|cx| {
             if let Poll::Ready(read) = self.reader().poll_fill(cx, INPUT_BYTES) {
-                return Poll::Ready(read.map_err(Error::from));
+                return Poll::Ready(read.map_err(Error::of_connection));
             }
             if self.worker.is_draining() && !std::mem::replace(&mut self.is_draining, true) {
                 self.conn.deadline.set(self.worker.settings.linger_timeout);
@@ -140,7 +140,7 @@ impl<'a, A: Application> Handshake<'a, A> {
 
     async fn flush(&mut self) -> Result<()> {
         poll_fn(|cx| match self.poll_flush(cx) {
-            Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
+            Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::of_connection)),
             Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(timed_out())),
         })
         .await

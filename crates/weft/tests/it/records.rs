@@ -65,7 +65,8 @@ impl Hooks for Records {
             None => record.request_line.escape_ascii().to_string(),
         };
         let response = if record.has_response { "sent" } else { "unsent" };
-        let error = record.error.map_or("-".to_owned(), |error| format!("{:?}", error.kind()));
+        let error = record.error.filter(|_| !record.is_complete);
+        let error = error.map_or("-".to_owned(), |error| format!("{:?}", error.kind()));
         let status = record.status.as_u16();
         // The text of an error response is the reason.
         let bytes = match (record.head, record.body_bytes) {

@@ -222,9 +222,9 @@ impl LogFormat {
             status: record.status,
             bytes: record.body_bytes,
             outcome: match record.error {
-                None => Outcome::Complete,
+                _ if record.is_complete => Outcome::Complete,
                 Some(error) if error.kind() == ErrorKind::Disconnected => Outcome::Disconnected,
-                Some(_) => Outcome::Failed,
+                _ => Outcome::Failed,
             },
             values,
         };
@@ -309,6 +309,7 @@ mod tests {
             body_bytes: 0,
             duration: Duration::from_millis(1_500),
             error,
+            is_complete: error.is_none(),
             data: None,
         };
         let now = UNIX_EPOCH + Duration::from_millis(784_111_778_500);
@@ -412,6 +413,7 @@ mod tests {
             body_bytes: 0,
             duration: Duration::ZERO,
             error: None,
+            is_complete: true,
             data: None,
         };
         for (format, expected) in [

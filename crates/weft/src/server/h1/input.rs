@@ -78,7 +78,7 @@ impl<'a> Input<'a> {
     pub(super) async fn fill<A>(&mut self, worker: &WorkerContext<A>) -> Result<usize> {
         let scratch = &worker.buffers.scratch;
         poll_fn(|cx| match self.reader().poll_fill_from_scratch(cx, scratch, MIN_READ_BYTES) {
-            Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
+            Poll::Ready(read) => Poll::Ready(read.map_err(Error::of_connection)),
             Poll::Pending => self.deadline.poll_expired(cx).map(|()| Err(too_slow())),
         })
         .await
@@ -251,7 +251,7 @@ impl<'a> Input<'a> {
     pub(super) fn poll_disconnected(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         match ready!(self.poll_read_ahead(cx)) {
             Ok(()) => Poll::Ready(Error::disconnected()),
-            Err(error) => Poll::Ready(error.into()),
+            Err(error) => Poll::Ready(Error::of_connection(error)),
         }
     }
 
@@ -260,7 +260,7 @@ impl<'a> Input<'a> {
     pub(super) fn poll_broken(&mut self, cx: &mut Context<'_>, writer: &Writer) -> Poll<Error> {
         if self.broken.is_none() {
             if let Err(error) = ready!(self.poll_read_ahead(cx)) {
-                return Poll::Ready(error.into());
+                return Poll::Ready(Error::of_connection(error));
             }
             self.broken = Some(Box::pin(writer.broken()));
         }

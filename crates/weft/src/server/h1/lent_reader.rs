@@ -88,7 +88,7 @@ impl LentReader {
                 clock.received(bytes);
                 Poll::Ready(Ok(()))
             }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Error::of_connection(error))),
             Poll::Pending if self.loan.poll_revoked(cx).is_ready() => {
                 Poll::Ready(Err(Error::disconnected()))
             }

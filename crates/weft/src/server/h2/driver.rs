@@ -211,7 +211,7 @@ where
             if self.reader.buffer.capacity() == 0 {
                 // An idle connection owns no buffer.
                 match self.reader.poll_readable(cx) {
-                    Poll::Ready(ready) => ready.map_err(Error::from)?,
+                    Poll::Ready(ready) => ready.map_err(Error::of_connection)?,
                     Poll::Pending => return Ok(Input::Processed),
                 }
                 self.reader.buffer = self.worker.buffers.take_input();
@@ -220,7 +220,7 @@ where
             match self.budget.poll_fill(&mut self.reader, cx, read_size(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
                 Poll::Ready(Ok(bytes)) => self.on_received(bytes),
-                Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
+                Poll::Ready(Err(error)) => return Err(Error::of_connection(error).into()),
                 Poll::Pending => return Ok(Input::Processed),
             }
         }

@@ -76,6 +76,70 @@ fn panic_closes_one_connection_and_is_reported() {
     stop(server);
 }
 
+/// Hooks that collect the errors, and the records with their errors.
+#[derive(Clone, Default)]
+struct ErrorLog(EventLog);
+
+impl Hooks for ErrorLog {
+    fn on_error(&self, _: &Peer, error: &Error) {
+        self.0.push(error.to_string());
+    }
+
+    fn on_response(&self, record: &Record<'_>) {
+        let error = record.error.map(Error::to_string).unwrap_or_default();
+        self.0.push(format!("{} {}: {error}", record.status.as_u16(), record.is_complete));
+    }
+}
+
+/// Errors that a handler returns are reported with their sources, each of them once, if the
+/// response is 5xx. Failures of the handler's own I/O are not failures of the client.
+#[test]
+fn errors_of_handlers_are_reported_and_recorded() {
+    let io = |kind: std::io::ErrorKind| std::io::Error::from(kind);
+    let server = boxed_server(async move |request: Request| -> weft::Result<Response> {
+        let wrapped = Error::new(ErrorKind::Io, "cannot read the list")
+            .with_source(io(std::io::ErrorKind::NotFound));
+        match request.path() {
+            "/io" => Err(io(std::io::ErrorKind::ConnectionReset))?,
+            "/end" => Err(io(std::io::ErrorKind::UnexpectedEof))?,
+            "/chain" => Err(Error::new(ErrorKind::ServiceFailed, "no users").with_source(wrapped)),
+            "/adapter" => Err(std::io::Error::other(wrapped))?,
+            "/form" => Err(Error::new(ErrorKind::Malformed, "not a number")),
+            "/panic" => panic!("on purpose"),
+            _ => Ok(Response::text("ok")),
+        }
+    });
+    let log = ErrorLog::default();
+    let hooks = log.clone();
+    let server = server.hooks(move || hooks.clone()).workers(1);
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    for (target, status, error) in [
+        ("/io", 500, "operating system error: connection reset"),
+        ("/end", 500, "operating system error: unexpected end of file"),
+        ("/chain", 500, "no users: cannot read the list: entity not found"),
+        ("/adapter", 500, "cannot read the list: entity not found"),
+        ("/panic", 500, "the application panicked: on purpose"),
+        // An error of the client is not reported.
+        ("/form", 400, ""),
+        ("/", 200, ""),
+    ] {
+        let mut client = Client::connect(&server);
+        client.get(target);
+        let response = client.response();
+        assert_eq!(response.status, status, "{target}");
+        let reason = response.text().contains("number");
+        assert_eq!(reason, target == "/form", "{target}: {}", response.text());
+        let recorded = format!("{status} true: {error}");
+        until(target, || log.0.contains(&recorded));
+        let expected: Vec<_> = match error {
+            "" => vec![recorded],
+            error => vec![error.to_owned(), recorded],
+        };
+        assert_eq!(std::mem::take(&mut *log.0.0.lock().unwrap()), expected, "{target}");
+    }
+    stop(server);
+}
+
 #[test]
 fn client_disconnect_cancels_the_call() {
     let alive = CloneCounter::new();

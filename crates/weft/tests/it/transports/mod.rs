@@ -161,8 +161,8 @@ impl Hooks for EventLog {
     fn on_response(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
         let end = match record.error {
-            Some(error) => format!(" {:?}", error.kind()),
-            None => String::new(),
+            Some(error) if !record.is_complete => format!(" {:?}", error.kind()),
+            _ => String::new(),
         };
         self.push(format!("{target} {} {}{end}", record.status.as_u16(), record.body_bytes));
     }
