@@ -79,8 +79,9 @@ where
 /// it.
 ///
 /// A middleware may respond itself, change the request, or change the response. Async functions and
-/// closures from a [`Request`] and a [`Next`] to a [`Response`] are middleware; a type that
-/// implements this trait avoids the allocation that `Next` needs per call.
+/// closures from a [`Request`] and a [`Next`] to a [`Response`], or to a `Result` as of an
+/// [`Application`], are middleware; a type that implements this trait avoids the allocation that
+/// `Next` needs per call.
 ///
 /// ```
 /// use weft::{Application, Middleware, Request, Response, StatusCode};
@@ -111,12 +112,13 @@ pub trait Middleware {
     fn call(&self, request: Request, next: &impl Application) -> impl Future<Output = Response>;
 }
 
-impl<F> Middleware for F
+impl<F, T> Middleware for F
 where
-    F: AsyncFn(Request, Next<'_>) -> Response,
+    F: AsyncFn(Request, Next<'_>) -> T,
+    T: Into<Response>,
 {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        self(request, Next(next)).await
+        self(request, Next(next)).await.into()
     }
 }
 

@@ -14,7 +14,8 @@ use weft::middleware::{
     ResponseHeaders, Rewrite, SecurityHeaders, StripPrefix, VirtualHosts,
 };
 use weft::{
-    Application, Body, File, Method, Next, Request, Response, ServerHandle, StatusCode, header,
+    Application, Body, Error, ErrorKind, File, Method, Next, Request, Response, ServerHandle,
+    StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
@@ -167,6 +168,22 @@ fn middleware_passes_the_request_body_through() {
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{refused}c"));
     assert_eq!(client.response().status, 400);
     client.assert_open("/bytes");
+    stop(server);
+}
+
+/// `?` works in middleware as in a handler.
+#[test]
+fn middleware_returns_results() {
+    async fn short(request: Request, next: Next<'_>) -> weft::Result<Response> {
+        let is_short = request.path().len() < 8;
+        is_short.then_some(()).ok_or_else(|| Error::new(ErrorKind::Malformed, "a long path"))?;
+        Ok(next.call(request).await)
+    }
+    let server = start(bodies.with(short));
+    let mut client = Client::connect(&server);
+    assert_eq!(ask(&mut client, "GET /bytes", "").status, 200);
+    let refused = ask(&mut client, "GET /bytes/2", "");
+    assert_eq!((refused.status, refused.text().contains("a long path")), (400, true));
     stop(server);
 }
 
