@@ -331,6 +331,7 @@ fn scripts_inherit_no_descriptors_and_no_signal_mask() {
         masks.iter().all(|mask| mask & pipe == 0),
         "SIGPIPE has its default action: {masks:x?}"
     );
+    crate::common::reset_on_close(&slow);
     drop(slow);
     site.until_no_children();
 }

@@ -58,6 +58,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("client_cert_required", &["sections/tls/mod.rs"]),
     ("config_changes", &["status/config.rs"]),
     ("deny", &["options/authentication/mod.rs"]),
+    ("drain_timeout", &["lifecycle/mod.rs"]),
     ("error_pages", &["config/warnings.rs"]),
     ("files", &["route/rewrite_keys.rs"]),
     ("group", &["lifecycle/privileges.rs"]),
