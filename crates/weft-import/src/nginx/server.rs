@@ -109,9 +109,9 @@ fn responses_to_methods<'a>(location: &Location<'a>) -> Vec<(Option<&'a Directiv
 }
 
 /// Drops named routes that no route leads to, and second routes of the same page.
-fn without_unused_names<'a>(
-    mut routes: Vec<(Option<&'a Directive>, Route)>,
-) -> Vec<(Option<&'a Directive>, Route)> {
+fn without_unused_names(
+    mut routes: Vec<(Option<&Directive>, Route)>,
+) -> Vec<(Option<&Directive>, Route)> {
     let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
     let mut known = Vec::new();
     routes.retain(|(_, Route { pattern, .. })| {

@@ -25,7 +25,7 @@ pub(crate) fn denies_all(location: &Location<'_>) -> bool {
     let mut rules = block.iter().filter(|it| is_access_rule(&it.name) && it.name != "internal");
     let denies = |rule: &Directive| rule.name == "deny" && *rule.args == ["all"];
     let precedes = |it: &Directive| matches!(&*it.name, "return" | "rewrite" | "if");
-    rules.clone().next().is_some_and(|first| rules.all(|rule| denies(rule)) && denies(first))
+    rules.clone().next().is_some_and(|first| rules.all(denies) && denies(first))
         && !is_sufficient
         && !block.iter().any(precedes)
 }
