@@ -24,7 +24,9 @@ pub(crate) struct OpenContext<'a> {
 }
 
 /// A layer of middleware: wraps the application of a worker.
-pub(crate) struct Layer(Box<dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync>);
+pub(crate) struct Layer(Box<Wrap>);
+
+type Wrap = dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync;
 
 /// The named routes of the hosts, to which middleware passes requests on.
 #[derive(Clone)]

@@ -257,7 +257,7 @@ fn reports_invalid_options() {
         ("response_headers = [\"x\"]", "expected NAME: VALUE"),
         ("canonical_host = \"a b\"", "expected a host"),
         ("request_headers = { Host = \"b\" }", "host cannot be changed: the key `host`"),
-        ("remove_request_headers = \"X-Forwarded-For\"", "keeps the field of a trusted proxy"),
+        ("forward_auth_headers = \"X-Forwarded-For\"", "keeps the field of a trusted proxy"),
         ("request_headers = { Connection = \"close\" }", "applies to one connection"),
         ("cors_methods = \"put\"", "expected a method such as PUT"),
         ("max_body_bytes = \"1M\"", "expected a size"),
