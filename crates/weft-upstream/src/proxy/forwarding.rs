@@ -74,7 +74,7 @@ impl Forwarding<'_> {
     /// Waits until the next attempt, if the request may be held. All upstreams are tried again then.
     ///
     /// Boxed: the future is large, and few requests are held.
-    fn wait<'a>(&'a mut self, held: &'a mut Option<HeldRequest>) -> BoxedWait<'a> {
+    fn wait<'a>(&'a mut self, held: &'a mut Option<Box<HeldRequest>>) -> BoxedWait<'a> {
         Box::pin(async move {
             self.choice.tried.clear();
             held_request::wait(held, &self.choice, self.outbound).await

@@ -24,7 +24,7 @@ pub(crate) struct HeldRequest {
 /// Waits until the next attempt for a request that no upstream has accepted. Returns false if its
 /// time is over, or if too many requests wait.
 pub(crate) async fn wait(
-    held: &mut Option<HeldRequest>,
+    held: &mut Option<Box<HeldRequest>>,
     choice: &UpstreamChoice<'_>,
     outbound: &OutboundRequest,
 ) -> bool {
@@ -43,7 +43,7 @@ pub(crate) async fn wait(
             let client = shared.limited_client(&outbound.request);
             let Some(permit) = shared.held_requests.try_acquire(client) else { return false };
             let since = Instant::now();
-            *held = Some(HeldRequest { since, _permit: permit });
+            *held = Some(Box::new(HeldRequest { since, _permit: permit }));
             since
         }
     };
