@@ -5,6 +5,7 @@
 
 mod host_listeners; // listeners of hosts
 mod host_names; // names of the hosts of a section
+mod host_plan; // routes of a host
 mod needed_descriptors; // number of file descriptors that a plan needs
 mod plan; // Config → Plan
 mod print; // Plan → text
@@ -27,8 +28,9 @@ use weft_config::{
     find, find_flag, read_entries, read_section, section_entries, suggest, unknown_key,
 };
 
+pub(crate) use host_plan::HostPlan;
 pub(crate) use needed_descriptors::warn_if_insufficient;
-pub(crate) use plan::{HostPlan, Plan};
+pub(crate) use plan::Plan;
 pub(crate) use print::print_plan;
 use route_config::read_route;
 pub(crate) use route_config::{RouteConfig, parse_route};

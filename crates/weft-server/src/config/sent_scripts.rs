@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use weft_config::Problem;
 
-use super::plan::HostPlan;
+use super::host_plan::HostPlan;
 use super::route_plan::RoutePlan;
 use crate::apps::{FilesConfig, Form};
 use crate::base::script_files::AllScripts;

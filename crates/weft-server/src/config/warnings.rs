@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use weft_config::Problem;
 
-use super::plan::{HostPlan, Plan};
+use super::host_plan::HostPlan;
+use super::plan::Plan;
 use super::route_plan::RoutePlan;
 use crate::base::log_target::LogTarget;
 use crate::route::PathKey;
