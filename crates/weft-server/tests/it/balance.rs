@@ -280,23 +280,13 @@ fn upstreams_rest_only_as_long_as_enough_are_available() {
     }
 }
 
-/// Counts the calls that are dropped.
-struct Dropped(Arc<AtomicU16>);
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-}
-
 #[test]
 fn a_client_that_leaves_does_not_keep_an_upstream_from_others() {
     // The first upstream fails, then never responds, and then responds.
-    let (state, calls, ended) = <(Arc<AtomicU16>, Arc<AtomicU16>, Arc<AtomicU16>)>::default();
-    let (current, called, dropped) = (state.clone(), calls.clone(), ended.clone());
+    let (state, calls) = <(Arc<AtomicU16>, Arc<AtomicU16>)>::default();
+    let (current, called) = (state.clone(), calls.clone());
     let failing = TestServer::start(async move |_: Request| {
         called.fetch_add(1, Relaxed);
-        let _dropped = Dropped(dropped.clone());
         match current.load(Relaxed) {
             0 => StatusCode::SERVICE_UNAVAILABLE.into(),
             1 => std::future::pending().await,
@@ -321,7 +311,6 @@ fn a_client_that_leaves_does_not_keep_an_upstream_from_others() {
     state.store(2, Relaxed);
     let began = std::time::Instant::now();
     clients.into_iter().for_each(Client::leave);
-    until("the calls are dropped", || ended.load(Relaxed) == calls.load(Relaxed));
     until("the upstream is tried again", || get(&server, "/") == "failing");
     let waited = began.elapsed();
     assert!(waited < Duration::from_secs(3), "tried again after {waited:?}");
