@@ -595,7 +595,7 @@ fn failed_health_checks_set_upstream_state_unhealthy() {
     ));
     let unhealthy = format!("host=*,route=/,state=unhealthy,upstream=http://{dead}/");
     until("the upstream is unhealthy", || {
-        site.metrics().get("weft_upstream_state", &unhealthy) == 1.0
+        site.metrics().sum("weft_upstream_state", &unhealthy) == 1.0
     });
 }
 
