@@ -85,8 +85,7 @@ impl Site {
         fs::write(folder.path().join("weft.toml"), config).unwrap();
         let mut command = weft([Path::new("--config"), &folder.path().join("weft.toml")]);
         let server = Weft::start(&mut command);
-        let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
-        let status = status.lines().next().unwrap().parse().unwrap();
+        let status = server.status_address();
         Site { server, status, upstream, _folder: folder }
     }
 

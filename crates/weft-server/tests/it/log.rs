@@ -248,8 +248,7 @@ const SLOW_LINES: [&str; 3] = [
 
 /// Returns the number of requests in flight, according to the metrics of the server.
 fn requests_in_flight(server: &Weft) -> f64 {
-    let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
-    let metrics = Client::tcp(status.parse().unwrap()).get("/metrics").body;
+    let metrics = Client::tcp(server.status_address()).get("/metrics").body;
     let metrics = String::from_utf8(metrics).unwrap();
     let values = metrics.lines().filter(|line| line.starts_with("weft_requests_in_flight{"));
     values.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()

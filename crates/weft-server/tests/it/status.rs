@@ -48,8 +48,7 @@ impl Site {
         fs::write(folder.path().join("weft.toml"), config).unwrap();
         let mut command = weft(["--config", "weft.toml", "--pid-file", "pid"]);
         let server = Weft::start(command.current_dir(folder.path()));
-        let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
-        let (address, status) = (server.address(), status.parse().unwrap());
+        let (address, status) = (server.address(), server.status_address());
         Site { folder, server, address, status }
     }
 

@@ -113,8 +113,7 @@ fn a_renewed_certificate_is_loaded_and_logged() {
 fn certificate_that_cannot_be_loaded_is_named() {
     let site = Site::new();
     let server = site.serve(&["--status-listen", "127.0.0.1:0", "--status-host", "a"]);
-    let (_, status) = server.announcement.trim_end().rsplit_once("status at http://").unwrap();
-    let status = status.parse().unwrap();
+    let status = server.status_address();
     let page = |target: &str| String::from_utf8(Client::tcp(status).get(target).body).unwrap();
     let crt = site.path("crt");
     let sample = format!("weft_certificate_reload_failed{{file=\"{crt}\"}} 1");

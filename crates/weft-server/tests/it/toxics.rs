@@ -234,9 +234,7 @@ impl Site {
 
     /// Number of connections in use.
     fn in_use(&self) -> u64 {
-        let (_, status) =
-            self.server.announcement.trim_end().split_once("; status at http://").unwrap();
-        let body = Client::tcp(status.parse().unwrap()).get("/status.json").body;
+        let body = Client::tcp(self.server.status_address()).get("/status.json").body;
         let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
         json["upstreams"][0]["connections_in_use"].as_u64().unwrap()
     }

@@ -240,8 +240,7 @@ fn serve_exporting(collector: SocketAddr, keys: &str, routes: &str) -> (TempDir,
 /// Returns the numbers of exported, failed and dropped spans.
 #[track_caller]
 fn counts(server: &Weft) -> [u64; 3] {
-    let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
-    let mut client = Client::tcp(status.parse().unwrap());
+    let mut client = Client::tcp(server.status_address());
     client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let text = String::from_utf8(client.response().body).unwrap();
     ["exported", "failed", "dropped"].map(|result| {

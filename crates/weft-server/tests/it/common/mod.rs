@@ -341,6 +341,15 @@ impl Weft {
         found.expect("an address with this scheme").parse().expect("an address")
     }
 
+    /// Returns the address of the status endpoint in the startup notice.
+    #[track_caller]
+    pub fn status_address(&self) -> SocketAddr {
+        // Warnings may follow the notice.
+        let mut lines = self.announcement.lines();
+        let address = lines.find_map(|line| line.split_once("status at http://"));
+        address.expect("a status endpoint").1.parse().expect("an address")
+    }
+
     pub fn url(&self, target: &str) -> String {
         format!("http://{}{target}", self.address())
     }

@@ -253,8 +253,7 @@ fn servers_of_a_service_are_upstreams() {
 }
 
 fn status_client(server: &Weft) -> Client {
-    let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
-    Client::tcp(status.parse().unwrap())
+    Client::tcp(server.status_address())
 }
 
 #[test]

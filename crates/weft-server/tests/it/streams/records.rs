@@ -159,10 +159,7 @@ fn metrics_count_connections_bytes_and_failures_by_upstream() {
     let mut open = connect(streams.addresses()[0]);
     open.write_all(b"hello").unwrap();
     open.read_exact(&mut [0; 8]).unwrap();
-    let status: SocketAddr = {
-        let (_, rest) = streams.server.announcement.split_once("status at http://").unwrap();
-        rest.trim_end_matches(['/', '\n']).parse().unwrap()
-    };
+    let status = streams.server.status_address();
     let page = || String::from_utf8(Client::tcp(status).get("/metrics").body).unwrap();
     let (first, second) = (
         format!("{{stream=\"127.0.0.1:0\",server_name=\"\",upstream=\"{up}\""),
