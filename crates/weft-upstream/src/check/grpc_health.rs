@@ -23,11 +23,9 @@ pub(super) async fn check(
     limits: &ResponseLimits,
 ) -> Result<(), String> {
     let message = request_message(service).ok_or("the name of the service is too long")?;
-    let content = [("content-type", &b"application/grpc"[..]), ("te", b"trailers")];
-    let host = host.map(|host| ("host", host.as_bytes()));
-    let fields: Vec<_> = content.into_iter().chain(host).collect();
-    let request =
-        OwnRequest { method: &Method::POST, target: CHECK_METHOD, fields: &fields, body: &message };
+    let fields = [("content-type", &b"application/grpc"[..]), ("te", b"trailers")];
+    let (method, target) = (&Method::POST, CHECK_METHOD);
+    let request = OwnRequest { method, target, host, fields: &fields, body: &message };
     // Further bytes are another message.
     let is_enough = |_, body: &[u8]| body.len() > SERVING.len();
     let response = request.send(upstream, limits, is_enough).await?;

@@ -63,9 +63,8 @@ async fn send(upstream: &Upstream, check: &HealthCheck, is_lenient: bool) -> Res
         }
         HealthCheckTarget::Path(path) => {
             let target = format!("{}{path}", upstream.url.path);
-            let fields: Vec<_> = host.map(|host| ("host", host.as_bytes())).into_iter().collect();
-            let request =
-                OwnRequest { method: &Method::GET, target: &target, fields: &fields, body: b"" };
+            let (method, target) = (&Method::GET, &*target);
+            let request = OwnRequest { method, target, host, fields: &[], body: b"" };
             let mut search = TextSearch::new(&check.body);
             let is_enough =
                 |status, body: &[u8]| !check.permits(status) || search.is_found_in(body);

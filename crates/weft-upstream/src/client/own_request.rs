@@ -24,7 +24,9 @@ pub struct OwnRequest<'a> {
     pub method: &'a Method,
     /// Path and query.
     pub target: &'a str,
-    /// Names in lower case, and values of the fields. `host` replaces the host of the URL.
+    /// Host with an optional port. Default `None`: the authority of the server's URL.
+    pub host: Option<&'a str>,
+    /// Names in lower case, and values of the fields.
     pub fields: &'a [(&'a str, &'a [u8])],
     /// Content of the request.
     pub body: &'a [u8],
@@ -145,14 +147,11 @@ impl OwnRequest<'_> {
     }
 
     fn host<'a>(&'a self, upstream: &'a Upstream) -> &'a str {
-        let host = self.fields.iter().find(|(name, _)| *name == "host");
-        let host = host.and_then(|(_, value)| str::from_utf8(value).ok());
-        host.unwrap_or(&upstream.url.authority)
+        self.host.unwrap_or(&upstream.url.authority)
     }
 
     fn all_fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let fields = self.fields.iter().filter(|(name, _)| *name != "host").copied();
-        [("user-agent", &b"weft"[..])].into_iter().chain(fields)
+        [("user-agent", &b"weft"[..])].into_iter().chain(self.fields.iter().copied())
     }
 }
 

@@ -80,8 +80,8 @@ impl RemoteResource {
     /// The reason why the resource is not available.
     pub async fn fetch(&self, max_bytes: usize, time: Duration) -> Result<Vec<u8>, String> {
         let fields = [("accept", &b"application/json"[..])];
-        let request =
-            OwnRequest { method: &Method::GET, target: &self.target, fields: &fields, body: b"" };
+        let (method, target) = (&Method::GET, &*self.target);
+        let request = OwnRequest { method, target, host: None, fields: &fields, body: b"" };
         let fetched = self.server.send(&request, max_bytes, time).await;
         let fetched = fetched.and_then(|response| match response.status() {
             StatusCode::OK => Ok(response.into_body()),

@@ -67,7 +67,7 @@ impl HttpClient for AuthorityServers {
             // The client adds this field itself.
             let fields: Vec<_> = fields.filter(|(name, _)| *name != "user-agent").collect();
             let target = uri.path_and_query().map_or("/", |target| target.as_str());
-            let request = OwnRequest { method, target, fields: &fields, body };
+            let request = OwnRequest { method, target, host: None, fields: &fields, body };
             server.send(&request, max_bytes, time).await
         })
     }

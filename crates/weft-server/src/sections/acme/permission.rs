@@ -36,7 +36,8 @@ impl AskedPermission {
         let url = &self.url;
         let separator = if url.target.contains('?') { '&' } else { '?' };
         let target = format!("{}{separator}domain={name}", url.target);
-        let request = OwnRequest { method: &Method::GET, target: &target, fields: &[], body: b"" };
+        let (method, target) = (&Method::GET, &*target);
+        let request = OwnRequest { method, target, host: None, fields: &[], body: b"" };
         let response = self.server.send(&request, MAX_RESPONSE_BYTES, self.timeout).await;
         let status = response.map_err(|reason| format!("cannot ask {url}: {reason}"))?.status();
         match status.is_server_error() {

@@ -170,7 +170,7 @@ impl Exporter {
         let fields: Vec<_> =
             [("content-type", &b"application/json"[..])].into_iter().chain(own).collect();
         let (method, target) = (&Method::POST, &*self.target);
-        let request = OwnRequest { method, target, fields: &fields, body };
+        let request = OwnRequest { method, target, host: None, fields: &fields, body };
         let sent = self.collector.send(&request, MAX_RESPONSE_BYTES, self.timeout).await;
         let response = sent.map_err(Failure::Transient)?;
         let status = response.status();

@@ -49,6 +49,7 @@ pub(super) async fn set(
     let request = OwnRequest {
         method: &Method::POST,
         target: "/update",
+        host: None,
         fields: &[
             ("x-api-user", account.username.as_bytes()),
             ("x-api-key", account.password.as_bytes()),
