@@ -11,7 +11,7 @@ pub(super) struct HttpListen {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
     pub(super) plain: BTreeSet<String>,
     pub(super) tls: BTreeSet<String>,
-    /// Addresses of which the server is the `default_server`.
+    /// Addresses with the parameter `default_server`.
     pub(super) defaults: BTreeSet<String>,
     pub(super) has_proxy_protocol: bool,
 }

@@ -153,8 +153,8 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     siblings
 }
 
-/// Converts prefixes whose folders do not exist to regular expressions, which look for their paths in
-/// the folder around them.
+/// Converts prefixes whose folders do not exist to regular expressions, which look for their paths
+/// in the folder around them.
 fn without_folders(locations: Vec<Location<'_>>) -> Vec<Location<'_>> {
     let may_be_regex =
         |location: &Location<'_>| location.may_be_regex() && folder::is_missing(location);

@@ -1,5 +1,5 @@
-//! Servers → hosts. In nginx a server belongs to addresses. In Weft, a host is bound to addresses if
-//! it does not have the addresses that most hosts have.
+//! Servers → hosts. In nginx a server belongs to addresses. In Weft, a host is bound to addresses
+//! if it does not have the addresses that most hosts have.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -117,10 +117,10 @@ impl HeadReader {
     /// 9112 permits:
     ///
     /// - lines of a head that end in LF without CR (§2.2);
-    /// - equal repeated lengths, in one `Content-Length` field or in several, of which the first is
-    ///   kept (§6.3);
-    /// - a length beside the coding `chunked`, which overrides it (§6.3), and `chunked` named twice.
-    ///   The connection is closed after such a response.
+    /// - equal repeated lengths, in one `Content-Length` field or in several: the first one is kept
+    ///   (§6.3);
+    /// - a length beside the coding `chunked`, which overrides it (§6.3), and `chunked` named
+    ///   twice. The connection is closed after such a response.
     ///
     /// Different lengths stay an error, and so do all other ambiguities.
     ///
@@ -244,8 +244,9 @@ impl HeadReader {
         }
     }
 
-    /// Resolves the ambiguities of the length that [`lenient`](HeadReader::lenient) permits. Returns
-    /// true if the length is known by the transfer coding only: the connection must be closed.
+    /// Resolves the ambiguities of the length that [`lenient`](HeadReader::lenient) permits.
+    /// Returns true if the length is known by the transfer coding only: the connection must be
+    /// closed.
     fn resolve_length(&mut self, text: &[u8]) -> bool {
         let number = |value: &[u8]| content_length(value);
         let is_equal =

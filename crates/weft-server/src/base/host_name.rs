@@ -33,8 +33,8 @@ fn hint(name: &str, is_name: impl Fn(&str) -> bool) -> String {
         let host = rest.split(['/', ':']).next().unwrap_or_default();
         return format!("; a host is given without its scheme: `{host}`");
     }
-    if let Some(host) = name.strip_suffix(',').or_else(|| name.contains(',').then_some(name)) {
-        let hosts: Vec<&str> = host.split(',').filter(|host| !host.is_empty()).collect();
+    if name.contains(',') {
+        let hosts: Vec<&str> = name.split(',').filter(|host| !host.is_empty()).collect();
         return format!("; names are separated by spaces, without commas: `{}`", hosts.join(" "));
     }
     match name.rsplit_once(':') {

@@ -99,8 +99,8 @@ impl PasswordFile {
         Ok(Some(user))
     }
 
-    /// Returns the digest of credentials and the hash that they are compared with. A request after a
-    /// change of the file must not share the verification against the former hash.
+    /// Returns the digest of credentials and the hash that they are compared with. A request after
+    /// a change of the file must not share the verification against the former hash.
     fn question(&self, field: &[u8], hash: &str) -> Digest {
         let parts = self.keyed.clone().chain_update(hash).chain_update(b"\0").chain_update(field);
         parts.finalize().into()
@@ -339,8 +339,8 @@ mod tests {
         user.is_some_and(|user| user.as_str() == name)
     }
 
-    /// An unknown name is compared with the hash of another user. That comparison, still running, is
-    /// none of the user's once the file has the name.
+    /// An unknown name is compared with the hash of another user. That comparison, still running,
+    /// is none of the user's once the file has the name.
     #[test]
     fn shares_no_verification_against_another_hash() {
         let folder = tempfile::tempdir().unwrap();

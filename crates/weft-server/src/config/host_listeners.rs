@@ -65,7 +65,7 @@ pub(super) fn check_ports(host: &HostConfig, names: &SectionNames, problems: &mu
     }
 }
 
-/// Returns true if a host is bound to addresses, of which none uses TLS.
+/// Returns true if a host is bound to addresses without TLS only.
 pub(super) fn is_without_tls(host: &HostConfig) -> bool {
     let addresses = &host.settings.listen.list;
     !addresses.is_empty() && addresses.iter().all(|it| !it.value.starts_with(TLS_PREFIX))

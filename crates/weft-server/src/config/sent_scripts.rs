@@ -1,5 +1,5 @@
-//! Scripts whose text clients would get: files are withheld, and values of the configuration that name
-//! scripts are errors.
+//! Scripts whose text clients would get: files are withheld, and values of the configuration that
+//! name scripts are errors.
 
 use std::collections::BTreeSet;
 

@@ -92,8 +92,8 @@ fn of_path(path: &str) -> Option<(&'static str, String)> {
     Some((sign, format!("~ {start}{}{end}", regex_of(body))))
 }
 
-/// Returns the prefix, without a slash at its end, of a path whose last segment stands for anything:
-/// `/a/*`, `/a/**`, `/a/{rest...}`, `/a/{*rest}` or `/a/{rest:.*}`.
+/// Returns the prefix, without a slash at its end, of a path whose last segment stands for
+/// anything: `/a/*`, `/a/**`, `/a/{rest...}`, `/a/{*rest}` or `/a/{rest:.*}`.
 fn prefix_of(path: &str) -> Option<&str> {
     if path == "*" {
         return Some("");

@@ -1,4 +1,5 @@
-//! The router: listener, host and path → application. The table is built once and shared by the workers.
+//! The router: listener, host and path → application. The table is built once and shared by the
+//! workers.
 //!
 //! # The rule for paths
 //!

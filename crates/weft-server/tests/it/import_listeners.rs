@@ -1,5 +1,5 @@
-//! The promise of `weft import nginx` about listeners: nothing is open that was closed. Each name is
-//! requested at each address from nginx and from Weft with the imported configuration.
+//! The promise of `weft import nginx` about listeners: nothing is open that was closed. Each name
+//! is requested at each address from nginx and from Weft with the imported configuration.
 
 use std::fs;
 use std::net::TcpStream;

@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::common::external::{PhpFpm, nginx_temp_paths, own_address, start_nginx};
 use crate::common::{PATIENCE, Program, Weft, has_tool, run, weft};
 
-/// Scripts beneath the root of the site. Each one is also requested as if it were one of the others.
+/// Scripts beneath the root of the site. Each one is also requested as if it were one of the
+/// others.
 const SCRIPTS: [&str; 22] = [
     "index.php",
     "get.php",
@@ -141,9 +142,9 @@ fn hosts(text: &str) -> Vec<&str> {
     names.map(|name| name.trim_end_matches(';')).collect()
 }
 
-/// A file or a script that a client gets from Weft is one that some request gets from nginx. It may be
-/// another request: the front controller and the pages of errors respond to other paths than in nginx,
-/// and a path may go on behind a script.
+/// A file or a script that a client gets from Weft is one that some request gets from nginx. It may
+/// be another request: the front controller and the pages of errors respond to other paths than in
+/// nginx, and a path may go on behind a script.
 #[test]
 fn imported_scripts_and_files_are_those_of_nginx() {
     if !has_tool("nginx") {

@@ -25,7 +25,7 @@ const SITE: &str = r#"
 "/rest/" = { files = "site", try_files = ["/rest{rest}", "/rest{rest}/", "/rest/app/a.txt"] }
 "/last/" = { files = "site", try_files = ["{path}", "/admin{rest}"] }
 "/outside/" = { files = "site", try_files = ["{rest}", "{rest}/", "=404"] }
-"/root/" = { files = "site/empty", try_files = ["{path}", "{path}/", "@app"] }
+"/top/" = { files = "site/empty", try_files = ["{path}", "{path}/", "@app"] }
 "/unknown/" = { files = "site", try_files = ["{path}", "/admin%2Fx"] }
 '~ ^/item/(\d+)$' = { files = "site", try_files = ["/item-{re.1}.txt", "/front/{re.1}?"] }
 "#;
@@ -52,8 +52,8 @@ fn first_path_that_exists_is_served() {
             ("GET /empty", "200 app GET /empty?"),
             ("GET /empty?x", "200 app GET /empty?x"),
             ("GET /root", "200 app GET /root?"),
-            ("GET /root/", "200 app GET /root/?"),
-            ("GET /root/file", "200 "),
+            ("GET /top/", "200 app GET /top/?"),
+            ("GET /top/file", "200 "),
             // The last element.
             ("GET /none?a=b", "200 app GET /none?a=b"),
             ("GET /a%20b%3F/c", "200 app GET /a b?/c?"),

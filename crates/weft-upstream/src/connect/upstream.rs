@@ -150,8 +150,8 @@ impl Upstream {
         self.control.apply(change);
     }
 
-    /// Takes over the state that operators have set for the same upstream in a former configuration,
-    /// and the result of its health checks.
+    /// Takes over the state that operators have set for the same upstream in a former
+    /// configuration, and the result of its health checks.
     pub(crate) fn take_over(&self, former: &Upstream) {
         if !std::ptr::eq(self, former) {
             self.control.take_over(&former.control);

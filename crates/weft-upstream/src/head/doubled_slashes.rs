@@ -1,8 +1,8 @@
 //! Doubled slashes of a target, which the router has removed from the path. Pure.
 
-/// Returns the part of the target of a request behind `mount` as the client has sent it, with doubled
-/// slashes. `path` is the whole path after it was normalized. `None`: the target has no others, or
-/// the path differs in more than slashes, such as in segments `..`.
+/// Returns the part of the target of a request behind `mount` as the client has sent it, with
+/// doubled slashes. `path` is the whole path after it was normalized. `None`: the target has no
+/// others, or the path differs in more than slashes, such as in segments `..`.
 pub(super) fn received_path<'a>(target: &'a str, path: &str, mount: &str) -> Option<&'a str> {
     let received = target.split('?').next().filter(|received| received.starts_with('/'))?;
     // Nearly all paths are normalized.

@@ -71,7 +71,8 @@ impl Forwarding<'_> {
         }
     }
 
-    /// Waits until the next attempt, if the request may be held. All upstreams are tried again then.
+    /// Waits until the next attempt, if the request may be held. All upstreams are tried again
+    /// then.
     ///
     /// Boxed: the future is large, and few requests are held.
     fn wait<'a>(&'a mut self, held: &'a mut Option<Box<HeldRequest>>) -> BoxedWait<'a> {

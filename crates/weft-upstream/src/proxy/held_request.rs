@@ -1,5 +1,5 @@
-//! Requests that wait until an upstream is available: until the first health check of an upstream has
-//! a result, or for `try_duration` while upstreams restart.
+//! Requests that wait until an upstream is available: until the first health check of an upstream
+//! has a result, or for `try_duration` while upstreams restart.
 
 use std::time::{Duration, Instant};
 

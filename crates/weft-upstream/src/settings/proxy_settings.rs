@@ -161,8 +161,8 @@ pub struct ProxySettings {
     /// retried if no byte of it was sent, or if it is idempotent, has no body, and no byte of a
     /// response was received. Default 2.
     pub max_retries: usize,
-    /// Doubled slashes in a path are removed for the upstream, as for the router. Default `None`: if
-    /// the URL of the upstream has a path.
+    /// Doubled slashes in a path are removed for the upstream, as for the router. Default `None`:
+    /// if the URL of the upstream has a path.
     pub merge_slashes: Option<bool>,
     /// Time for which a request is held, and sent again every 250 ms, while no upstream accepts
     /// connections. At most `max_queued` requests are held. Default zero: none is.

@@ -97,8 +97,8 @@ pub struct DirectorySettings {
     /// Default false: such files are mostly left in the directory by mistake.
     pub dot_files: bool,
 
-    /// The patterns, as of [`HeaderRule::new`] but in lower case, of files that are not
-    /// served, such as `*.php` for scripts whose text must not be sent: the response is 403. Case is
+    /// The patterns, as of [`HeaderRule::new`] but in lower case, of files that are not served,
+    /// such as `*.php` for scripts whose text must not be sent: the response is 403. Case is
     /// ignored, because the file system may ignore it, too. Listings have these files.
     ///
     /// Default none.

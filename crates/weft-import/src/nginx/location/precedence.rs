@@ -1,6 +1,6 @@
 //! The precedence of locations. In nginx the longest prefix is determined first, and regular
-//! expressions apply only in it and beside it, unless it is preferred (`^~`). In Weft a regular
-//! expression precedes all prefixes, and the first one that matches applies.
+//! expressions apply only in it and beside it, unless it is preferred (`^~`). In Weft the
+//! first regular expression that matches applies, before all prefixes.
 
 use std::cmp::Reverse;
 

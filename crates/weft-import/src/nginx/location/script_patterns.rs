@@ -61,7 +61,8 @@ pub(crate) fn patterns(
     (!patterns.is_empty()).then(|| patterns.into())
 }
 
-/// Returns true if a value of `scripts`, in a route for all paths, has all scripts of an expression.
+/// Returns true if a value of `scripts`, in a route for all paths, has all scripts of an
+/// expression.
 pub(crate) fn have_names_of(patterns: Option<&Value>, regex: &str) -> bool {
     let (Some(patterns), Some(names)) = (patterns.map(Value::show), names(regex)) else {
         return false;

@@ -143,7 +143,7 @@ fn nested_expressions_do_not_precede_longer_prefixes() {
              \"~ ^/m(?:/.*)?(?:\\\\.csv$)\" = { respond = \"\", status = 204 }\n\
              \"/m/\" = \"-> /a/m\"\n\"/\" = \"-> /a\"\n",
         ),
-        // Other paths than those of the longer prefix.
+        // No path of the nested location begins with the longer prefix.
         (
             "root /a; location /m/ { location ~ ^/m/j/x { return 204; } } location /m/i/ { return 404; }",
             true,

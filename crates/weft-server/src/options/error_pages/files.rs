@@ -26,7 +26,7 @@ pub(super) fn pages(list: &[ErrorPage]) -> ErrorPages {
             .filter(|status| of.contains(*status) && !built_in.contains(status))
             .collect();
         pages = match source {
-            // `RoutePages` has those of routes.
+            // `RoutePages` requests the pages of routes.
             PageSource::Default | PageSource::Route(_) => {
                 built_in.extend(statuses);
                 pages

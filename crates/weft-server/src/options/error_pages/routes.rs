@@ -16,8 +16,8 @@ pub(super) struct RoutePages {
     routes: NamedRoutes,
 }
 
-/// Mark of a request for the page of an error. An error of this request has a built-in page, so that
-/// routes cannot request pages from each other without end.
+/// Mark of a request for the page of an error. An error of this request has a built-in page, so
+/// that routes cannot request pages from each other without end.
 #[derive(Clone)]
 struct IsForPage;
 

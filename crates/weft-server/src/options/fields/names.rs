@@ -30,8 +30,8 @@ pub(in crate::options) fn check_response_name(name: &HeaderName) -> Result<(), S
     }
 }
 
-/// Refuses fields of requests that authentication servers must not set: those that describe the
-/// client, and those that [`check_changed_name`] refuses.
+/// Refuses fields of requests that authentication servers must not set: fields about the client,
+/// and all that [`check_changed_name`] refuses.
 pub(in crate::options) fn check_request_name(name: &HeaderName) -> Result<(), String> {
     match name.as_str() {
         "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
@@ -42,8 +42,8 @@ pub(in crate::options) fn check_request_name(name: &HeaderName) -> Result<(), St
     }
 }
 
-/// Refuses fields of requests that other keys set, and those that apply to one connection. The fields
-/// about the client may be changed, such as `X-Forwarded-Proto` behind a balancer that ends TLS.
+/// Refuses fields of requests that other keys set, and fields of one connection. Fields about the
+/// client may be changed, such as `X-Forwarded-Proto` behind a balancer that ends TLS.
 pub(in crate::options) fn check_changed_name(name: &HeaderName) -> Result<(), String> {
     let hint = match name.as_str() {
         "host" => "the key `host` of the proxy sets it",

@@ -6,9 +6,9 @@ use super::client::Received;
 /// the content.
 ///
 /// `name: value` must be a field of the response, `name: *` with any value, and `- name` must not
-/// be one. A field that occurs twice is listed twice, in the same order. Without an empty line the content may be
-/// anything. Within the content, a line `...` stands for any text, and a backslash at the end of
-/// a line removes the end of the line.
+/// be one. A field that occurs twice is listed twice, in the same order. Without an empty line the
+/// content may be anything. Within the content, a line `...` stands for any text, and a backslash
+/// at the end of a line removes the end of the line.
 pub fn matches(received: &Received, expected: &str) -> Result<(), String> {
     let (head, content) = match expected.split_once("\n\n") {
         Some((head, content)) => (head, Some(content.replace("\\\n", ""))),

@@ -114,8 +114,8 @@ fn with_query(mut path: String, query: Option<&str>) -> String {
     path
 }
 
-/// Normalizes a path: removes doubled slashes and the segments `.` and `..`, percent-encoded or not.
-/// Returns `None` if the path is already normalized, or is no path (`*`).
+/// Normalizes a path: removes doubled slashes and the segments `.` and `..`, percent-encoded or
+/// not. Returns `None` if the path is already normalized, or is no path (`*`).
 ///
 /// ```
 /// use weft::path::clean;

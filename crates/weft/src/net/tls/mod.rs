@@ -114,14 +114,14 @@ impl Tls {
     ///
     /// # Errors
     /// The errors of [`new`](Tls::new), for the first file that cannot be used. Such a file keeps
-    /// its former contents, as [`reload_failures`](Tls::reload_failures) lists them. All other files
-    /// are loaded.
+    /// its former contents, as [`reload_failures`](Tls::reload_failures) lists them. All other
+    /// files are loaded.
     pub fn reload(&self) -> Result<()> {
         self.reload_if(|_, _| true).map(|_| ())
     }
 
-    /// Returns the files that could not be used when the files were read the last time. Their former
-    /// contents stay in use.
+    /// Returns the files that could not be used when the files were read the last time. Their
+    /// former contents stay in use.
     pub fn reload_failures(&self) -> Vec<ReloadFailure> {
         self.0.source().failures.clone()
     }

@@ -245,8 +245,8 @@ impl HostilePeer {
         Target::new(Weft::start(&mut weft([Path::new("--config"), &file])))
     }
 
-    /// Starts the peer and returns the keys by which the server asks it: of a route, or of a section
-    /// of their own.
+    /// Starts the peer and returns the keys by which the server asks it: of a route, or of a
+    /// section of their own.
     fn keys(&self, folder: &Path, good: SocketAddr) -> String {
         let times = "response_timeout = \"1s\", body_timeout = \"1s\", \
                      max_temp_file_bytes = \"1MiB\"";

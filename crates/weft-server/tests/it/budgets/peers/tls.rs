@@ -1,5 +1,5 @@
-//! Hostile servers that Weft speaks TLS with: upstreams and certificate authorities. They send bytes
-//! in place of their handshake.
+//! Hostile servers that Weft speaks TLS with: upstreams and certificate authorities. They send
+//! bytes in place of their handshake.
 
 use super::check;
 use super::peer::{HostilePeer, Role};
