@@ -1,20 +1,25 @@
-//! `SECURITY.md`: each test that its tables name exists, and each limit is in its table.
+//! `SECURITY.md`: each test that its tables name exists, and each limit and each use of the blocking
+//! pool is in its table.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::common::repository;
 
 /// Files of Rust code below a directory, except build output.
 fn rust_files(folder: &Path) -> Vec<String> {
+    rust_paths(folder).iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+fn rust_paths(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("target") {
-            found.extend(rust_files(&path));
+            found.extend(rust_paths(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(fs::read_to_string(path).unwrap());
+            found.push(path);
         }
     }
     found
@@ -112,4 +117,34 @@ fn each_limit_has_a_share_per_client_or_a_reason() {
         missing.is_empty() && unknown.is_empty(),
         "without a row: {missing:?}; no limits: {unknown:?}"
     );
+}
+
+/// Fails for work on blocking threads that has neither a bound with a test nor a reason to do
+/// without.
+#[test]
+fn work_on_blocking_threads_has_a_bound_or_a_reason() {
+    let text = fs::read_to_string(repository("SECURITY.md")).unwrap();
+    let docs = fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let sources = rust_files(&repository("crates"));
+    let keys: BTreeSet<_> = keys(&docs).into_iter().map(|(_, key)| key).collect();
+    let mut described = BTreeSet::new();
+    for row in table(&text, "| source file | work | bound |") {
+        let [files, _, bound] = row[..] else { panic!("{row:?}") };
+        described.extend(names(files).map(repository));
+        let is_bound = |name| {
+            keys.contains(name)
+                || sources.iter().any(|source| source.contains(&format!("fn {name}(")))
+        };
+        let has_bound = names(bound).next().is_some() && names(bound).all(is_bound);
+        let has_reason = bound.strip_prefix("none: ").is_some_and(|reason| reason.len() > 15);
+        assert!(has_bound || has_reason, "{row:?}");
+    }
+    let uses_pool = |path: &PathBuf| {
+        let source = fs::read_to_string(path).unwrap();
+        let is_source = path.components().any(|part| part.as_os_str() == "src");
+        let calls = ["spawn_blocking(", "disk::blocking(", " blocking("];
+        is_source && calls.iter().any(|call| source.contains(call))
+    };
+    let used = rust_paths(&repository("crates")).into_iter().filter(uses_pool).collect();
+    assert_eq!(described, used, "left: SECURITY.md, right: source files");
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
+use crate::client_limit::Client;
 use crate::clock::deadline::Stopwatch;
 use crate::compression::budget::Budget;
 use crate::compression::{self, Coding, Effort};
@@ -26,24 +27,27 @@ impl Site {
     /// of the blocking pool.
     ///
     /// # Errors
-    /// Errors of the system, and `ENOMEM` if listings that wait to be sent use all of the memory
-    /// for listings.
+    /// Errors of the system, `EBUSY` if too many lookups wait for the disk, and `ENOMEM` if listings
+    /// that wait to be sent use all of the memory for listings.
     pub(super) async fn listing_text(
         self: &Arc<Site>,
         root: Arc<Root>,
         key: ListingKey,
+        client: Option<Client>,
     ) -> io::Result<ListingText> {
         let listings = &self.listings;
         let max_age = self.settings.revalidate_after;
         if let Some(text) = listings.get(&key, max_age) {
             return Ok(text);
         }
+        // Before the turn, so that a client without a permit does not delay others.
+        let permit = self.lookups.permit(client).await?;
         let turn = listings.lock_of(&key, &listings.reads).lock_owned().await;
         if let Some(text) = listings.get(&key, max_age) {
             return Ok(text);
         }
         let site = self.clone();
-        disk::blocking(move || {
+        let read = move || {
             let made = Stopwatch::start();
             let mut listing = site.list(&root, &key.path)?;
             listing.mount.clone_from(&key.mount);
@@ -56,8 +60,8 @@ impl Site {
             // Held until here even if the client has disconnected.
             drop(turn);
             Ok(text)
-        })
-        .await
+        };
+        permit.run(read).await
     }
 
     /// Returns a compressed form of a listing from the cache, or compresses its text. Returns

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::disk::Source;
+use crate::files::disk_lookups::DiskLookups;
 use crate::files::followed_root::{FollowedRoot, RootGeneration};
 use crate::files::listing::{self, Folder, Listing};
 use crate::files::listing_cache::ListingCache;
@@ -21,6 +22,7 @@ pub(super) struct Site {
     pub(super) root: FollowedRoot,
     pub(super) settings: DirectorySettings,
     pub(super) listings: ListingCache,
+    pub(super) lookups: DiskLookups,
 }
 
 /// Target of a path.

@@ -6,6 +6,7 @@ mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
 mod followed_root; // the root directory by its path, which is followed again
 mod lookup; // the lookup of a path
+mod disk_lookups; // the threads of lookups that wait for the disk
 mod resource; // a file's representations: languages, content codings
 mod entity_tag; // entity tags of representations
 mod coded_slot; // the forms of files that the server compresses
@@ -31,6 +32,7 @@ use http::{Method, StatusCode};
 use rustix::io::Errno;
 
 use self::cache::{CacheHandle, CachedTarget};
+use self::disk_lookups::DiskLookups;
 use self::followed_root::FollowedRoot;
 use self::listing::{Order, PAGE_CSP};
 use self::listing_cache::{ListingCache, ListingKey};
@@ -39,8 +41,8 @@ use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
 use self::root::{FileKind, MayBlock, Opened, Root, is_not_found};
 use crate::app::Application;
+use crate::client_limit::Client;
 use crate::compression::{self, Coding};
-use crate::disk;
 use crate::disk::{File, Source};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
@@ -57,6 +59,22 @@ enum CacheLookup {
     /// The cached target of the request's path, if there is one. The response needs an access to
     /// the file system or other waiting.
     Target(Option<CachedTarget>),
+}
+
+/// Properties of a request that its lookups depend on.
+#[derive(Clone, Copy)]
+struct Requester {
+    /// The client for whose lookups the threads have a share.
+    client: Option<Client>,
+    /// Set if a content coding may be selected for the response.
+    accepts_coding: bool,
+}
+
+impl Requester {
+    fn of(request: &Request) -> Requester {
+        let client = Client::of_request(request, &[]);
+        Requester { client, accepts_coding: accepts_coding(request.head()) }
+    }
 }
 
 impl CacheLookup {
@@ -160,7 +178,8 @@ impl Directory {
 
     fn from_root(root: FollowedRoot, settings: DirectorySettings) -> Directory {
         let cache = CacheHandle::new(&settings);
-        Directory { site: Arc::new(Site { root, settings, listings: ListingCache::new() }), cache }
+        let (listings, lookups) = (ListingCache::new(), DiskLookups::new());
+        Directory { site: Arc::new(Site { root, settings, listings, lookups }), cache }
     }
 
     /// Looks a request up in the cache.
@@ -189,31 +208,33 @@ impl Directory {
     /// Responds to a request that needs an access to the file system or other waiting.
     async fn respond(&self, request: Request, cached: Option<CachedTarget>) -> Response {
         let head = request.head();
+        let client = Client::of_request(&request, &[]);
         if !is_get_or_head(head) {
-            let response = self.error_response(StatusCode::METHOD_NOT_ALLOWED).await;
+            let response = self.error_response(StatusCode::METHOD_NOT_ALLOWED, client).await;
             return response.with_header(ALLOW, "GET, HEAD");
         }
         // The path borrows from the request. Decoding it again is cheaper than a copy.
         let result = match PathInRoot::from_request(head.path(), self.site.settings.dot_files) {
-            Some(path) => self.respond_at(head, path, cached).await,
+            Some(path) => self.respond_at(&request, path, cached).await,
             None => Err(StatusCode::NOT_FOUND),
         };
         match result {
             Ok(response) => response,
-            Err(status) => self.error_response(status).await,
+            Err(status) => self.error_response(status, client).await,
         }
     }
 
     /// Responds with the target of a path.
     async fn respond_at(
         &self,
-        head: &RequestHead,
+        request: &Request,
         path: PathInRoot<'_>,
         cached: Option<CachedTarget>,
     ) -> Result<Response, StatusCode> {
-        match self.revalidate(&path, cached, accepts_coding(head)).await? {
+        let (head, requester) = (request.head(), Requester::of(request));
+        match self.revalidate(&path, cached, requester).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
-            Target::Generated => self.serve_generated(path).await,
+            Target::Generated => self.serve_generated(path, requester.client).await,
             Target::FolderWithoutSlash => {
                 let mut location = head.mount().to_owned();
                 location.push_str(&path.folder_reference());
@@ -223,9 +244,9 @@ impl Directory {
                 }
                 Ok(Response::from(StatusCode::MOVED_PERMANENTLY).with_header(LOCATION, location))
             }
-            Target::Listing => self.serve_listing(head, path).await,
+            Target::Listing => self.serve_listing(request, path).await,
             Target::Excluded => Err(StatusCode::FORBIDDEN),
-            Target::NotFound => self.serve_fallback(head, &path).await,
+            Target::NotFound => self.serve_fallback(request, &path).await,
         }
     }
 
@@ -233,9 +254,9 @@ impl Directory {
     async fn lookup(
         &self,
         path: &PathInRoot<'_>,
-        accepts_coding: bool,
+        requester: Requester,
     ) -> Result<Target, StatusCode> {
-        self.revalidate(path, self.cache.get(path.cache_key()), accepts_coding).await
+        self.revalidate(path, self.cache.get(path.cache_key()), requester).await
     }
 
     /// Returns the cached target of a path if it is current and complete for the request, and
@@ -244,24 +265,24 @@ impl Directory {
         &self,
         path: &PathInRoot<'_>,
         cached: Option<CachedTarget>,
-        accepts_coding: bool,
+        requester: Requester,
     ) -> Result<Target, StatusCode> {
         let cached = match cached {
             Some(CachedTarget { target, is_current: true })
-                if target.is_complete(accepts_coding) =>
+                if target.is_complete(requester.accepts_coding) =>
             {
                 return Ok(target);
             }
             cached => cached.map(|cached| cached.target),
         };
-        let mut found = self.lookup_uncached(path, cached.clone(), accepts_coding).await;
+        let mut found = self.lookup_uncached(path, cached.clone(), requester).await;
         if let Err(Errno::MFILE | Errno::NFILE) = found.as_ref().map_err(errno) {
             // No descriptors are left: a stale entry is better than an error.
             if let Some(target) = cached {
                 return Ok(target);
             }
             self.cache.close_descriptors();
-            found = self.lookup_uncached(path, None, accepts_coding).await;
+            found = self.lookup_uncached(path, None, requester).await;
         }
         match found {
             Ok(Found { target, generation }) => {
@@ -281,8 +302,9 @@ impl Directory {
         &self,
         path: &PathInRoot<'_>,
         cached: Option<Target>,
-        accepts_coding: bool,
+        requester: Requester,
     ) -> io::Result<Found> {
+        let Requester { client, accepts_coding } = requester;
         let may_keep_open = self.cache.has_spare_descriptors();
         let options = LookupOptions {
             cached: cached.as_ref(),
@@ -293,13 +315,13 @@ impl Directory {
         match self.site.lookup(path, options) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (site, path) = (self.site.clone(), path.clone().into_owned());
-                disk::blocking(move || {
+                let lookup = move || {
                     let (cached, may_block) = (cached.as_ref(), MayBlock::Yes);
                     let options =
                         LookupOptions { cached, may_block, may_keep_open, accepts_coding };
                     site.lookup(&path, options)
-                })
-                .await
+                };
+                self.site.lookups.run(client, lookup).await
             }
             found => found,
         }
@@ -326,12 +348,16 @@ impl Directory {
 
     /// Responds with a file of unknown length. It has no validator: its contents change with each
     /// read.
-    async fn serve_generated(&self, path: PathInRoot<'_>) -> Result<Response, StatusCode> {
+    async fn serve_generated(
+        &self,
+        path: PathInRoot<'_>,
+        client: Option<Client>,
+    ) -> Result<Response, StatusCode> {
         let (site, path) = (self.site.clone(), path.into_owned());
         let mut fields = vec![(CONTENT_TYPE, site.settings.media_type(path.path()))];
         site.settings.apply_header_rules(path.path(), &mut fields);
-        let opened =
-            disk::blocking(move || site.root.latest().0.open_path(path.path(), MayBlock::Yes));
+        let open = move || site.root.latest().0.open_path(path.path(), MayBlock::Yes);
+        let opened = self.site.lookups.run(client, open);
         let Opened { kind: FileKind::Generated, file: File { source: Source::Open(file), .. } } =
             opened.await.map_err(|error| status_of(&error))?
         else {
@@ -345,16 +371,17 @@ impl Directory {
     /// Responds with a listing of a folder.
     async fn serve_listing(
         &self,
-        head: &RequestHead,
+        request: &Request,
         path: PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
+        let (head, client) = (request.head(), Client::of_request(request, &[]));
         let order = Order::from_query(head.query());
         let as_json = listing::prefers_json(head.headers());
         let (root, generation) = self.site.root.latest();
         let (path, generation) = (path.into_owned(), generation.number());
         let mount = if as_json { Vec::new() } else { decode(head.mount().as_bytes()).into_owned() };
         let key = ListingKey { path, mount, order, as_json, generation, coding: None };
-        let text = self.site.listing_text(root, key.clone()).await;
+        let text = self.site.listing_text(root, key.clone(), client).await;
         let text = text.map_err(|error| status_of(&error))?;
         let may_compress = self.site.settings.may_compress(text.bytes.len() as u64);
         let coding = accept::coding(head.headers(), &compression::available());
@@ -385,7 +412,7 @@ impl Directory {
     /// Responds with the fallback page to a request for a path that does not exist.
     async fn serve_fallback(
         &self,
-        head: &RequestHead,
+        request: &Request,
         path: &PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
         let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
@@ -395,17 +422,18 @@ impl Directory {
             return Err(StatusCode::NOT_FOUND);
         }
         let path = PathInRoot::from_setting(page);
-        match self.lookup(&path, accepts_coding(head)).await? {
-            Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
+        match self.lookup(&path, Requester::of(request)).await? {
+            Target::File(resource) => Ok(self.serve_file(request.head(), &path, &resource).await),
             _ => Err(StatusCode::NOT_FOUND),
         }
     }
 
-    async fn error_response(&self, status: StatusCode) -> Response {
+    async fn error_response(&self, status: StatusCode, client: Option<Client>) -> Response {
         let mut pages = self.site.settings.error_pages.iter();
+        let requester = Requester { client, accepts_coding: false };
         if let Some((_, path)) = pages.find(|(of, _)| *of == status)
             && let Ok(Target::File(resource)) =
-                self.lookup(&PathInRoot::from_setting(path), false).await
+                self.lookup(&PathInRoot::from_setting(path), requester).await
         {
             return resource.error_page(status);
         }
@@ -463,7 +491,7 @@ fn errno(error: &io::Error) -> Errno {
 fn status_of(error: &io::Error) -> StatusCode {
     match errno(error) {
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => StatusCode::SERVICE_UNAVAILABLE,
         // The file was removed during the lookup.
         _ if is_not_found(error) => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
