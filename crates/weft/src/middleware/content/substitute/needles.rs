@@ -18,6 +18,8 @@ pub(super) struct Needles {
     nodes: Vec<Node>,
     /// True for each state in which a text ends.
     is_end: Vec<bool>,
+    /// True for each byte that is the first of a text.
+    is_first: Box<[bool; 256]>,
     /// The texts, shorter ones first. The position of a text here is its bit in a [`TextSet`].
     texts: Vec<Text>,
 }
@@ -91,6 +93,7 @@ impl Needles {
             transitions: vec![ROOT; class_count],
             nodes: vec![Node::default()],
             is_end: Vec::new(),
+            is_first: Box::new([false; 256]),
             texts: described,
         };
         for bit in 0..texts.len() {
@@ -99,6 +102,10 @@ impl Needles {
         needles.complete();
         let is_end = |node: &Node| node.needle.is_some() || node.shorter != ROOT;
         needles.is_end = needles.nodes.iter().map(is_end).collect();
+        for byte in 0..=u8::MAX {
+            needles.is_first[usize::from(byte)] =
+                needles.transitions[needles.slot(ROOT, byte)] != ROOT;
+        }
         Ok(needles)
     }
 
@@ -229,12 +236,20 @@ impl Search {
         let mut held = Held { start: 0, end: from };
         *cost += bytes.len() - from;
         let (mut state, mut has_beginnings) = (self.state, !self.beginnings.is_empty());
-        for (at, &byte) in bytes.iter().enumerate().skip(from) {
-            state = needles.transitions[needles.slot(state, byte)];
+        let mut at = from;
+        while at < bytes.len() {
+            if state == ROOT && !has_beginnings {
+                // Most bytes of a page are in no beginning of a text.
+                let is_first = |&byte: &u8| needles.is_first[usize::from(byte)];
+                let Some(skipped) = bytes[at..].iter().position(is_first) else { break };
+                at += skipped;
+            }
+            state = needles.transitions[needles.slot(state, bytes[at])];
+            at += 1;
             if !has_beginnings && !needles.is_end[usize::from(state)] {
                 continue;
             }
-            (self.state, held.end) = (state, at + 1);
+            (self.state, held.end) = (state, at);
             self.note(needles, &mut held, cost);
             self.decide(needles, &mut held, false, found, cost);
             (state, has_beginnings) = (self.state, !self.beginnings.is_empty());
