@@ -151,7 +151,7 @@ impl<A: Application + 'static> HttpsServer<A> {
         })?;
         let validations = acme.clone();
         let mut server = server.map_application(move |app| {
-            app.with(Validations(validations.clone())).with(Canonical::new().https())
+            weft::stack(app).with(Validations(validations.clone())).with(Canonical::new().https())
         });
         for address in or_default(http, ":80") {
             server = server.listen(address)?;

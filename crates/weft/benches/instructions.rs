@@ -103,7 +103,7 @@ const WORKLOADS: &[Workload] = &[
     ("tower minimal", |n| exchange(n, weft::tower::app(HelloService), &[MINIMAL])),
     ("tower browser", |n| exchange(n, weft::tower::app(HelloService), &BROWSER)),
     // The cost of each middleware, in comparison with `exchange browser`.
-    ("with a function", |n| exchange(n, hello.with(function), &BROWSER)),
+    ("with a function", |n| exchange(n, hello.wrap(function), &BROWSER)),
     ("with Canonical", |n| with_middleware(n, Canonical::new().host("localhost:8080"))),
     ("with CatchPanic", |n| with_middleware(n, CatchPanic::new())),
     ("with CleanPath", |n| with_middleware(n, CleanPath::new())),
@@ -260,7 +260,7 @@ async fn function(request: Request, next: Next<'_>) -> Response {
 
 /// Runs the browser's exchange with a middleware.
 fn with_middleware(times: usize, middleware: impl Middleware + Clone + Send + 'static) {
-    exchange(times, hello.with(middleware), &BROWSER);
+    exchange(times, hello.wrap(middleware), &BROWSER);
 }
 
 /// Serves a small file from memory.

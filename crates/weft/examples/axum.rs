@@ -99,5 +99,5 @@ fn main() -> weft::Result<()> {
     let app = weft::tower::app(router()?).connect_info(ConnectInfo::<SocketAddr>);
     // Uploads of any size are allowed because their bytes are only counted.
     let settings = Settings { max_body_bytes: u64::MAX, ..Settings::default() };
-    Server::new(app.with(Compress::new())).settings(settings).listen(address)?.run()
+    Server::new(app.wrap(Compress::new())).settings(settings).listen(address)?.run()
 }

@@ -24,14 +24,14 @@ async fn admin(_: Request) -> Response {
 
 /// Middleware can be a function, too.
 async fn greet(request: Request, next: Next<'_>) -> Response {
-    next.call(request).await.with_header(header::VIA, "1.1 example")
+    next.call(request).await.with_appended_header(header::VIA, "1.1 example")
 }
 
 fn main() -> weft::Result<()> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
-    let admin = admin.with(BasicAuth::new("admin", fixed_users(&[("alice", "s3cret")])));
+    let admin = admin.wrap(BasicAuth::new("admin", fixed_users(&[("alice", "s3cret")])));
     // A request passes through the middleware in this order, a response in reverse order.
-    let app = site
+    let app = weft::stack(site)
         .with(RequestIds::new())
         .with(Log::new(|line| eprint!("{line}")))
         .with(SecurityHeaders::new())

@@ -25,5 +25,5 @@ fn main() -> weft::Result<()> {
         .host("*.blog.localhost", blog)
         .fallback(async |_: Request| Response::text("Ask for shop.localhost.\n"));
     // The path is mounted on every host.
-    weft::serve(address, hosts.with(Mount::new("/status", status)))
+    weft::serve(address, hosts.wrap(Mount::new("/status", status)))
 }

@@ -36,32 +36,33 @@ pub trait Application {
     /// Handles one request.
     fn call(&self, request: Request) -> impl Future<Output = Response>;
 
-    /// Wraps this application in a middleware. Requests pass through middleware in the order of the
-    /// calls to `with`, and responses in the opposite order:
+    /// Wraps this application in a middleware: requests pass through it before anything that this
+    /// application consists of, and responses after it. The last call is the outermost middleware,
+    /// whatever type the application has; [`stack`](crate::stack) is the form in which the first
+    /// one is.
     ///
     /// ```
     /// use weft::{Application, Next, Request, Response};
     ///
     /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
     ///
-    /// async fn outer(request: Request, next: Next<'_>) -> Response {
-    ///     next.call(request).await.with_header(weft::header::VIA, "outer")
-    /// }
-    ///
     /// async fn inner(request: Request, next: Next<'_>) -> Response {
-    ///     next.call(request).await.with_header(weft::header::VIA, "inner")
+    ///     next.call(request).await.with_appended_header("via", "inner")
     /// }
     ///
-    /// let app = hello.with(outer).with(inner);
-    /// let reply = weft::testing::get(app, "/");
+    /// async fn outer(request: Request, next: Next<'_>) -> Response {
+    ///     next.call(request).await.with_appended_header("via", "outer")
+    /// }
+    ///
+    /// let reply = weft::testing::get(hello.wrap(inner).wrap(outer), "/");
     /// assert_eq!(reply.headers[1].1, "inner");
     /// assert_eq!(reply.headers[2].1, "outer");
     /// ```
-    fn with<M: Middleware>(self, middleware: M) -> WithMiddleware<M, Endpoint<Self>>
+    fn wrap<M: Middleware>(self, middleware: M) -> Wrapped<M, Self>
     where
         Self: Sized,
     {
-        WithMiddleware { middleware, app: Endpoint(self) }
+        Wrapped::new(middleware, self)
     }
 }
 
@@ -98,8 +99,8 @@ where
 ///     }
 /// }
 /// # async fn hello(_: Request) -> Response { Response::text("Hello\n") }
-/// # assert_eq!(weft::testing::get(hello.with(Closed), "/admin").status, 403);
-/// # weft::testing::get(hello.with(Closed), "/").assert_text("Hello\n");
+/// # assert_eq!(weft::testing::get(hello.wrap(Closed), "/admin").status, 403);
+/// # weft::testing::get(hello.wrap(Closed), "/").assert_text("Hello\n");
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not middleware",
@@ -201,63 +202,29 @@ impl<A: Application + Clone + Send + 'static> CloneApplication for A {
     }
 }
 
-/// An application wrapped in middleware, returned by [`Application::with`].
+/// An application within a middleware, made by [`Application::wrap`].
 ///
-/// Each middleware wraps all following middleware. So its future contains the next future directly,
-/// without a layer that the compiler has to optimize away.
+/// The future of the middleware contains the future of the application directly, without a layer
+/// that the compiler has to optimize away.
 #[derive(Clone, Debug)]
-pub struct WithMiddleware<M, A> {
+pub struct Wrapped<M, A> {
     middleware: M,
     app: A,
 }
 
-/// The application itself, inside all middleware.
-#[derive(Clone, Debug)]
-pub struct Endpoint<A>(A);
+impl<M, A> Wrapped<M, A> {
+    pub(crate) fn new(middleware: M, app: A) -> Wrapped<M, A> {
+        Wrapped { middleware, app }
+    }
 
-impl<M, A> WithMiddleware<M, A> {
-    /// Adds a middleware inside the existing ones: requests pass through it after them.
-    pub fn with<N: Middleware>(self, next: N) -> WithMiddleware<M, A::Output>
-    where
-        A: InsertMiddleware<N>,
-    {
-        WithMiddleware { middleware: self.middleware, app: self.app.insert_middleware(next) }
+    /// Replaces the application by one that consists of it.
+    pub(crate) fn map_app<B>(self, map: impl FnOnce(A) -> B) -> Wrapped<M, B> {
+        Wrapped { middleware: self.middleware, app: map(self.app) }
     }
 }
 
-impl<M: Middleware, A: Application> Application for WithMiddleware<M, A> {
+impl<M: Middleware, A: Application> Application for Wrapped<M, A> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.middleware.call(request, &self.app)
-    }
-}
-
-impl<A: Application> Application for Endpoint<A> {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
-        self.0.call(request)
-    }
-}
-
-/// A chain of middleware into which another one can be inserted, directly around the application.
-pub trait InsertMiddleware<N> {
-    /// The resulting chain.
-    type Output: Application;
-
-    /// Inserts the middleware.
-    fn insert_middleware(self, middleware: N) -> Self::Output;
-}
-
-impl<A: Application, N: Middleware> InsertMiddleware<N> for Endpoint<A> {
-    type Output = WithMiddleware<N, Endpoint<A>>;
-
-    fn insert_middleware(self, middleware: N) -> Self::Output {
-        WithMiddleware { middleware, app: self }
-    }
-}
-
-impl<M: Middleware, A: InsertMiddleware<N>, N> InsertMiddleware<N> for WithMiddleware<M, A> {
-    type Output = WithMiddleware<M, A::Output>;
-
-    fn insert_middleware(self, middleware: N) -> Self::Output {
-        WithMiddleware { middleware: self.middleware, app: self.app.insert_middleware(middleware) }
     }
 }

@@ -75,7 +75,7 @@ impl Response {
     /// assert!(set.starts_with("session=; HttpOnly; SameSite=Lax; Secure; Path=/; Max-Age=0; "));
     /// ```
     pub fn with_cookie<'c>(self, cookie: impl Into<Cookie<'c>>) -> Response {
-        self.with_header(SET_COOKIE, cookie.into().encoded().to_string())
+        self.with_appended_header(SET_COOKIE, cookie.into().encoded().to_string())
     }
 
     /// Adds a `Set-Cookie` field for each cookie that was added to the jar or removed from it.

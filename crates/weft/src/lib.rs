@@ -53,6 +53,7 @@ mod sync; // locks of cells that threads share
 
 // The interface.
 mod app; // Application, Middleware, and their implementations for functions
+mod stack; // middleware around an application
 mod hooks; // Hooks: notifications from a server
 mod message; // Request, Response, Body, Upgraded
 
@@ -79,9 +80,7 @@ pub mod tower; // tower services, axum routers, tower layers
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets
 
-pub use app::{
-    Application, BoxApplication, Endpoint, InsertMiddleware, Middleware, Next, WithMiddleware,
-};
+pub use app::{Application, BoxApplication, Middleware, Next};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
 #[cfg(feature = "files")]
@@ -107,6 +106,7 @@ pub use peer::{Peer, TlsSession};
 pub use server::handle::{ServerHandle, ShutdownHandle};
 pub use server::{Server, serve};
 pub use settings::{Disconnect, Settings};
+pub use stack::stack;
 pub use stream::Stream;
 pub use weft_proto::Headers;
 pub use weft_proto::proxy_protocol::Network;

@@ -91,7 +91,7 @@ impl Layer {
         middleware: impl Middleware + Clone + Send + Sync + 'static,
     ) -> Layer {
         Layer(Box::new(move |app, _| {
-            let app = Rc::new(app.with(middleware.clone()));
+            let app = Rc::new(app.wrap(middleware.clone()));
             WrappedApp::new(move |request| {
                 let app = app.clone();
                 async move { app.call(request).await }.boxed_local()

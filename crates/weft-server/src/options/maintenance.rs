@@ -103,7 +103,7 @@ impl Middleware for Maintenance {
             None => next.call(request).await,
             Some(content) if content.is_empty() => StatusCode::SERVICE_UNAVAILABLE.into(),
             Some(content) => Response::body(content)
-                .with_header_value(header::CONTENT_TYPE, self.0.media_type.clone())
+                .with_header(header::CONTENT_TYPE, self.0.media_type.clone())
                 .with_status(StatusCode::SERVICE_UNAVAILABLE),
         }
     }

@@ -190,7 +190,7 @@ impl<T> Setting<T> {
 /// Refuses a request without valid credentials.
 fn unauthorized(challenge: &HeaderValue) -> Response {
     let response = Response::from(StatusCode::UNAUTHORIZED);
-    response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone())
+    response.with_header(header::WWW_AUTHENTICATE, challenge.clone())
 }
 
 const NONE: &str = "none";

@@ -121,7 +121,7 @@ mod tests {
         ] {
             let request = request(format!("GET / HTTP/1.1\r\nHost: own\r\n{fields}\r\n"));
             let app = async |_: Request| Response::text("");
-            let response = call(app.with(filter.clone()), request);
+            let response = call(app.wrap(filter.clone()), request);
             assert_eq!(response.status.as_u16(), expected, "{fields}");
         }
     }

@@ -48,7 +48,7 @@ impl Status {
     ) -> weft::Result<Status> {
         let site = Site::new(registry.clone(), plans, changes);
         let server = Server::per_worker(move || {
-            let app = site.clone().with(site::security_headers());
+            let app = site.clone().wrap(site::security_headers());
             async { Ok(ServedApplication::other(app)) }
         });
         let server = server.settings(status_limits()).workers(1);

@@ -79,7 +79,7 @@ impl StickyCookie {
         let secure = if request.is_secure() { "; Secure" } else { "" };
         let text = format!("{cookie}={tag}{attributes}{secure}");
         match HeaderValue::try_from(text) {
-            Ok(value) => response.with_header_value(SET_COOKIE, value),
+            Ok(value) => response.with_appended_header(SET_COOKIE, value),
             Err(_) => response,
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn apply_head(head: ResponseHead, response: Response, via: Option<&Vi
     let via = via.map(|via| via.value(head.version).clone());
     let response = response.with_status(head.status).with_headers(forwarded_fields(head));
     match via {
-        Some(via) => response.with_header_value(VIA, via),
+        Some(via) => response.with_appended_header(VIA, via),
         None => response,
     }
 }

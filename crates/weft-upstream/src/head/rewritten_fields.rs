@@ -68,9 +68,9 @@ impl RewrittenFields {
     /// Replaces the fields of a response.
     pub(crate) fn apply(self, mut response: Response) -> Response {
         for (name, values) in self.0 {
-            response.remove_header(name.clone());
+            response.remove_header(&name);
             for value in values {
-                response = response.with_header(name.clone(), value);
+                response = response.with_appended_header(name.clone(), value);
             }
         }
         response

@@ -173,6 +173,22 @@ impl Fields {
         }
     }
 
+    /// Sets a field: it takes the place of the first one with its name, and the others are removed.
+    #[inline]
+    pub(crate) fn set(&mut self, field: Field) {
+        if let Fields::Owned(list) = self {
+            let Some(first) = list.iter().position(|(name, _)| *name == field.0) else {
+                return list.push(field);
+            };
+            let mut is_first = true;
+            list.retain(|(name, _)| *name != field.0 || std::mem::take(&mut is_first));
+            list[first] = field;
+        } else {
+            self.remove(field.0.as_str());
+            self.push(field);
+        }
+    }
+
     /// Returns the static fields that consist of this field, if there are any.
     #[cfg(feature = "tower")]
     #[inline]
@@ -187,18 +203,17 @@ impl Fields {
     }
 
     /// Removes all fields with this name. The fields of a forwarded message stay where they are.
-    pub(crate) fn remove(&mut self, name: &HeaderName) {
+    pub(crate) fn remove(&mut self, name: &str) {
+        let has_name = |field: &Field| field.0.as_str().eq_ignore_ascii_case(name);
         match self {
             Fields::Forwarded(forwarded) => {
                 forwarded.list.take();
-                forwarded.headers.remove(name.as_str());
-                if forwarded.added.iter().any(|(found, _)| found == name) {
-                    forwarded.added.retain(|(found, _)| found != name);
+                forwarded.headers.remove(name);
+                if forwarded.added.iter().any(has_name) {
+                    forwarded.added.retain(|field| !has_name(field));
                 }
             }
-            _ if self.find(name, |_| true).is_some() => {
-                self.to_mut().retain(|(found, _)| found != name);
-            }
+            _ if self.iter().any(has_name) => self.to_mut().retain(|field| !has_name(field)),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use weft_proto::semantics::grpc::{Code, GRPC, Status};
 pub fn status_response(status: &Status) -> Response {
     let mut response = Response::new(StatusCode::OK).with_header(CONTENT_TYPE, GRPC);
     for (name, value) in status.fields() {
-        response = response.with_header_value(name, value);
+        response = response.with_appended_header(name, value);
     }
     response
 }

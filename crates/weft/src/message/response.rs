@@ -9,7 +9,7 @@ use crate::disk::File;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::message::bandwidth::Bandwidth;
 use crate::message::body::{Body, wrong_length};
-use crate::message::fields::{Fields, HTML, TEXT};
+use crate::message::fields::{Field, Fields, HTML, TEXT};
 use crate::message::payload::{self, Payload};
 use crate::message::upgrade::{Upgrade, Upgraded};
 use weft_proto::headers::Headers;
@@ -39,7 +39,14 @@ pub struct Response {
     /// The body describes an error status, and the application has not chosen it: it may be
     /// replaced by a page.
     pub(crate) is_generated_error: bool,
+    /// The application has added a field whose name or value is invalid. The reason is among the
+    /// extensions.
+    pub(crate) has_invalid_field: bool,
 }
+
+/// The reason that a field is invalid.
+#[derive(Clone, Debug)]
+struct InvalidField(String);
 
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
@@ -52,7 +59,14 @@ impl Response {
 
     fn with_parts(status: StatusCode, headers: Fields, payload: Payload) -> Response {
         let extensions = Extensions::new();
-        Response { status, headers, payload, extensions, is_generated_error: false }
+        Response {
+            status,
+            headers,
+            payload,
+            extensions,
+            is_generated_error: false,
+            has_invalid_field: false,
+        }
     }
 
     /// Creates a 200 response with plain text.
@@ -96,9 +110,10 @@ impl Response {
         StatusCode::NOT_FOUND.into()
     }
 
-    /// Creates a redirect (3xx) to a URI reference.
+    /// Creates a redirect (3xx) to a URI reference. Control characters in it are replaced by spaces,
+    /// so that untrusted text cannot inject another field.
     pub fn redirect(status: StatusCode, location: &str) -> Response {
-        Response::new(status).with_header(LOCATION, location)
+        Response::new(status).with_header(LOCATION, field_value(location.as_bytes()))
     }
 
     /// Creates a 101 response, which switches the connection to another protocol (RFC 9110 §7.8)
@@ -153,18 +168,38 @@ impl Response {
         self
     }
 
-    /// Adds a field.
+    /// Sets a field, replacing all fields with the same name. Name and value are texts or typed.
     ///
-    /// Bytes that are not allowed in a field value (CR, LF, NUL and other control characters) are
-    /// replaced by spaces, so untrusted text cannot inject another field.
-    pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
-        self.headers.push((name, field_value(value.as_ref())));
+    /// A name or value that is not valid (RFC 9110 §5.1, §5.5), such as a value with a line end,
+    /// makes the response invalid: the client receives 500, and the error is reported to the
+    /// [hooks](crate::Hooks).
+    ///
+    /// ```
+    /// use weft::{Response, header};
+    ///
+    /// let json = Response::text("{}").with_header(header::CONTENT_TYPE, "application/json");
+    /// assert_eq!(json.header_values("content-type").count(), 1);
+    /// let limit = Response::text("").with_header("x-limit", 5);
+    /// assert_eq!(limit.header("X-Limit").unwrap(), "5");
+    ///
+    /// ```
+    pub fn with_header<N, V>(mut self, name: N, value: V) -> Response
+    where
+        N: TryInto<HeaderName, Error: Into<http::Error>>,
+        V: TryInto<HeaderValue, Error: Into<http::Error>>,
+    {
+        self.set_header(name, value);
         self
     }
 
-    /// Adds a field with a valid value, which is shared and not copied.
-    pub fn with_header_value(mut self, name: HeaderName, value: HeaderValue) -> Response {
-        self.headers.push((name, value));
+    /// Adds a field behind all others, also those with the same name, as
+    /// [`append_header`](Response::append_header).
+    pub fn with_appended_header<N, V>(mut self, name: N, value: V) -> Response
+    where
+        N: TryInto<HeaderName, Error: Into<http::Error>>,
+        V: TryInto<HeaderValue, Error: Into<http::Error>>,
+    {
+        self.append_header(name, value);
         self
     }
 
@@ -241,30 +276,58 @@ impl Response {
         self.extensions.get()
     }
 
-    /// Sets a field, replacing all fields with the same name.
-    pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
-        self.remove_header(name.clone());
-        self.headers.push((name, field_value(value.as_ref())));
+    /// Sets a field, replacing all fields with the same name, as
+    /// [`with_header`](Response::with_header).
+    pub fn set_header<N, V>(&mut self, name: N, value: V)
+    where
+        N: TryInto<HeaderName, Error: Into<http::Error>>,
+        V: TryInto<HeaderValue, Error: Into<http::Error>>,
+    {
+        match field(name, value) {
+            Ok(field) => self.headers.set(field),
+            Err(error) => self.reject_field(&error),
+        }
     }
 
-    /// Sets a field to a valid value, which is shared and not copied, replacing all fields with the
-    /// same name.
+    /// Adds a field behind all others, also those with the same name, such as `Set-Cookie`. A name
+    /// or value that is not valid has the consequence that
+    /// [`with_header`](Response::with_header) documents.
     ///
     /// ```
-    /// use weft::{HeaderValue, Response, header};
+    /// use weft::{Response, header};
     ///
-    /// let mut response = Response::text("").with_header(header::VARY, "Cookie");
-    /// response.set_header_value(header::VARY, HeaderValue::from_static("Accept"));
-    /// assert_eq!(response.header("vary").unwrap(), "Accept");
+    /// let mut response = Response::text("");
+    /// response.append_header(header::VARY, "accept");
+    /// response.append_header("vary", "cookie");
+    /// assert_eq!(response.header_values("vary").count(), 2);
     /// ```
-    pub fn set_header_value(&mut self, name: HeaderName, value: HeaderValue) {
-        self.headers.remove(&name);
-        self.headers.push((name, value));
+    pub fn append_header<N, V>(&mut self, name: N, value: V)
+    where
+        N: TryInto<HeaderName, Error: Into<http::Error>>,
+        V: TryInto<HeaderValue, Error: Into<http::Error>>,
+    {
+        match field(name, value) {
+            Ok(field) => self.headers.push(field),
+            Err(error) => self.reject_field(&error),
+        }
+    }
+
+    #[cold]
+    fn reject_field(&mut self, error: &http::Error) {
+        self.has_invalid_field = true;
+        let reason = format!("the application has set an invalid field: {error}");
+        self.extensions.get_or_insert_with(|| InvalidField(reason));
+    }
+
+    #[cold]
+    fn invalid_field(&self) -> Error {
+        let reason = self.extensions.get().map(|InvalidField(reason)| reason.clone());
+        Error::new(ErrorKind::InvalidResponse, reason.unwrap_or_default())
     }
 
     /// Removes all fields with this name.
-    pub fn remove_header(&mut self, name: HeaderName) {
-        self.headers.remove(&name);
+    pub fn remove_header(&mut self, name: impl AsRef<str>) {
+        self.headers.remove(name.as_ref());
     }
 
     /// Adds a request field to `Vary` (RFC 9110 §12.5.5), unless it is already listed.
@@ -290,18 +353,30 @@ impl Response {
         }
     }
 
-    /// The value of the first field with this name.
+    /// The value of the first field with this name, a text or a `HeaderName`.
     #[inline]
-    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
-        let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value)
+    pub fn header(&self, name: impl AsRef<str>) -> Option<&HeaderValue> {
+        let has_name = |field: &&Field| field.0.as_str().eq_ignore_ascii_case(name.as_ref());
+        self.headers.iter().find(has_name).map(|(_, value)| value)
     }
 
     /// The values of all fields with this name, in their order.
-    pub fn header_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a HeaderValue> {
-        let has_name =
-            move |field: &&(HeaderName, HeaderValue)| field.0.as_str().eq_ignore_ascii_case(name);
+    pub fn header_values<N: AsRef<str>>(&self, name: N) -> impl Iterator<Item = &HeaderValue> {
+        let has_name = move |field: &&Field| field.0.as_str().eq_ignore_ascii_case(name.as_ref());
         self.headers.iter().filter(has_name).map(|(_, value)| value)
+    }
+
+    /// All fields that the application and its middleware have set, in their order.
+    ///
+    /// ```
+    /// use weft::Response;
+    ///
+    /// let response = Response::text("").with_header("x-a", "1").with_header("x-b", "2");
+    /// let names: Vec<_> = response.headers().map(|(name, _)| name.as_str()).collect();
+    /// assert_eq!(names, ["content-type", "x-a", "x-b"]);
+    /// ```
+    pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.headers.iter().map(|(name, value)| (name, value))
     }
 
     /// Values that middleware has attached for other middleware, by type. They are not sent to the
@@ -334,9 +409,13 @@ impl Response {
     }
 
     /// Returns the length of the body, if known. Returns an error if it differs from the
-    /// `Content-Length` set by the application, or if the status is informational.
+    /// `Content-Length` set by the application, if a field is invalid, or if the status is
+    /// informational.
     #[inline]
     pub(crate) fn validated_length(&self, head_only: bool) -> Result<Option<u64>, Error> {
+        if self.has_invalid_field {
+            return Err(self.invalid_field());
+        }
         if self.status.is_informational() {
             let reason = "an informational status (1xx) is not a final response";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
@@ -442,6 +521,16 @@ impl<E: Into<Response>> From<Result<Response, E>> for Response {
     }
 }
 
+/// Converts the name and the value of a field.
+#[inline]
+fn field<N, V>(name: N, value: V) -> Result<Field, http::Error>
+where
+    N: TryInto<HeaderName, Error: Into<http::Error>>,
+    V: TryInto<HeaderValue, Error: Into<http::Error>>,
+{
+    Ok((name.try_into().map_err(Into::into)?, value.try_into().map_err(Into::into)?))
+}
+
 /// Creates a field value. Bytes that are not allowed in one are replaced by spaces.
 pub(crate) fn field_value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(bytes).unwrap_or_else(|_| {
@@ -460,7 +549,7 @@ mod tests {
         let headers = Headers::parse("A: 1\r\nb: 2\r\nB: 3\r\nC: 4\r\n\r\n").unwrap();
         let b = HeaderName::from_static("b");
         let mut response =
-            Response::new(StatusCode::OK).with_headers(headers).with_header(b.clone(), "5");
+            Response::new(StatusCode::OK).with_headers(headers).with_appended_header(&b, "5");
         assert_eq!(response.header("b").unwrap(), "2");
         response.remove_header(b);
         let found: Vec<_> = response.headers.iter().map(|(name, _)| name.as_str()).collect();

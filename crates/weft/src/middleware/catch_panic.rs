@@ -27,7 +27,7 @@ use crate::panic::catch_panic_sync;
 ///     eprintln!("{} {}: {error}", head.method(), head.target());
 ///     Response::html("<h1>Sorry!</h1>").with_status(StatusCode::INTERNAL_SERVER_ERROR)
 /// });
-/// let reply = testing::get(buggy.with(catch), "/");
+/// let reply = testing::get(buggy.wrap(catch), "/");
 /// assert_eq!(reply.status, 500);
 /// reply.assert_text("<h1>Sorry!</h1>");
 /// ```
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn catches_panics_before_and_during_the_future() {
-        let app = Buggy.with(CatchPanic::new());
+        let app = Buggy.wrap(CatchPanic::new());
         for (path, status) in [("/early", 500), ("/first", 500), ("/later", 500), ("/", 200)] {
             assert_eq!(testing::get(app.clone(), path).status, status, "{path}");
         }
@@ -125,7 +125,7 @@ mod tests {
         let page =
             |head: &RequestHead, error: &Error| Response::text(format!("{} {error}", head.path()));
         let app = async |_: Request| -> Response { panic!("it was {}", 7) };
-        let reply = testing::get(app.with(CatchPanic::new().page(page)), "/a");
+        let reply = testing::get(app.wrap(CatchPanic::new().page(page)), "/a");
         reply.assert_text("/a the application panicked: it was 7");
     }
 }

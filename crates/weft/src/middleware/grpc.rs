@@ -32,7 +32,7 @@ use weft_proto::semantics::grpc::{self, Code, Status};
 ///
 /// let call = "POST /shop.Orders/Get HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\
 ///     Content-Type: application/grpc\r\ngrpc-timeout: 10m\r\n\r\n";
-/// let reply = testing::call(stuck.with(Grpc::new()), testing::request(call));
+/// let reply = testing::call(stuck.wrap(Grpc::new()), testing::request(call));
 /// assert_eq!((reply.status.as_u16(), reply.header("grpc-status")), (200, Some("4")));
 /// ```
 ///
@@ -138,7 +138,7 @@ impl Grpc {
         converted.extensions = response.extensions;
         for (name, value) in response.headers.into_vec() {
             if ![CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING].contains(&name) {
-                converted = converted.with_header_value(name, value);
+                converted = converted.with_appended_header(name, value);
             }
         }
         converted

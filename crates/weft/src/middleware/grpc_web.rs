@@ -37,7 +37,7 @@ use weft_proto::semantics::grpc::{
 /// let cors = Cors::new()
 ///     .origin("https://app.example")
 ///     .headers([header::CONTENT_TYPE].into_iter().chain(web_fields));
-/// let app = service.with(cors).with(GrpcWeb::new()).with(Grpc::new());
+/// let app = weft::stack(service).with(cors).with(GrpcWeb::new()).with(Grpc::new());
 /// # let _ = app;
 /// ```
 ///
@@ -140,7 +140,7 @@ fn take_status(fields: &mut Fields) -> Option<HeaderMap> {
     for name in [GRPC_STATUS, GRPC_MESSAGE, GRPC_STATUS_DETAILS] {
         let value = fields.find(&name, |_| true).map(HeaderValue::from_bytes);
         if let Some(Ok(value)) = value {
-            fields.remove(&name);
+            fields.remove(name.as_str());
             status.insert(name, value);
         }
     }

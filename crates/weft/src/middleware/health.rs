@@ -21,11 +21,11 @@ use crate::message::response::Response;
 /// async fn app(_: Request) -> Response { Response::text("Hello\n") }
 /// async fn database_is_up() -> bool { false }
 ///
-/// testing::get(app.with(Health::new("/healthz")), "/healthz").assert_text("200 OK\n");
-/// testing::get(app.with(Health::new("/healthz")), "/").assert_text("Hello\n");
+/// testing::get(app.wrap(Health::new("/healthz")), "/healthz").assert_text("200 OK\n");
+/// testing::get(app.wrap(Health::new("/healthz")), "/").assert_text("Hello\n");
 ///
 /// let ready = Health::new("/ready").check(database_is_up);
-/// assert_eq!(testing::get(app.with(ready), "/ready").status, 503);
+/// assert_eq!(testing::get(app.wrap(ready), "/ready").status, 503);
 /// ```
 ///
 /// A server that is shutting down accepts no new connections and closes idle ones. So most clients
@@ -118,7 +118,7 @@ mod tests {
         ] {
             let app = async |_: Request| Response::from(StatusCode::IM_A_TEAPOT);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
-            let reply = call(app.with(health.clone()), request(head));
+            let reply = call(app.wrap(health.clone()), request(head));
             assert_eq!(reply.status, status, "{line}");
             let has_status = matches!(status, 200 | 503);
             assert_eq!(reply.header("cache-control").is_some(), has_status, "{line}");

@@ -10,7 +10,7 @@
 //!
 //! async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 //!
-//! let app = hello
+//! let app = weft::stack(hello)
 //!     .with(RequestIds::new())
 //!     .with(RealAddress::x_forwarded_for(["10.0.0.0/8".parse()?]))
 //!     .with(Log::new(|line| eprint!("{line}")))

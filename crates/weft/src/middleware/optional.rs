@@ -15,7 +15,7 @@ use crate::message::response::Response;
 ///
 /// let seconds: Option<u64> = None;
 /// let timeout = seconds.map(|seconds| Timeout::new(Duration::from_secs(seconds)));
-/// weft::testing::get(hello.with(Optional(timeout)), "/").assert_text("Hello\n");
+/// weft::testing::get(hello.wrap(Optional(timeout)), "/").assert_text("Hello\n");
 /// ```
 ///
 /// `None` passes requests and responses on unchanged.

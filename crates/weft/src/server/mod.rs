@@ -148,7 +148,7 @@ impl<A: Application + 'static> Server<A> {
     /// use weft::{Application, Request, Response, Server};
     ///
     /// let server = Server::new(async |_: Request| Response::text("Hello\n"));
-    /// let server = server.map_application(|app| app.with(CatchPanic::new()));
+    /// let server = server.map_application(|app| app.wrap(CatchPanic::new()));
     /// # drop(server);
     /// ```
     pub fn map_application<B: Application + 'static>(

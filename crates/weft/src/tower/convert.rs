@@ -194,6 +194,7 @@ pub(super) fn from_http_response<B>(
         },
         extensions: parts.extensions,
         is_generated_error: false,
+        has_invalid_field: false,
     }
 }
 

@@ -44,7 +44,7 @@ use crate::tower::{BoxError, call_service, convert, error_response};
 ///
 /// let value = HeaderValue::from_static("max-age=60");
 /// let layer = SetResponseHeaderLayer::overriding(header::CACHE_CONTROL, value);
-/// let app = hello.with(tower::layer(layer));
+/// let app = hello.wrap(tower::layer(layer));
 /// assert_eq!(testing::get(app, "/").header("cache-control"), Some("max-age=60"));
 /// ```
 pub fn layer<L, B>(layer: L) -> Layered<L::Service>

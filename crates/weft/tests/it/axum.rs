@@ -277,7 +277,7 @@ fn handlers_receive_changes_made_by_weft_middleware() {
         request.set_path_and_query("/new?a=%20");
         next.call(request).await
     };
-    let server = start_with(Settings::default(), tower::app(router).with(before));
+    let server = start_with(Settings::default(), tower::app(router).wrap(before));
     let mut client = Client::connect(&server);
     for (target, expected) in [
         ("/old", "hello PUT /new?a=%20"),

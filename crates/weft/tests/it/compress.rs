@@ -21,7 +21,7 @@ fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
 }
 
 fn start_with<A: Application + Clone + Send + 'static>(compress: Compress, app: A) -> ServerHandle {
-    let server = boxed_server(app.with(compress)).workers(1);
+    let server = boxed_server(app.wrap(compress)).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -162,7 +162,7 @@ fn selects_the_coding_by_client_weight_then_server_order() {
 #[test]
 fn compresses_only_eligible_responses() {
     fn with(name: &'static str, value: &str) -> Response {
-        Response::text(text(5_000)).with_header(name.parse().unwrap(), value)
+        Response::text(text(5_000)).with_header(name, value)
     }
     let server = start(async |request: Request| {
         let long = || text(5_000);
@@ -316,7 +316,7 @@ fn adds_accept_encoding_to_vary_once() {
     let server = start(async |request: Request| {
         let vary = request.headers().get_all("x-vary");
         let response = Response::text(text(5_000));
-        vary.fold(response, |response, value| response.with_header(header::VARY, value))
+        vary.fold(response, |response, value| response.with_appended_header(header::VARY, value))
     });
     for (set, vary) in [
         ("", "accept-encoding"),

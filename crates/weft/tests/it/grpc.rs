@@ -90,8 +90,8 @@ fn deadline_ends_a_call_before_and_during_its_response() {
                 }
             }
         };
-        let server = transport.serve(app.clone().with(Grpc::new()));
-        let limited = transport.serve(app.with(Grpc::new().timeout(Duration::from_millis(20))));
+        let server = transport.serve(app.clone().wrap(Grpc::new()));
+        let limited = transport.serve(app.wrap(Grpc::new().timeout(Duration::from_millis(20))));
         for (server, path, timeout, expected) in [
             (&server, "/silent", "20m", "head 4"),
             (&server, "/open", "20000u", "trailers 4"),
@@ -128,7 +128,7 @@ fn deadline_applies_only_to_grpc() {
             tokio::time::sleep(SHORT_TIMEOUT / 10).await;
             Response::text("ok")
         };
-        let server = transport.serve(slow.with(Grpc::new().timeout(Duration::from_millis(1))));
+        let server = transport.serve(slow.wrap(Grpc::new().timeout(Duration::from_millis(1))));
         for media_type in ["application/json", "application/grpc-web"] {
             let request = call("/", media_type).field("grpc-timeout", "1m");
             assert_eq!(server.client().await.fetch(request).await.text(), "ok", "{media_type}");
@@ -182,7 +182,7 @@ fn failures_have_a_status_of_grpc() {
             let quota = error.source()?.downcast_ref::<QuotaExceeded>()?;
             Some(Status::new(Code::ResourceExhausted, quota.to_string()))
         });
-        let app = failing.with(grpc).with(Timeout::new(SHORT_TIMEOUT / 10));
+        let app = weft::stack(failing).with(grpc).with(Timeout::new(SHORT_TIMEOUT / 10));
         let server = transport.serve(app);
         // One connection: none of the failures closes it.
         let mut client = server.client().await;
@@ -233,7 +233,7 @@ impl Hooks for Errors {
 fn failures_are_reported_once() {
     on_every_transport(async |transport| {
         let errors = Arc::new(Mutex::new(Vec::new()));
-        let server = boxed_server(failing.with(Grpc::new())).workers(1).hooks({
+        let server = boxed_server(failing.wrap(Grpc::new())).workers(1).hooks({
             let errors = errors.clone();
             move || Errors(errors.clone())
         });
@@ -262,8 +262,8 @@ async fn echo(mut request: Request) -> Response {
     if request.path() == "/refused" {
         return Response::new(StatusCode::OK)
             .with_header(header::CONTENT_TYPE, media_type)
-            .with_header("grpc-status".parse().unwrap(), "7")
-            .with_header("grpc-message".parse().unwrap(), "no");
+            .with_header("grpc-status", "7")
+            .with_header("grpc-message", "no");
     }
     let mut received = Vec::new();
     while let Some(piece) = match request.body().chunk().await {
@@ -282,7 +282,7 @@ async fn echo(mut request: Request) -> Response {
 }
 
 async fn fetch_web(transport: Transport, request: ClientRequest) -> ClientResponse {
-    let server = transport.serve(echo.with(GrpcWeb::new()).with(Grpc::new()));
+    let server = transport.serve(weft::stack(echo).with(GrpcWeb::new()).with(Grpc::new()));
     let response = server.client().await.fetch(request).await;
     server.stop().await;
     response
@@ -340,7 +340,7 @@ fn grpc_web_has_its_trailers_in_the_body() {
 fn messages_of_a_web_stream_are_not_delayed() {
     on_every_transport(async |transport| {
         let app = async |_: Request| messages(&[MESSAGE], None);
-        let server = transport.serve(app.with(GrpcWeb::new()).with(Grpc::new()));
+        let server = transport.serve(weft::stack(app).with(GrpcWeb::new()).with(Grpc::new()));
         let request = ClientRequest::post("/")
             .field("content-type", "application/grpc-web-text")
             .field("grpc-timeout", "30S");
@@ -380,9 +380,9 @@ fn other_requests_pass_unchanged() {
             let media_type = request.headers().get("content-type").unwrap_or("none").to_owned();
             Response::body(request.into_body())
                 .with_header(header::CONTENT_TYPE, &media_type)
-                .with_header("grpc-status".parse().unwrap(), "0")
+                .with_header("grpc-status", "0")
         };
-        let server = transport.serve(app.with(GrpcWeb::new()));
+        let server = transport.serve(app.wrap(GrpcWeb::new()));
         for (method, media_type) in [
             ("POST", "application/grpc"),
             ("POST", "application/grpc-webs"),

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("disk", &["error", "exclusive"]),
     ("message", &["clock", "disk", "error", "exclusive", "panic", "peer", "random", "stream"]),
     ("app", &["message"]),
+    ("stack", &["app", "message"]),
     ("hooks", &["error", "message", "peer"]),
     ("net", &["clock", "disk", "error", "panic", "peer", "settings", "stream", "sync"]),
     (
@@ -45,7 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
-    ("files", &["app", "clock", "compression", "disk", "error", "message"]),
+    ("files", &["app", "client_limit", "clock", "compression", "disk", "error", "message"]),
     ("client_limit", &["message", "sync"]),
     (
         "middleware",

@@ -120,7 +120,7 @@ async fn bodies(request: Request) -> Response {
 #[test]
 fn logs_responses_without_changing_them() {
     let lines = Lines::default();
-    let (logged, plain) = (start(bodies.with(lines.log())), start(bodies));
+    let (logged, plain) = (start(bodies.wrap(lines.log())), start(bodies));
     for (request, fields, end) in [
         ("GET /bytes", "", "200 4 +"),
         ("HEAD /bytes", "", "200 0 +"),
@@ -159,7 +159,7 @@ fn logs_responses_without_changing_them() {
 #[test]
 fn logs_incomplete_responses() {
     let lines = Lines::default();
-    let server = start(bodies.with(lines.log()));
+    let server = start(bodies.wrap(lines.log()));
     for (target, received, end) in [
         ("/never", "", "499 0 X"),
         ("/endless", "one\r\n", "200 3 X"),
@@ -195,7 +195,7 @@ fn logs_a_stream_after_its_end() {
         });
         async move { Response::body(Body::stream(stream)) }
     };
-    let server = start(app.with(lines.log()));
+    let server = start(app.wrap(lines.log()));
     let mut client = Client::connect(&server);
     client.get("/");
     until("the head arrives", || client.read() > 0);
@@ -209,7 +209,7 @@ fn logs_a_stream_after_its_end() {
 #[test]
 fn log_passes_trailers_through() {
     let lines = Lines::default();
-    let server = start(bodies.with(lines.log()));
+    let server = start(bodies.wrap(lines.log()));
     let mut client = Client::connect(&server);
     client.send(CHUNKED.replace("POST /", "POST /echo"));
     client.send("3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n");
@@ -225,7 +225,7 @@ fn log_passes_trailers_through() {
 
 #[test]
 fn workers_generate_unique_request_ids() {
-    let server = start_workers(4, bodies.with(RequestIds::new()));
+    let server = start_workers(4, bodies.wrap(RequestIds::new()));
     let mut ids = Vec::new();
     for _ in 0..16 {
         let mut client = Client::connect(&server);
@@ -247,7 +247,7 @@ fn only_trusted_proxies_set_the_client_address() {
     };
     for (trusted, client) in [("127.0.0.0/8", "192.0.2.1"), ("10.0.0.0/8", "127.0.0.1")] {
         let proxies = [trusted.parse().unwrap()];
-        let server = start(client_address.with(RealAddress::x_forwarded_for(proxies)));
+        let server = start(client_address.wrap(RealAddress::x_forwarded_for(proxies)));
         let field = "X-Forwarded-For: 192.0.2.1";
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
         assert_eq!(Client::connect_and_send(&server, text).response().text(), client);
@@ -268,7 +268,7 @@ fn timeout_drops_the_application_and_keeps_the_connection() {
             bodies(request).await
         }
     };
-    let server = start(app.with(Timeout::new(Duration::from_millis(30))));
+    let server = start(app.wrap(Timeout::new(Duration::from_millis(30))));
     let mut client = Client::connect(&server);
     client.get("/never");
     let response = client.response();
@@ -308,7 +308,7 @@ fn body_over_the_limit_is_413_with_any_framing() {
         *count.lock().unwrap() += 1;
         collect(request)
     };
-    let server = start(app.with(BodyLimit::new(5)));
+    let server = start(app.wrap(BodyLimit::new(5)));
     let sized = |n: usize, more: &str| {
         format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\n{more}\r\n")
     };
@@ -336,7 +336,7 @@ fn body_over_the_limit_is_413_with_any_framing() {
 
 #[test]
 fn body_limit_can_exceed_max_body_bytes() {
-    let server = start(collect.with(BodyLimit::new(20 << 20)));
+    let server = start(collect.wrap(BodyLimit::new(20 << 20)));
     let length = 17 << 20;
     let mut client = Client::connect(&server);
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
@@ -370,7 +370,7 @@ fn concurrency_limit_is_shared_by_the_workers() {
     let (open, running, app) = gated_app();
     let limit = ConcurrencyLimit::new(2).max_queued(1).queue_timeout(common::TEST_TIMEOUT);
     let limit = limit.retry_after(Duration::from_millis(1_500));
-    let server = start_workers(2, app.with(limit));
+    let server = start_workers(2, app.wrap(limit));
     let get = |target| {
         Client::connect_and_send(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
     };
@@ -412,7 +412,7 @@ fn concurrency_limit_is_shared_by_the_workers() {
 #[test]
 fn client_disconnect_releases_its_permit() {
     let (_open, running, app) = gated_app();
-    let server = start(app.with(ConcurrencyLimit::new(1).max_queued(0)));
+    let server = start(app.wrap(ConcurrencyLimit::new(1).max_queued(0)));
     let mut other = Client::connect(&server);
     other.assert_open("/");
     let baseline = running.count();
@@ -431,7 +431,7 @@ fn client_disconnect_releases_its_permit() {
 fn queued_requests_time_out() {
     let (_open, running, app) = gated_app();
     let limit = ConcurrencyLimit::new(1).max_queued(9).queue_timeout(Duration::from_millis(30));
-    let server = start(app.with(limit));
+    let server = start(app.wrap(limit));
     Client::connect(&server).assert_open("/");
     let baseline = running.count();
     let mut client = Client::connect(&server);
@@ -448,7 +448,7 @@ fn queued_requests_time_out() {
 #[test]
 fn rate_limit_is_shared_by_the_workers() {
     let server =
-        start_workers(4, bodies.with(RateLimit::new(1, Duration::from_secs(3_600)).burst(5)));
+        start_workers(4, bodies.wrap(RateLimit::new(1, Duration::from_secs(3_600)).burst(5)));
     let statuses: Vec<u16> = (0..12)
         .map(|_| {
             let mut client = Client::connect(&server);
@@ -479,7 +479,7 @@ impl Hooks for ErrorRecorder {
 fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
     let (lines, errors) = (Lines::default(), ErrorRecorder::default());
     let page = |_: &weft::RequestHead, error: &Error| Response::from(error);
-    let app = bodies.with(lines.log()).with(CatchPanic::new().page(page));
+    let app = weft::stack(bodies).with(lines.log()).with(CatchPanic::new().page(page));
     let hooks = errors.clone();
     let server = boxed_server(app).workers(1).hooks(move || hooks.clone());
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
@@ -499,7 +499,7 @@ fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
 #[test]
 fn all_middleware_combined() {
     let lines = Lines::default();
-    let app = bodies
+    let app = weft::stack(bodies)
         .with(RequestIds::new())
         .with(RealAddress::forwarded(["127.0.0.1".parse().unwrap()]))
         .with(lines.log())

@@ -63,7 +63,7 @@ impl<I: Iterator + Unpin> Stream for Ready<I> {
 
 #[test]
 fn head_response_has_the_fields_of_get() {
-    let server = start(bodies.with(HeadAsGet));
+    let server = start(bodies.wrap(HeadAsGet));
     let mut client = Client::connect(&server);
     for (path, status, length) in [
         ("/bytes", 200, Some("12")),
@@ -101,9 +101,10 @@ fn ranges_do_not_apply_to_head_in_any_order_of_middleware() {
     let sink = lines.clone();
     let log = Log::new(move |line| sink.lock().unwrap().push_str(line));
     let log = log.pattern("%r %s %B").unwrap();
-    for server in
-        [start(bodies.with(HeadAsGet).with(log.clone())), start(bodies.with(log).with(HeadAsGet))]
-    {
+    for server in [
+        start(weft::stack(bodies).with(HeadAsGet).with(log.clone())),
+        start(weft::stack(bodies).with(log).with(HeadAsGet)),
+    ] {
         let mut client = Client::connect(&server);
         for (method, status, length, bytes) in [("HEAD", 200, "6", 0), ("GET", 206, "2", 2)] {
             let response = ask(&mut client, &format!("{method} /file"), "Range: bytes=0-1\r\n");
@@ -119,9 +120,9 @@ fn ranges_do_not_apply_to_head_in_any_order_of_middleware() {
 #[test]
 fn redirects_and_errors_have_a_content_length() {
     let app = VirtualHosts::new()
-        .host("clean", bodies.with(CleanPath::new()))
-        .host("canonical", bodies.with(Canonical::new().host("example.org").https()))
-        .host("prefix", bodies.with(StripPrefix::new("/app")))
+        .host("clean", bodies.wrap(CleanPath::new()))
+        .host("canonical", bodies.wrap(Canonical::new().host("example.org").https()))
+        .host("prefix", bodies.wrap(StripPrefix::new("/app")))
         .host("*.a", bodies);
     let server = start(app);
     let mut client = Client::connect(&server);
@@ -155,7 +156,7 @@ fn middleware_passes_the_request_body_through() {
         Ok(Response::text([request_line.as_bytes(), &body].concat()))
     }
     let server = start(
-        bodies
+        weft::stack(bodies)
             .with(MethodOverride::new())
             .with(Rewrite::new().prefix("/old", "/new"))
             .with(Mount::new("/new", echo)),
@@ -179,7 +180,7 @@ fn middleware_returns_results() {
         is_short.then_some(()).ok_or_else(|| Error::new(ErrorKind::Malformed, "a long path"))?;
         Ok(next.call(request).await)
     }
-    let server = start(bodies.with(short));
+    let server = start(bodies.wrap(short));
     let mut client = Client::connect(&server);
     assert_eq!(ask(&mut client, "GET /bytes", "").status, 200);
     let refused = ask(&mut client, "GET /bytes/2", "");
@@ -190,7 +191,8 @@ fn middleware_returns_results() {
 #[test]
 fn response_fields_are_changed_before_the_server_adds_its_own() {
     let headers = ResponseHeaders::new().set(header::SERVER, "other").remove(header::DATE);
-    let server = start(bodies.with(headers).with(SecurityHeaders::new()).with(Compress::new()));
+    let server =
+        start(weft::stack(bodies).with(headers).with(SecurityHeaders::new()).with(Compress::new()));
     let mut client = Client::connect(&server);
     for path in ["/bytes", "/large", "/file", "/stream"] {
         let response = ask(&mut client, &format!("GET {path}"), "Accept-Encoding: gzip\r\n");
@@ -212,7 +214,7 @@ fn health_check_fails_during_shutdown() {
         }
         next.call(request).await
     };
-    let server = start(bodies.with(wait_for_shutdown).with(Health::new("/healthz")));
+    let server = start(weft::stack(bodies).with(wait_for_shutdown).with(Health::new("/healthz")));
     let mut client = Client::connect(&server);
     assert_eq!(ask(&mut client, "GET /healthz", "").status, 200);
     client.send("GET /healthz?wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -224,7 +226,8 @@ fn health_check_fails_during_shutdown() {
 
 #[test]
 fn responds_with_304_to_a_matching_etag() {
-    let server = start(bodies.with(Compress::new()).with(ETag::new().weak()).with(HeadAsGet));
+    let server =
+        start(weft::stack(bodies).with(Compress::new()).with(ETag::new().weak()).with(HeadAsGet));
     let mut client = Client::connect(&server);
     for path in ["/bytes", "/file"] {
         for accept in ["", "Accept-Encoding: gzip\r\n"] {
@@ -255,7 +258,7 @@ fn responds_with_304_to_a_matching_etag() {
 
 #[test]
 fn cors_preflight_response_has_no_body() {
-    let server = start(bodies.with(Cors::new().origin("https://a.example")));
+    let server = start(bodies.wrap(Cors::new().origin("https://a.example")));
     let mut client = Client::connect(&server);
     let fields = "Origin: https://a.example\r\nAccess-Control-Request-Method: GET\r\n";
     let response = ask(&mut client, "OPTIONS /bytes", fields);

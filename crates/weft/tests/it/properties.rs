@@ -62,7 +62,7 @@ proptest! {
         let mut response =
             Response::body(body.clone()).with_status(StatusCode::from_u16(status).unwrap());
         for (name, value) in &fields {
-            response = response.with_header(name.parse().unwrap(), value);
+            response = response.with_appended_header(name, value);
         }
         let received = serialize(response);
         let mut header_buffer = [httparse::EMPTY_HEADER; 40];

@@ -87,7 +87,7 @@ fn sends_each_event_immediately() {
 fn sends_compressed_events_immediately() {
     for coding in ["br", "zstd", "gzip"] {
         let (app, senders) = channels(sse::SseSettings::default());
-        let server = start(app.with(Compress::new()));
+        let server = start(app.wrap(Compress::new()));
         // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
         let mut client = Client::connect_and_send(&server, request);

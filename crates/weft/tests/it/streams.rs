@@ -24,7 +24,7 @@ async fn app(mut request: Request) -> Response {
     match request.path() {
         "/chat" => chat(request).await,
         "/collect" => collect(request).await.into(),
-        "/patient" => collect.with(BodyRate::new(500, Duration::MAX)).call(request).await,
+        "/patient" => collect.wrap(BodyRate::new(500, Duration::MAX)).call(request).await,
         "/strict" => {
             request.body().set_min_rate(500, SHORT_TIMEOUT);
             request.body().set_limit(10);

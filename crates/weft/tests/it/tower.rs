@@ -178,7 +178,7 @@ fn tower_http_layers_around_an_application() {
             Duration::from_millis(30),
         ))
         .layer(ConcurrencyLimitLayer::new(10));
-    let server = start(app.with(weft::tower::layer(layers)));
+    let server = start(app.wrap(weft::tower::layer(layers)));
     let mut client = Client::connect(&server);
 
     let response = ask(&mut client, "GET", "/", "Origin: b\r\n");
@@ -227,7 +227,7 @@ fn sends_100_continue_only_if_the_application_reads_a_wrapped_body() {
         tokio::time::sleep(Duration::from_millis(5)).await;
         app(request).await
     };
-    let server = start(slow.with(weft::tower::layer(RequestBodyLimitLayer::new(10))));
+    let server = start(slow.wrap(weft::tower::layer(RequestBodyLimitLayer::new(10))));
     let mut client = Client::connect(&server);
     let fields = "Content-Length: 2\r\nExpect: 100-continue\r\n";
     assert_eq!(ask(&mut client, "POST", "/length", fields).status, 100);
@@ -288,7 +288,7 @@ fn layer_that_drops_the_service_future_drops_the_application() {
     let later = Arc::new(tokio::sync::Notify::new());
     let notify = later.clone();
     let layer = tower::layer::layer_fn(move |inner| Impatient(inner, notify.clone()));
-    let server = start(app.with(weft::tower::layer(layer)));
+    let server = start(app.wrap(weft::tower::layer(layer)));
     let mut client = Client::connect(&server);
     client.get("/");
     until("the application's future is dropped", || drops.load(SeqCst) == 1);
@@ -351,7 +351,7 @@ fn layer_may_call_the_application_again() {
             }
         }
     };
-    let server = start(app.with(weft::tower::layer(RetryLayer::new(RetryServerErrors(3)))));
+    let server = start(app.wrap(weft::tower::layer(RetryLayer::new(RetryServerErrors(3)))));
     let mut client = Client::connect(&server);
     client.get("/");
     assert_eq!((client.response().text(), calls.load(SeqCst)), ("at last", 3));
@@ -405,7 +405,7 @@ fn layer_may_call_the_application_from_another_task() {
             app(request).await
         }
     };
-    let server = start(wait_for_both.with(weft::tower::layer(layer)));
+    let server = start(wait_for_both.wrap(weft::tower::layer(layer)));
     let mut client = Client::connect(&server);
     for path in ["/a", "/b"] {
         client.get(path);
@@ -444,7 +444,7 @@ fn application_receives_changes_made_by_layers() {
     };
     let add =
         SetRequestHeaderLayer::appending(header::ACCEPT, HeaderValue::from_bytes(b"\xff").unwrap());
-    let app = show
+    let app = weft::stack(show)
         .with(before)
         .with(weft::tower::layer(NormalizePathLayer::trim_trailing_slash()))
         .with(weft::tower::layer(MapRequestLayer::new(rewrite)))
@@ -472,7 +472,7 @@ fn bodies_stream_through_layers_with_their_trailers() {
             .layer(TraceLayer::new_for_http())
             .option_layer(layered.then(|| RequestBodyTimeoutLayer::new(common::TEST_TIMEOUT)))
             .layer(SetResponseHeaderLayer::appending(header::VIA, HeaderValue::from_static("t")));
-        let server = start(app.with(weft::tower::layer(layers)));
+        let server = start(app.wrap(weft::tower::layer(layers)));
         let mut client = Client::connect_and_send(&server, CHUNKED);
         for part in ["one", "three"] {
             client.send(format!("{:x}\r\n{part}\r\n", part.len()));
@@ -515,8 +515,8 @@ async fn file(request: Request) -> Response {
 fn files_keep_their_preconditions_and_ranges_behind_layers() {
     let through = SetResponseHeaderLayer::appending(header::VIA, HeaderValue::from_static("t"));
     let plain = start(file);
-    let passed_through = start(file.with(weft::tower::layer(through)));
-    let wrapped = start(file.with(weft::tower::layer(TraceLayer::new_for_http())));
+    let passed_through = start(file.wrap(weft::tower::layer(through)));
+    let wrapped = start(file.wrap(weft::tower::layer(TraceLayer::new_for_http())));
     let router = Router::new().fallback_service(weft::tower::service(file));
     let mounted = start(weft::tower::app(router));
     for server in [&plain, &passed_through, &wrapped, &mounted] {
@@ -662,9 +662,11 @@ fn ranges_do_not_apply_to_head_behind_layers() {
     }
     let set_field = SetRequestHeaderLayer::overriding(header::FROM, HeaderValue::from_static("a"));
     let servers = [
-        start(app.with(HeadAsGet).with(weft::tower::layer(TraceLayer::new_for_http()))),
+        start(
+            weft::stack(app).with(HeadAsGet).with(weft::tower::layer(TraceLayer::new_for_http())),
+        ),
         // A head with changed fields is composed anew.
-        start(app.with(HeadAsGet).with(weft::tower::layer(set_field))),
+        start(weft::stack(app).with(HeadAsGet).with(weft::tower::layer(set_field))),
     ];
     for server in servers {
         let mut client = Client::connect(&server);

@@ -312,7 +312,7 @@ fn accepts_from_an_axum_handler() {
     for server in [
         serve(weft::tower::app(router())),
         serve(weft::tower::app(router().layer(layer.clone()))),
-        serve(weft::tower::app(router()).with(weft::tower::layer(layer))),
+        serve(weft::tower::app(router()).wrap(weft::tower::layer(layer))),
     ] {
         let mut client = open(&server, &masked(TEXT, b"early"));
         assert_receives(&mut client, &unmasked(TEXT, b"early"));

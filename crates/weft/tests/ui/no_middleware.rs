@@ -11,5 +11,5 @@ async fn hello(_: Request) -> Response {
 }
 
 fn main() {
-    let _ = hello.with(Log);
+    let _ = hello.wrap(Log);
 }

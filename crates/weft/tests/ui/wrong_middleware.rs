@@ -12,5 +12,5 @@ async fn hello(_: Request) -> Response {
 }
 
 fn main() {
-    let _ = hello.with(log);
+    let _ = hello.wrap(log);
 }

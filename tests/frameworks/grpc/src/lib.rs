@@ -91,7 +91,7 @@ pub async fn routes() -> Routes {
 pub fn app(routes: Routes, origin: &str) -> impl Application + Clone + Send + use<> {
     let web_fields = ["x-grpc-web", "x-user-agent", "grpc-timeout"].map(HeaderName::from_static);
     let cors = Cors::new().origin(origin).headers([CONTENT_TYPE].into_iter().chain(web_fields));
-    weft::tower::app(routes.prepare())
+    weft::stack(weft::tower::app(routes.prepare()))
         .with(cors)
         .with(GrpcWeb::new())
         .with(Grpc::new().timeout(MAX_TIME))

@@ -210,7 +210,7 @@ impl NamedFile<'_> {
         if response.header(CONTENT_TYPE.as_str()).is_none()
             && let Some(media_type) = file.header(CONTENT_TYPE.as_str())
         {
-            response.set_header_value(CONTENT_TYPE, media_type.clone());
+            response.set_header(CONTENT_TYPE, media_type.clone());
         }
         if response.status() == StatusCode::PARTIAL_CONTENT {
             // The engine selects the parts.

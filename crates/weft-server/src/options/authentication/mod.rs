@@ -279,7 +279,7 @@ impl WorkerLayer for Authenticate {
                     }
                     let response = next.respond(request).await;
                     cookies.into_iter().fold(response, |response, cookie| {
-                        response.with_header_value(header::SET_COOKIE, cookie)
+                        response.with_appended_header(header::SET_COOKIE, cookie)
                     })
                 }
                 Err(refusal) => refusal,
@@ -307,7 +307,7 @@ fn joined_refusal(response: Response, former: Option<Response>) -> Response {
         return former;
     }
     match former.header("www-authenticate") {
-        Some(challenge) => response.with_header_value(header::WWW_AUTHENTICATE, challenge.clone()),
+        Some(challenge) => response.with_header(header::WWW_AUTHENTICATE, challenge.clone()),
         None => response,
     }
 }

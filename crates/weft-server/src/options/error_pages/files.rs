@@ -63,7 +63,7 @@ impl PageFile {
         let warn = |reason| log::warn!("{reason}; the built-in page is sent");
         match self.content.current(|path, _| read(path).map_err(warn).ok()) {
             Some(content) => Response::body(content)
-                .with_header_value(header::CONTENT_TYPE, self.media_type.clone())
+                .with_header(header::CONTENT_TYPE, self.media_type.clone())
                 .with_status(of_page),
             None => status.into(),
         }

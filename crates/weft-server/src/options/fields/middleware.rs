@@ -232,7 +232,7 @@ impl ResponseFieldChanges {
     ) -> Response {
         let mut expanded = expanded.into_iter();
         for name in &self.0.removed {
-            response.remove_header(name.clone());
+            response.remove_header(&name);
         }
         for change in &self.0.changes {
             let value = match &change.value {
@@ -243,9 +243,9 @@ impl ResponseFieldChanges {
             let name = change.name.clone();
             match (change.operation, value.is_empty()) {
                 (FieldOperation::Set, true) => response.remove_header(name),
-                (FieldOperation::Set, false) => response.set_header_value(name, value),
+                (FieldOperation::Set, false) => response.set_header(name, value),
                 (_, true) => {}
-                (_, false) => response = response.with_header_value(name, value),
+                (_, false) => response.append_header(name, value),
             }
         }
         response

@@ -19,7 +19,7 @@ use weft_proto::proxy_protocol::Network;
 /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 ///
 /// let allowed = ["10.0.0.0/8".parse()?, "::1".parse()?];
-/// let app = hello.with(AddressFilter::new().allow(allowed).deny(["10.6.6.6".parse()?]));
+/// let app = hello.wrap(AddressFilter::new().allow(allowed).deny(["10.6.6.6".parse()?]));
 /// let status = |address: &str| {
 ///     let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 ///     request.set_peer(address.parse().unwrap());

@@ -26,7 +26,7 @@ use crate::message::response::{Response, field_value};
 /// }
 ///
 /// let auth = BasicAuth::new("the garden", fixed_users(&[("Aladdin", "open sesame")]));
-/// let app = greet.with(auth);
+/// let app = greet.wrap(auth);
 /// let reply = testing::get(app.clone(), "/");
 /// assert_eq!(reply.status, 401);
 /// let challenge = r#"Basic realm="the garden", charset="UTF-8""#;
@@ -64,7 +64,7 @@ pub struct BasicAuth<V> {
 ///     (token == "mF_9.B5f-4.1JqM").then(|| "Alice".to_owned())
 /// }
 ///
-/// let app = greet.with(BearerAuth::new("api", owner));
+/// let app = greet.wrap(BearerAuth::new("api", owner));
 /// let send = |token: &str| {
 ///     let fields = format!("Host: a\r\nAuthorization: Bearer {token}");
 ///     testing::call(app.clone(), testing::request(format!("GET / HTTP/1.1\r\n{fields}\r\n\r\n")))
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn verifies_names_and_passwords() {
         let users = [("alice", "s3cret"), ("bob", "a:b"), ("é", "€"), ("empty", "")];
-        let app = name.with(BasicAuth::new("r", fixed_users(&users)));
+        let app = name.wrap(BasicAuth::new("r", fixed_users(&users)));
         for (pair, admitted) in [
             ("alice:s3cret", true),
             ("bob:a:b", true),
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn requires_one_well_formed_authorization_field() {
-        let app = name.with(BasicAuth::new("r", async |name: &str, password: &str| {
+        let app = name.wrap(BasicAuth::new("r", async |name: &str, password: &str| {
             tokio::task::yield_now().await;
             name.starts_with('a') && password.starts_with('b')
         }));
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn verifies_tokens() {
-        let app = name.with(BearerAuth::new("r", fixed_tokens(&[("t0ken-a", "a"), ("==", "x")])));
+        let app = name.wrap(BearerAuth::new("r", fixed_tokens(&[("t0ken-a", "a"), ("==", "x")])));
         for (value, admitted, error) in [
             ("Bearer t0ken-a", true, false),
             ("bearer  t0ken-a", true, false),
@@ -406,7 +406,7 @@ mod tests {
             ("a\", b=\"\\", "Basic realm=\"a\\\", b=\\\"\\\\\", charset=\"UTF-8\""),
             ("a\r\nb: c", "Basic realm=\"a  b: c\", charset=\"UTF-8\""),
         ] {
-            let app = name.with(BasicAuth::new(realm, fixed_users(&[])));
+            let app = name.wrap(BasicAuth::new(realm, fixed_users(&[])));
             assert_eq!(send(app, &[]).header("www-authenticate"), Some(challenge));
         }
     }

@@ -23,7 +23,7 @@ use crate::message::response::Response;
 ///
 /// async fn api(_: Request) -> Response { Response::text("{}") }
 ///
-/// let app = api.with(
+/// let app = api.wrap(
 ///     Cors::new()
 ///         .origin("https://app.example")
 ///         .methods([Method::PUT, Method::DELETE])
@@ -258,7 +258,7 @@ mod tests {
         match request.path() {
             "/own" => response
                 .with_header(ACCESS_CONTROL_ALLOW_ORIGIN, "*")
-                .with_header(ACCESS_CONTROL_ALLOW_ORIGIN, "https://own")
+                .with_appended_header(ACCESS_CONTROL_ALLOW_ORIGIN, "https://own")
                 .with_header(ACCESS_CONTROL_ALLOW_CREDENTIALS, "true")
                 .with_header(ACCESS_CONTROL_ALLOW_METHODS, "PUT")
                 .with_header(ACCESS_CONTROL_EXPOSE_HEADERS, "x-own"),
@@ -269,7 +269,7 @@ mod tests {
     /// The status and the CORS fields of the response, sorted by name.
     fn send(cors: &Cors, line: &str, fields: &str) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let reply = call(app.with(cors.clone()), request(head));
+        let reply = call(app.wrap(cors.clone()), request(head));
         let mut seen = vec![reply.status.as_str().to_owned()];
         for (name, value) in &reply.headers {
             let short = name.as_str().strip_prefix("access-control-");

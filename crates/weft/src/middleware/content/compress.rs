@@ -32,7 +32,7 @@ use weft_proto::semantics::accept;
 ///     Response::html("<p>Warp and weft.".repeat(1_000))
 /// }
 ///
-/// let app = page.with(Compress::new());
+/// let app = page.wrap(Compress::new());
 /// let request = "GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip, br\r\n\r\n";
 /// let reply = testing::call(app, testing::request(request));
 /// assert_eq!(reply.header("content-encoding"), Some("gzip"));

@@ -20,7 +20,7 @@ use crate::message::response::Response;
 /// async fn app(_: Request) -> Response { Response::not_found() }
 ///
 /// let sorry = |status| Response::html("<h1>Nothing here</h1>").with_status(status);
-/// let app = app.with(ErrorPages::new().page([StatusCode::NOT_FOUND], sorry));
+/// let app = app.wrap(ErrorPages::new().page([StatusCode::NOT_FOUND], sorry));
 /// let reply = testing::get(app, "/");
 /// assert_eq!(reply.status, 404);
 /// reply.assert_text("<h1>Nothing here</h1>");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn reply(pages: ErrorPages, response: fn() -> Response) -> TestResponse {
-        get((async move |_: Request| response()).with(pages), "/")
+        get((async move |_: Request| response()).wrap(pages), "/")
     }
 
     fn composed() -> Response {

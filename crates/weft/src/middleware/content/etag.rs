@@ -24,7 +24,7 @@ use weft_proto::list::list_members;
 ///
 /// async fn page(_: Request) -> Response { Response::html("<p>The same each time") }
 ///
-/// let app = page.with(ETag::new());
+/// let app = page.wrap(ETag::new());
 /// let first = testing::get(app.clone(), "/");
 /// let tag = first.header("etag").unwrap();
 ///
@@ -155,7 +155,7 @@ mod tests {
     fn send(etag: ETag, method: &str, path: &str, field: &str) -> TestResponse {
         let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
         let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
-        call(app.with(etag), request(head))
+        call(app.wrap(etag), request(head))
     }
 
     #[test]

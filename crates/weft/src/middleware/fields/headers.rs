@@ -19,7 +19,7 @@ use crate::message::response::{Response, field_value};
 ///     Response::text("Hello\n").with_header(header::SERVER, "secret/1.2.3")
 /// }
 ///
-/// let app = app.with(
+/// let app = app.wrap(
 ///     ResponseHeaders::new()
 ///         .set(header::SERVER, "Weft")
 ///         .add(header::LINK, "</style.css>; rel=preload; as=style")
@@ -83,13 +83,10 @@ impl Middleware for ResponseHeaders {
         let mut response = next.call(request).await;
         for change in &self.changes {
             match change {
-                Change::Set(name, value) => {
-                    response.remove_header(name.clone());
-                    add(&mut response, name, value);
-                }
+                Change::Set(name, value) => response.set_header(name, value),
                 Change::Add(name, value) => add(&mut response, name, value),
                 Change::IfMissing(name, value) => add_if_missing(&mut response, name, value),
-                Change::Remove(name) => response.remove_header(name.clone()),
+                Change::Remove(name) => response.remove_header(name),
             }
         }
         response
@@ -106,7 +103,7 @@ impl Middleware for ResponseHeaders {
 ///     Response::html("<p>Hello").with_header(header::REFERRER_POLICY, "no-referrer")
 /// }
 ///
-/// let reply = testing::get(app.with(SecurityHeaders::new()), "/");
+/// let reply = testing::get(app.wrap(SecurityHeaders::new()), "/");
 /// assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
 /// assert_eq!(reply.header("x-frame-options"), Some("SAMEORIGIN"));
 /// assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
@@ -209,12 +206,12 @@ mod tests {
         Response::new(StatusCode::NOT_FOUND)
             .with_header(VIA, "a")
             .with_header(SERVER, "app")
-            .with_header(VIA, "b")
+            .with_appended_header(VIA, "b")
     }
 
     /// All fields of the response as `name: value`.
     fn fields(middleware: impl Middleware) -> Vec<String> {
-        let reply = get(app.with(middleware), "/");
+        let reply = get(app.wrap(middleware), "/");
         let line = |(name, value): &(HeaderName, HeaderValue)| {
             format!("{name}: {}", value.to_str().unwrap())
         };

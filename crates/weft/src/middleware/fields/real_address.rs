@@ -23,7 +23,7 @@ use weft_proto::proxy_protocol::Network;
 /// }
 ///
 /// let proxies: Network = "10.0.0.0/8".parse()?;
-/// let app = address.with(RealAddress::x_forwarded_for([proxies]));
+/// let app = address.wrap(RealAddress::x_forwarded_for([proxies]));
 /// let fields = "X-Forwarded-For: 192.0.2.66, 198.51.100.7, 10.0.0.2";
 /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
 /// request.set_peer("10.0.0.1:1234".parse().unwrap());
@@ -111,7 +111,7 @@ impl RealAddress {
     /// async fn scheme(request: Request) -> Response { Response::text(request.scheme()) }
     ///
     /// let proxies: Network = "10.0.0.0/8".parse()?;
-    /// let app = scheme.with(RealAddress::forwarded([proxies]).scheme());
+    /// let app = scheme.wrap(RealAddress::forwarded([proxies]).scheme());
     /// let fields = "Forwarded: for=198.51.100.7;proto=https";
     /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
     /// request.set_peer("10.0.0.1:1234".parse().unwrap());
@@ -451,7 +451,7 @@ mod tests {
             let mut request = testing::request(text);
             request.set_peer(from.parse().unwrap());
             let app = async |request: Request| Response::text(request.scheme());
-            testing::call(app.with(middleware), request).assert_text(scheme);
+            testing::call(app.wrap(middleware), request).assert_text(scheme);
         }
     }
 }

@@ -26,7 +26,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 ///     Response::text(id.as_str().to_owned())
 /// }
 ///
-/// let reply = testing::get(app.with(RequestIds::new()), "/");
+/// let reply = testing::get(app.wrap(RequestIds::new()), "/");
 /// assert_eq!(reply.body.len(), 32);
 /// reply.assert_text(reply.header("x-request-id").unwrap());
 /// ```
@@ -132,7 +132,7 @@ impl Middleware for RequestIds {
         let id = self.id(&request, request.connection_peer());
         request.extensions_mut().insert(id.clone());
         let mut response = next.call(request).await;
-        response.remove_header(self.name.clone());
+        response.remove_header(&self.name);
         response.headers.push((self.name.clone(), id.0.clone()));
         // For hooks and middleware in front of this one.
         response.extensions_mut().insert(id);
@@ -233,7 +233,7 @@ mod tests {
         let trace = HeaderName::from_static("x-trace");
         for (name, expected) in [(X_REQUEST_ID, vec![32]), (trace, vec![4, 32])] {
             let ids = RequestIds::new().header(name.clone());
-            let reply = testing::get(crate::Application::with(app, ids), "/");
+            let reply = testing::get(crate::Application::wrap(app, ids), "/");
             let ids = reply.headers.iter().filter(|(it, _)| *it == X_REQUEST_ID || *it == name);
             assert_eq!(ids.map(|(_, id)| id.len()).collect::<Vec<_>>(), expected);
         }

@@ -18,7 +18,7 @@ use crate::message::response::Response;
 ///     Ok(Response::text(format!("{} bytes", body.len())))
 /// }
 ///
-/// let app = store.with(BodyLimit::new(5));
+/// let app = store.wrap(BodyLimit::new(5));
 /// let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:";
 /// testing::call(app.clone(), testing::request(format!("{head} 5\r\n\r\nabcde"))).assert_text("5 bytes");
 /// assert_eq!(testing::call(app.clone(), testing::request(format!("{head} 6\r\n\r\nabcdef"))).status, 413);
@@ -87,7 +87,7 @@ mod tests {
                 Ok(Response::text("ok"))
             };
             let request = testing::request(head + body);
-            let reply = testing::call(app.with(BodyLimit::new(limit)), request);
+            let reply = testing::call(app.wrap(BodyLimit::new(limit)), request);
             assert_eq!(reply.status, status, "{length} of {limit}");
         }
     }

@@ -29,7 +29,7 @@ use crate::message::response::Response;
 ///     Ok(Response::text(format!("{count} readings\n")))
 /// }
 ///
-/// let app = collect_readings.with(BodyRate::new(1, Duration::from_secs(3_600)));
+/// let app = collect_readings.wrap(BodyRate::new(1, Duration::from_secs(3_600)));
 /// # let _ = app;
 /// ```
 ///

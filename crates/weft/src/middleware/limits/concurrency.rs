@@ -24,9 +24,9 @@ use crate::middleware::limits::retry_after::retry_after;
 /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 ///
 /// let limit = ConcurrencyLimit::new(100).max_queued(50).queue_timeout(Duration::from_secs(1));
-/// assert_eq!(testing::get(hello.with(limit), "/").status, 200);
+/// assert_eq!(testing::get(hello.wrap(limit), "/").status, 200);
 /// let closed = ConcurrencyLimit::new(0).max_queued(0);
-/// let reply = testing::get(hello.with(closed), "/");
+/// let reply = testing::get(hello.wrap(closed), "/");
 /// assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, Some("5")));
 /// ```
 ///

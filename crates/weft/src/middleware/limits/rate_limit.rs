@@ -24,7 +24,7 @@ use crate::middleware::limits::retry_after::retry_after;
 ///
 /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 ///
-/// let app = hello.with(RateLimit::new(1, Duration::from_secs(60)).burst(2));
+/// let app = hello.wrap(RateLimit::new(1, Duration::from_secs(60)).burst(2));
 /// let send = || {
 ///     let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 ///     request.set_peer("192.0.2.1:1234".parse().unwrap());
@@ -305,7 +305,7 @@ mod tests {
             (3, Duration::from_secs(3_600), 3, 3),
         ] {
             let app = async |_: Request| Response::text("ok");
-            let app = app.with(RateLimit::new(requests, period).burst(burst));
+            let app = app.wrap(RateLimit::new(requests, period).burst(burst));
             let send = || {
                 let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
                 request.set_peer("192.0.2.1:80".parse().unwrap());

@@ -18,7 +18,7 @@ use crate::message::response::Response;
 ///
 /// async fn stuck(_: Request) -> Response { std::future::pending().await }
 ///
-/// let app = stuck.with(Timeout::new(Duration::from_millis(10)));
+/// let app = stuck.wrap(Timeout::new(Duration::from_millis(10)));
 /// assert_eq!(testing::get(app, "/").status, 503);
 /// ```
 ///
@@ -66,7 +66,7 @@ mod tests {
                 Response::text("ok")
             };
             let timeout = Timeout::new(Duration::from_millis(after));
-            assert_eq!(testing::get(app.with(timeout), "/").status, status, "{delay_ms} {after}");
+            assert_eq!(testing::get(app.wrap(timeout), "/").status, status, "{delay_ms} {after}");
         }
     }
 }

@@ -42,7 +42,7 @@ use weft_proto::http1::framing::is_bodiless;
 /// let lines = Arc::new(Mutex::new(String::new()));
 /// let sink = lines.clone();
 /// let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%r, %s, %B")?;
-/// testing::get(hello.with(log), "/a?b");
+/// testing::get(hello.wrap(log), "/a?b");
 /// assert_eq!(*lines.lock().unwrap(), "GET /a?b HTTP/1.1, 200, 6\n");
 /// # Ok::<(), weft::Error>(())
 /// ```
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn combined_format_has_user_and_time() {
-        let app = app.with(BasicAuth::new("r", fixed_users(&[("alice", "s")])));
+        let app = app.wrap(BasicAuth::new("r", fixed_users(&[("alice", "s")])));
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\nReferer: r\r\n{ALICE}\r\n");
         let line = lines(|log| log, app, &request);
         let (start, rest) = line.split_once('[').unwrap();
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn json_round_trips() {
-        let app = app.with(RequestIds::new());
+        let app = app.wrap(RequestIds::new());
         let agent = "a\"b\\c\t\u{9b}é\u{2028}😀";
         let request =
             format!("GET /stream?\"x HTTP/1.1\r\nHost: a:80\r\nUser-Agent: {agent}\r\n\r\n");
@@ -421,13 +421,17 @@ mod tests {
         for (path, ids_first) in [("/", true), ("/", false), ("/stream", true), ("/stream", false)]
         {
             let reply = match ids_first {
-                true => testing::get(app.with(RequestIds::new()).with(log.clone()), path),
-                false => testing::get(app.with(log.clone()).with(RequestIds::new()), path),
+                true => {
+                    testing::get(crate::stack(app).with(RequestIds::new()).with(log.clone()), path)
+                }
+                false => {
+                    testing::get(crate::stack(app).with(log.clone()).with(RequestIds::new()), path)
+                }
             };
             let line = std::mem::take(&mut *lines.lock().unwrap());
             assert_eq!(line.trim_end(), reply.header("x-request-id").unwrap(), "{path}");
         }
-        testing::get(app.with(log), "/");
+        testing::get(app.wrap(log), "/");
         assert_eq!(*lines.lock().unwrap(), "-\n");
     }
 
@@ -438,7 +442,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
         let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%s %B");
-        let reply = testing::call(app.with(log.unwrap()), testing::request(request));
+        let reply = testing::call(app.wrap(log.unwrap()), testing::request(request));
         assert_eq!(*lines.lock().unwrap(), format!("206 {}\n", reply.body.len()));
     }
 
@@ -458,7 +462,7 @@ mod tests {
             outer(line);
         });
         for path in ["/1", "/2"] {
-            testing::get(app.with(log.clone().pattern("%r").unwrap()), path);
+            testing::get(app.wrap(log.clone().pattern("%r").unwrap()), path);
         }
         let inner = "inner GET /inner HTTP/1.1\n";
         let outer = ["1", "2"].map(|path| format!("outer GET /{path} HTTP/1.1\n"));

@@ -17,7 +17,7 @@ use crate::message::response::Response;
 ///
 /// async fn app(_: Request) -> Response { Response::text("Hello\n") }
 ///
-/// let app = app.with(
+/// let app = app.wrap(
 ///     Canonical::new()
 ///         .host("example.org")
 ///         .https()
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn send(canonical: &Canonical, head: &str) -> TestResponse {
-        call(hello.with(canonical.clone()), request(format!("{head}\r\n\r\n")))
+        call(hello.wrap(canonical.clone()), request(format!("{head}\r\n\r\n")))
     }
 
     /// Target of the redirect; `None` if the request is passed on.
@@ -272,7 +272,8 @@ mod tests {
 
     #[test]
     fn redirects_to_the_path_that_the_client_sent() {
-        let app = hello.with(StripPrefix::new("/app")).with(Canonical::new().host("b"));
+        let app =
+            crate::stack(hello).with(StripPrefix::new("/app")).with(Canonical::new().host("b"));
         let reply = call(app, request("GET /app/x?q HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(reply.header("location"), Some("//b/app/x?q"));
     }

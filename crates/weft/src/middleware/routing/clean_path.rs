@@ -18,7 +18,7 @@ use weft_proto::semantics::path::decode;
 ///
 /// async fn app(request: Request) -> Response { Response::text(request.path().to_owned()) }
 ///
-/// let app = app.with(CleanPath::new().trailing_slash(TrailingSlash::Remove));
+/// let app = app.wrap(CleanPath::new().trailing_slash(TrailingSlash::Remove));
 /// let reply = testing::get(app.clone(), "/a//b/%2e%2e/c/?page=2");
 /// assert_eq!(reply.status, 308);
 /// assert_eq!(reply.header("location"), Some("/a/c?page=2"));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn redirects_to_the_path_sent_and_keeps_the_query() {
-        let app = show.with(CleanPath::new());
+        let app = show.wrap(CleanPath::new());
         for (target, location) in [
             ("//a?b=//c", "/a?b=//c"),
             ("//evil.example/%2e%2e", "/"),
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn rewrites_without_a_redirect() {
-        let app = show.with(CleanPath::new().rewrite());
+        let app = show.wrap(CleanPath::new().rewrite());
         get(app.clone(), "//a/../b/?q//").assert_text("/b/ q//");
         get(app, "/a?q").assert_text("/a q");
     }
 
     #[test]
     fn redirect_includes_the_mount() {
-        let app = show.with(Mount::new("/m", show.with(CleanPath::new())));
+        let app = show.wrap(Mount::new("/m", show.wrap(CleanPath::new())));
         assert_eq!(get(app.clone(), "/m/a//b").header("location"), Some("/m/a/b"));
-        let app = show.with(Mount::new("/m", show.with(CleanPath::new().rewrite())));
+        let app = show.wrap(Mount::new("/m", show.wrap(CleanPath::new().rewrite())));
         get(app, "/m/a//b?q").assert_text("/a/b q");
     }
 }

@@ -23,7 +23,7 @@ use crate::message::response::Response;
 ///
 /// let head = || testing::request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
 /// assert_eq!(testing::call(app, head()).status, 404);
-/// assert_eq!(testing::call(app.with(HeadAsGet), head()).status, 200);
+/// assert_eq!(testing::call(app.wrap(HeadAsGet), head()).status, 200);
 /// ```
 ///
 /// An application that can determine the length of a body without producing it should handle
@@ -50,7 +50,7 @@ mod tests {
         for (method, seen) in [("HEAD", "GET"), ("GET", "GET"), ("POST", "POST")] {
             let app = async |request: Request| Response::text(request.method().to_string());
             let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");
-            call(app.with(HeadAsGet), request(head)).assert_text(seen);
+            call(app.wrap(HeadAsGet), request(head)).assert_text(seen);
         }
     }
 }

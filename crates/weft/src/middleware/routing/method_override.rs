@@ -16,7 +16,7 @@ use crate::message::response::Response;
 ///
 /// async fn app(request: Request) -> Response { Response::text(request.method().to_string()) }
 ///
-/// let app = app.with(MethodOverride::new().query("_method"));
+/// let app = app.wrap(MethodOverride::new().query("_method"));
 /// let send = |head| testing::call(app.clone(), testing::request(format!("{head}\r\n\r\n")));
 /// send("POST / HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: PATCH").assert_text("PATCH");
 /// send("POST /?_method=delete HTTP/1.1\r\nHost: a").assert_text("DELETE");
@@ -126,7 +126,7 @@ mod tests {
             let app = async |request: Request| Response::text(request.method().to_string());
             let field_line = if field.is_empty() { "" } else { "\r\n" };
             let head = format!("{line} HTTP/1.1\r\nHost: a{field_line}{field}\r\n\r\n");
-            let reply = call(app.with(middleware.clone()), request(head));
+            let reply = call(app.wrap(middleware.clone()), request(head));
             assert_eq!(String::from_utf8_lossy(&reply.body), seen, "{line} {field}");
         }
     }

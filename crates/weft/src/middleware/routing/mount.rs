@@ -15,7 +15,7 @@ use weft_proto::semantics::path::decode;
 /// async fn site(request: Request) -> Response { Response::text(format!("site {}", request.path())) }
 /// async fn api(request: Request) -> Response { Response::text(format!("API {}", request.path())) }
 ///
-/// let app = site.with(Mount::new("/api", api));
+/// let app = site.wrap(Mount::new("/api", api));
 /// testing::get(app.clone(), "/api/users?page=2").assert_text("API /users");
 /// testing::get(app.clone(), "/api").assert_text("API /");
 /// testing::get(app, "/apiary").assert_text("site /apiary");
@@ -127,9 +127,9 @@ mod tests {
         async fn site(request: Request) -> Response {
             Response::text(format!("site {}", request.path()))
         }
-        let app = site
+        let app = crate::stack(site)
             .with(Mount::new("/a/b", async |_: Request| Response::text("longer")))
-            .with(Mount::new("/a", show.with(Mount::new("/in", show))));
+            .with(Mount::new("/a", show.wrap(Mount::new("/in", show))));
         for (target, expected) in [
             ("/a", "/a | / | -"),
             ("/a/", "/a | / | -"),

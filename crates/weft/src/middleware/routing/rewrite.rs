@@ -23,7 +23,7 @@ use weft_proto::semantics::path::decode;
 ///     .path("/favicon.ico", "/static/icon.svg")
 ///     .prefix("/blog", "/articles")
 ///     .custom(|head| head.path().strip_suffix(".php").map(str::to_owned));
-/// let app = app.with(rewrite);
+/// let app = app.wrap(rewrite);
 /// testing::get(app.clone(), "/favicon.ico").assert_text("/static/icon.svg");
 /// testing::get(app.clone(), "/blog/2026").assert_text("/articles/2026");
 /// testing::get(app.clone(), "/contact.php").assert_text("/contact");
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn applies_the_first_matching_rule() {
-        let app = show.with(
+        let app = show.wrap(
             Rewrite::new()
                 .path("/old", "/new%20one")
                 .path("/", "/home")
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn leaves_targets_without_a_path_unchanged() {
-        let app = show.with(Rewrite::new().prefix("/", "/x").path("/", "/y"));
+        let app = show.wrap(Rewrite::new().prefix("/", "/x").path("/", "/y"));
         call(app, request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")).assert_text("* -");
     }
 

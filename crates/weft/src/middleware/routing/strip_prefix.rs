@@ -16,7 +16,7 @@ use crate::middleware::routing::mount::Prefix;
 ///
 /// async fn app(request: Request) -> Response { Response::text(request.path().to_owned()) }
 ///
-/// let app = app.with(StripPrefix::new("/app"));
+/// let app = app.wrap(StripPrefix::new("/app"));
 /// testing::get(app.clone(), "/app/users").assert_text("/users");
 /// testing::get(app.clone(), "/app").assert_text("/");
 /// assert_eq!(testing::get(app, "/apple").status, 404);
@@ -66,7 +66,7 @@ mod tests {
             ("/apps", 404, "404 Not Found\n"),
             ("/", 404, "404 Not Found\n"),
         ] {
-            let reply = get(show.with(StripPrefix::new("/app")), target);
+            let reply = get(show.wrap(StripPrefix::new("/app")), target);
             assert_eq!(reply.status, status, "{target}");
             reply.assert_text(text);
         }
@@ -79,7 +79,7 @@ mod tests {
 
         let files = [("folder/index.html", &b"x"[..])];
         let app = Directory::embedded(files, DirectorySettings::default());
-        let reply = get(app.with(StripPrefix::new("/docs")), "/docs/folder?q");
+        let reply = get(app.wrap(StripPrefix::new("/docs")), "/docs/folder?q");
         assert_eq!(
             (reply.status.as_u16(), reply.header("location")),
             (301, Some("/docs/folder/?q"))

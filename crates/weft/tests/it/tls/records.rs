@@ -88,7 +88,7 @@ fn updates_traffic_keys_on_client_request() {
 fn canonical_https_redirects_only_plain_connections() {
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
-    let app = (async |_: Request| Response::text("ok")).with(Canonical::new().https());
+    let app = (async |_: Request| Response::text("ok")).wrap(Canonical::new().https());
     let server = boxed_server(app).workers(1).listen_tls("127.0.0.1:0", &tls).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let [secure, plain] = server.addresses() else { panic!("two addresses") };

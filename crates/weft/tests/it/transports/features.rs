@@ -23,7 +23,7 @@ fn runs_a_middleware_chain() {
             Response::text(format!("{} failed", head.path()))
                 .with_status(500u16.try_into().unwrap())
         });
-        let app = app
+        let app = weft::stack(app)
             .with(log)
             .with(catch)
             .with(Compress::new())
@@ -64,7 +64,7 @@ fn logs_client_disconnect_as_499() {
         };
         let disconnect = Disconnect::CancelAtEof;
         let settings = Settings { disconnect, ..Settings::default() };
-        let server = transport.serve_with(settings, app.with(log));
+        let server = transport.serve_with(settings, app.wrap(log));
         for (number, abort) in ABORTS.into_iter().enumerate() {
             let mut client = server.client().await;
             let response_future = client.send(ClientRequest::get("/")).await;
@@ -81,7 +81,7 @@ fn logs_client_disconnect_as_499() {
 fn rate_limit_applies_per_client_address() {
     on_every_transport(async |transport| {
         let limit = RateLimit::new(1, Duration::from_secs(3600)).burst(2);
-        let server = transport.serve(echo.with(limit));
+        let server = transport.serve(echo.wrap(limit));
         let mut client = server.client().await;
         for status in [200, 200, 429, 429] {
             let response = client.get("/").await;
@@ -104,7 +104,7 @@ fn sends_events_immediately_with_and_without_compression() {
             app_senders.lock().unwrap().push(sender);
             async { response }
         };
-        let server = transport.serve(app.with(Compress::new()));
+        let server = transport.serve(app.wrap(Compress::new()));
         let mut client = server.client().await;
         for coding in ["identity"].into_iter().chain(CODINGS) {
             let request = ClientRequest::get("/").field("accept-encoding", coding);

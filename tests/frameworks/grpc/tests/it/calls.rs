@@ -46,7 +46,7 @@ async fn calls_of_each_kind() {
 #[tokio::test]
 async fn time_of_a_call_ends() {
     let limited = app(routes().await, "https://app.example");
-    let limited = limited.with(weft::middleware::Grpc::new().timeout(Duration::from_millis(50)));
+    let limited = limited.wrap(weft::middleware::Grpc::new().timeout(Duration::from_millis(50)));
     let server = serve(limited, Settings::default());
     let mut client = ChatClient::new(channel(&server).await);
     let request = RepeatRequest { text: "a".to_owned(), count: 1_000_000, interval_ms: 1 };
@@ -125,7 +125,7 @@ fn post_slowly(address: SocketAddr) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_lives_through_an_hour_of_silence_and_a_slow_post_dies() {
     let patient = app(routes().await, "https://app.example");
-    let patient = patient.with(BodyRate::new(1, Duration::MAX));
+    let patient = patient.wrap(BodyRate::new(1, Duration::MAX));
     let (usual, patient) = (example(fast_settings()).await, serve(patient, fast_settings()));
 
     let mut client = ChatClient::new(channel(&usual).await);

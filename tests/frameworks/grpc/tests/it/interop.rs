@@ -167,7 +167,7 @@ async fn cases_of_interoperability_pass() {
     }
     let routes = Routes::new(TestServiceServer::new(Tested)).prepare();
     let service = tower::service_fn(move |request| echo(routes.clone(), request));
-    let server = serve(weft::tower::app(service).with(Grpc::new()), Settings::default());
+    let server = serve(weft::tower::app(service).wrap(Grpc::new()), Settings::default());
     let port = format!("--server_port={}", address(&server).port());
     for case in CASES {
         let case_argument = format!("--test_case={case}");

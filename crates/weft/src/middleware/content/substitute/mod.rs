@@ -33,7 +33,7 @@ use crate::message::response::Response;
 /// async fn page(_: Request) -> Response { Response::html("<head></head><p>") }
 ///
 /// let substitute = Substitute::new([("</head>", "<script src=\"/a.js\"></script></head>")])?;
-/// testing::get(page.with(substitute), "/")
+/// testing::get(page.wrap(substitute), "/")
 ///     .assert_text("<head><script src=\"/a.js\"></script></head><p>");
 /// # Ok::<(), weft::Error>(())
 /// ```
@@ -201,7 +201,7 @@ impl Substitute {
             response.remove_header(name);
         }
         for name in ["content-digest", "repr-digest", "digest", "content-md5"] {
-            response.remove_header(http::HeaderName::from_static(name));
+            response.remove_header(name);
         }
         response
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn reply(substitute: Substitute, response: fn() -> Response) -> TestResponse {
-        get((async move |_: Request| response()).with(substitute), "/")
+        get((async move |_: Request| response()).wrap(substitute), "/")
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
             ("If-None-Match: \"f\"\r\n", 200, "a dog"),
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            let response = call(app.with(substitute()), request(head));
+            let response = call(app.wrap(substitute()), request(head));
             assert_eq!((response.status.as_u16(), &response.body[..]), (status, body.as_bytes()));
             assert_eq!(response.header("etag"), Some("W/\"e\""), "{fields}");
         }
@@ -334,7 +334,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let result = runtime.block_on(async {
                 let request = request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-                app.with(substitute()).call(request).await.into_body().collect(usize::MAX).await
+                app.wrap(substitute()).call(request).await.into_body().collect(usize::MAX).await
             });
             match (result, expected) {
                 (Ok(body), Some(text)) => assert_eq!(body, text),

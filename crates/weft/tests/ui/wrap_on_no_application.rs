@@ -6,5 +6,5 @@ use weft::middleware::Compress;
 struct Site;
 
 fn main() {
-    let _ = Site.with(Compress::new());
+    let _ = Site.wrap(Compress::new());
 }
