@@ -137,6 +137,7 @@ impl fmt::Display for Problem {
 }
 
 /// The text of a file, with an index of its lines for locations.
+#[derive(Clone)]
 pub struct ConfigText {
     name: Arc<str>,
     text: String,
@@ -149,6 +150,11 @@ impl ConfigText {
         let line_begins = text.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(line_begins).collect();
         ConfigText { name: name.into(), text, line_starts }
+    }
+
+    /// Returns the name of the file.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the whole text.

@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The texts of a configuration, and the errors of reading them. Each file occurs once, after the
 /// file that includes it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     pub(crate) files: Vec<Source>,
     pub(crate) problems: Vec<Problem>,
@@ -33,6 +33,7 @@ pub struct Sources {
 }
 
 /// The text of a file, and the directory against which its relative paths are resolved.
+#[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) text: ConfigText,
     pub(crate) base: PathBuf,
@@ -52,6 +53,15 @@ impl Sources {
         let mut sources = Sources::default();
         sources.add(ConfigText::new(name, text), base, 0);
         sources
+    }
+
+    /// Returns true if both have the same files with the same texts, and the same errors.
+    pub fn is_same(&self, other: &Sources) -> bool {
+        fn text(source: &Source) -> (&str, &str) {
+            (source.text.name(), source.text.as_str())
+        }
+        self.files.iter().map(text).eq(other.files.iter().map(text))
+            && self.problems == other.problems
     }
 
     /// Reads a file or a directory that the value at `location` names.

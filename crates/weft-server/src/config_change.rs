@@ -52,6 +52,11 @@ impl ConfigHistory {
         self.current.is_set_by_client
     }
 
+    /// Returns the configuration in effect.
+    pub(crate) fn current(&self) -> &Sources {
+        &self.current.sources
+    }
+
     pub(crate) fn replace(&mut self, sources: Sources) {
         let current = Version { sources, is_set_by_client: true };
         self.former = Some(std::mem::replace(&mut self.current, current));

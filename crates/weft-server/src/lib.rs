@@ -33,6 +33,7 @@ use std::process::ExitCode;
 use cli::args::{self, Args, CertificateAction, Command, Failure};
 use cli::{certificates, help};
 use config::{Plan, print_plan, schema};
+use lifecycle::control::{self, ReloadResult};
 use lifecycle::privileges;
 use logs::print_error;
 use sections::tracing::Tracer;
@@ -60,6 +61,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Import { path }) => return import(&path),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
+        Ok(Command::Reload { args, pid }) => return reload(&args, pid),
         Ok(Command::Certificates { args, action }) => certificates(&args, &action),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
@@ -94,7 +96,7 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     let sources = args.sources();
     let (plan, invalid) = Plan::of_valid_parts(args.config(&sources));
     let mut problems = match privileges::check(&plan.top.run_as) {
-        Ok(()) => plan.open(None).err().unwrap_or_default(),
+        Ok(()) => plan.open(None).map_or_else(|problems| problems, |it| it.unavailable_problems()),
         Err(problems) => problems,
     };
     problems.extend(logs::check(&plan.log));
@@ -123,6 +125,47 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
         print_stdout(&print_plan(&plan));
     }
     if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
+}
+
+/// Has a running server reload its configuration, and prints the result. The exit status is 3 if
+/// some sites could not be opened.
+fn reload(args: &Args, pid: Option<u32>) -> ExitCode {
+    let result = pid.map_or_else(|| running_server(args), Ok).and_then(control::request_reload);
+    let (result, problems) = match result {
+        Ok(result) => result,
+        Err(message) => {
+            print_error(&message);
+            return ExitCode::FAILURE;
+        }
+    };
+    problems.iter().for_each(|problem| print_error(problem));
+    match result {
+        ReloadResult::Complete => ExitCode::SUCCESS,
+        ReloadResult::Incomplete => {
+            print_error("the configuration was reloaded, without the parts above");
+            ExitCode::from(INCOMPLETE)
+        }
+        ReloadResult::Failed => {
+            print_error("the configuration was not reloaded; the previous one stays in effect");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the PID in the `pid_file` of a configuration.
+fn running_server(args: &Args) -> Result<u32, String> {
+    let (plan, _) = Plan::of_valid_parts(args.config(&args.sources()));
+    let Some(path) = plan.top.pid_file.map(|path| path.value) else {
+        return Err(
+            "which server is to be reloaded? The configuration has no `pid_file`; give the \
+                    PID as --pid PID"
+                .to_owned(),
+        );
+    };
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read the PID of the server in {shown}: {error}"))?;
+    text.trim().parse().map_err(|_| format!("{shown} has no PID: no server runs"))
 }
 
 fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {

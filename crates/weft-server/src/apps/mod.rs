@@ -12,7 +12,7 @@ mod script_patterns; // scripts that a route runs
 use std::ops::{Deref, DerefMut};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
-use weft::{DirectoryFuture, Request, Response, Version};
+use weft::{DirectoryFuture, Request, Response, StatusCode, Version};
 use weft_config::print_entries;
 use weft_upstream::task::{MayDrop, UntilMayDrop};
 
@@ -23,6 +23,7 @@ use self::registry::forms;
 #[cfg(test)]
 pub(crate) use self::respond::Respond;
 pub(crate) use self::respond::RespondForm;
+use crate::template::Template;
 
 // The order in which messages and the JSON schema name the forms.
 forms! {
@@ -45,6 +46,12 @@ forms! {
 }
 
 impl App {
+    /// Creates the application of a route that could not be opened.
+    pub(crate) fn unavailable() -> App {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        App::Respond(respond::Respond::new(&Template::default(), status, None))
+    }
+
     /// Handles a request like [`call`](RouteApp::call). A future that is boxed already is not boxed
     /// again.
     pub(crate) fn call_boxed(&self, request: Request) -> LocalBoxFuture<'static, Response> {

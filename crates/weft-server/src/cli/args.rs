@@ -30,6 +30,12 @@ pub(crate) enum Command {
         action: CertificateAction,
     },
     Serve(Args),
+    /// Has a running server reload its configuration: the server with this PID, or of the
+    /// configuration's `pid_file`.
+    Reload {
+        args: Args,
+        pid: Option<u32>,
+    },
     /// Validates the configuration, and prints it if `print` is set.
     Check {
         args: Args,
@@ -72,11 +78,12 @@ pub(crate) enum Failure {
 }
 
 /// Options that do not correspond to a configuration key.
-pub(crate) const OTHER_OPTIONS: [&str; 10] = [
+pub(crate) const OTHER_OPTIONS: [&str; 11] = [
     "config",
     "port",
     "route",
     "print",
+    "pid",
     "strict",
     "no-log",
     "tls-key",
@@ -89,6 +96,7 @@ pub(crate) const OTHER_OPTIONS: [&str; 10] = [
 enum Mode {
     Serve,
     Check,
+    Reload(Option<u32>),
     Certificates(CertificateAction),
 }
 
@@ -121,7 +129,11 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                 let name = name.to_owned();
                 let is_of_mode = match &mut mode {
                     Mode::Certificates(action) => action.set_option(&name, &mut parser)?,
-                    Mode::Serve | Mode::Check => false,
+                    Mode::Reload(pid) if name == "pid" => {
+                        *pid = Some(parser.value()?.parse()?);
+                        true
+                    }
+                    Mode::Serve | Mode::Check | Mode::Reload(_) => false,
                 };
                 if !is_of_mode {
                     args.set_option(&name, &mut parser)?;
@@ -133,6 +145,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                     Some("fmt") => return parse_format(&mut parser),
                     Some("import") => return parse_import(&mut parser),
                     Some("check") => mode = Mode::Check,
+                    Some("reload") => mode = Mode::Reload(None),
                     Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
                     _ => args.directory = Some(word.into()),
                 }
@@ -157,6 +170,10 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())
         }
         Mode::Check => Ok(Command::Check { args, print, is_strict }),
+        Mode::Reload(None) if args.file.is_none() => {
+            Err("`reload` needs --pid PID or the configuration file, which has `pid_file`".into())
+        }
+        Mode::Reload(pid) => Ok(Command::Reload { args, pid }),
         Mode::Certificates(_) if args.file.is_none() => {
             Err("`certificates` needs the configuration file".into())
         }
@@ -262,6 +279,7 @@ impl Args {
     fn set_option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), lexopt::Error> {
         let Some((flag, switch)) = find_flag(name) else {
             return Err(match name {
+                "pid" => "--pid belongs to `weft reload`".into(),
                 "reason" => "--reason belongs to `weft certificates FILE --revoke NAME`".into(),
                 _ => unknown_option(name),
             });

@@ -13,6 +13,7 @@ Serves files, and forwards requests to applications, over HTTP and HTTPS.
 Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft --config FILE [OPTION]...  serve what a configuration describes
        weft check FILE [--print]       check a configuration, and exit
+       weft reload FILE|--pid PID      reload a running server, and print the result
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
@@ -84,6 +85,7 @@ pub(crate) fn help(topic: HelpTopic) -> String {
         push_title(&mut help, "Checks:");
         push_option(&mut help, "--print", "print the configuration with all defaults");
         push_option(&mut help, "--strict", "take warnings for errors: status 1 in place of 3");
+        push_option(&mut help, "--pid PID", "with reload: the running server, in place of FILE");
     }
     let defaults = Config::shown_defaults();
     for section in sections().iter().filter(|section| !section.help_group.is_empty()) {

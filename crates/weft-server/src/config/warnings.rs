@@ -8,6 +8,7 @@ use weft_config::Problem;
 use super::host_plan::HostPlan;
 use super::plan::Plan;
 use super::route_plan::RoutePlan;
+use super::upstream_sockets::unusable_sockets;
 use crate::base::log_target::LogTarget;
 use crate::route::PathKey;
 use crate::sections::tls::TlsConfig;
@@ -32,6 +33,8 @@ impl Plan {
             for route in &host.routes {
                 let of_form = route.form.value.warnings(&route.form.location);
                 warnings.extend(of_form.into_iter().map(|message| route.form.problem(message)));
+                let sockets = route.form.value.upstreams().into_iter().flat_map(unusable_sockets);
+                warnings.extend(sockets.map(|message| route.form.problem(message)));
                 warnings.extend(missing_error_pages(route));
                 let own = route.options.access_log.logs().into_iter().flatten();
                 let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);

@@ -1,19 +1,23 @@
 //! The life of the server process: start, signals, shutdown.
 
+pub(crate) mod control; // the socket of `weft reload`
 pub(crate) mod privileges; // user, group, umask, pid file
 mod reload; // compares a new plan with the active one, and applies the difference
+mod shutdown; // delay, drain and end of the process
 mod signals; // signals → control events
+mod watch; // changes to the files of the configuration
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-use weft::{LocalAddress, Server, ServerHandle, ShutdownHandle};
-use weft_config::{Problem, Sources, show_time};
+use tokio::sync::watch as plan_channel;
+use weft::{LocalAddress, Server, ServerHandle};
+use weft_config::{Problem, Sources};
 
 use self::privileges::PidFile;
+use self::shutdown::ExitMode;
 use self::signals::{ControlEvent, Signals};
+use self::watch::{ConfigWatch, TextSender};
 use crate::base::descriptors;
 use crate::cli::args::Args;
 use crate::config::Plan;
@@ -23,18 +27,13 @@ use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;
 use crate::open::active_plan::{ActivePlan, PlanSender};
 use crate::open::application::ServedApplication;
+use crate::sections::tls::OpenedTls;
 use crate::sockets::defer_accept;
 use crate::sockets::handover::{Predecessor, Successor, UpgradeResult};
 use crate::sockets::systemd;
 use crate::sockets::{self, BoundSocket, ListenSpec, OpenSocket, Protocol};
 use crate::status::{MetricsRegistry, Status};
-use crate::stream_server::{StreamDeadline, StreamServer};
-
-/// Maximum time to wait at exit for a log output that accepts no data.
-const LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Time in which idle connections may send one more request after another process has taken over.
-const IDLE_GRACE: Duration = Duration::from_secs(5);
+use crate::stream_server::StreamServer;
 
 /// The running server, with its command line and its active plan.
 pub(crate) struct ServerProcess<'a> {
@@ -46,16 +45,11 @@ pub(crate) struct ServerProcess<'a> {
     pub(crate) streams: StreamServer,
     pub(crate) logs: Arc<Logs>,
     pid_file: Option<PidFile>,
-}
-
-/// Reason for the exit of the process.
-enum ExitMode {
-    /// Stop within `drain_timeout`.
-    Stop,
-    /// Stop without a time limit.
-    Quit,
-    /// Another process serves the sockets.
-    HandedOver,
+    /// Set if the files of the configuration are watched.
+    watch: Option<ConfigWatch>,
+    text_sender: TextSender,
+    /// Changed texts of the files that were refused.
+    refused: Option<Sources>,
 }
 
 pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<Problem>> {
@@ -78,11 +72,15 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     let (change_sender, changes) = config_change::channel();
     signals.receive_changes(changes);
     let active = (ConfigHistory::new(sources), plan, opened);
-    let server = ServerProcess::start(args, active, sockets, pid_file, change_sender);
-    let server = server.map_err(problem)?;
+    let senders = (change_sender, signals.text_sender());
+    let server = ServerProcess::start(args, active, sockets, pid_file, senders);
+    let mut server = server.map_err(problem)?;
+    signals.open_control_socket();
     server.log_startup();
-    server.log_warnings();
+    server.log_problems();
+    server.warn_of_root();
     server.check_descriptor_limit();
+    server.update_watch();
     // The service manager must receive the new main PID before the predecessor exits.
     systemd::ready();
     if let Some(predecessor) = predecessor {
@@ -109,7 +107,7 @@ impl<'a> ServerProcess<'a> {
         (history, plan, opened): (ConfigHistory, Plan, Opened),
         sockets: Vec<OpenSocket>,
         mut pid_file: Option<PidFile>,
-        changes: ChangeSender,
+        (changes, text_sender): (ChangeSender, TextSender),
     ) -> Result<ServerProcess<'a>, String> {
         let tls = opened.tls.as_ref().map(|opened| &opened.tls);
         let with_tls = sockets.into_iter().map(|open| open.with_tls(tls));
@@ -120,7 +118,7 @@ impl<'a> ServerProcess<'a> {
         let open_logs = Arc::new(OpenLogs::open(&plan.logs(), None)?);
         let logs = Arc::new(Logs::new(open_logs.clone()));
         let active = ActivePlan { plan, opened, sockets, logs: open_logs };
-        let (active, rx) = watch::channel(Arc::new(active));
+        let (active, rx) = plan_channel::channel(Arc::new(active));
         let plan = &active.borrow().clone().plan;
         let registry =
             specs.iter().any(|spec| spec.protocol == Protocol::Status).then(MetricsRegistry::new);
@@ -164,7 +162,19 @@ impl<'a> ServerProcess<'a> {
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(ServerProcess { args, history, active, handle, status, streams, logs, pid_file })
+        Ok(ServerProcess {
+            args,
+            history,
+            active,
+            handle,
+            status,
+            streams,
+            logs,
+            pid_file,
+            watch: None,
+            text_sender,
+            refused: None,
+        })
     }
 
     /// Returns the active plan.
@@ -209,9 +219,41 @@ impl<'a> ServerProcess<'a> {
         sites.chain(streams).collect::<Vec<_>>().join(" ")
     }
 
-    /// Logs the values of the active plan that are probably unintended.
-    pub(crate) fn log_warnings(&self) {
-        self.active().plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
+    /// Logs what could not be opened, and the values of the active plan that are probably
+    /// unintended.
+    pub(crate) fn log_problems(&self) {
+        let active = self.active();
+        active.opened.log_unavailable();
+        active.plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
+    }
+
+    /// Logs a warning if the server of a configuration runs as root.
+    fn warn_of_root(&self) {
+        let has_user = self.active().plan.top.run_as.user.is_some();
+        if self.args.file.is_some() && !has_user && privileges::is_root() {
+            log::warn!(
+                "the server runs as root, and so do its scripts: set `user`, or start it as another user"
+            );
+        }
+    }
+
+    /// Starts or stops to watch the files of the configuration, as the active plan says.
+    pub(crate) fn update_watch(&mut self) {
+        let file = self.args.file.as_ref().filter(|_| self.active().plan.top.watch);
+        let Some(file) = file else {
+            self.watch = None;
+            return;
+        };
+        if self.watch.is_none() {
+            let known = match self.history.is_set_by_client() {
+                true => self.args.sources(),
+                false => self.history.current().clone(),
+            };
+            match ConfigWatch::start(file, known, self.text_sender.clone()) {
+                Ok(watch) => self.watch = Some(watch),
+                Err(error) => log::error!("cannot watch the configuration: {error}"),
+            }
+        }
     }
 
     /// Logs a warning if the limit on open files is too low for the active plan.
@@ -224,15 +266,24 @@ impl<'a> ServerProcess<'a> {
         let mut successor = None;
         let exit_mode = loop {
             match signals.next(&mut successor) {
-                ControlEvent::Stop => break ExitMode::Stop,
+                ControlEvent::Stop(signal) => break ExitMode::Stop(signal),
                 ControlEvent::Quit => break ExitMode::Quit,
-                ControlEvent::Reload => self.reload_and_log(),
+                ControlEvent::Reload => drop(self.reload_and_log()),
+                ControlEvent::ReloadFor(client) => client.reply(&self.reload_and_log()),
+                ControlEvent::FilesChanged(texts) => self.use_changed_files(texts),
+                ControlEvent::Daily => self.log_expiring_certificates(),
                 ControlEvent::Change(request) => self.change(request),
-                ControlEvent::ReopenLogs => self.logs.reopen(),
+                ControlEvent::ReopenLogs => {
+                    self.logs.reopen();
+                    log::info!("SIGUSR1: the log files were opened again");
+                }
                 ControlEvent::Upgrade if successor.is_some() => {
                     log::warn!("an upgrade is already in progress");
                 }
-                ControlEvent::Upgrade => successor = self.upgrade(),
+                ControlEvent::Upgrade => {
+                    log::info!("SIGUSR2: an upgrade begins");
+                    successor = self.upgrade();
+                }
                 ControlEvent::UpgradeFinished(UpgradeResult::Serving) => {
                     break ExitMode::HandedOver;
                 }
@@ -250,6 +301,13 @@ impl<'a> ServerProcess<'a> {
             successor.cancel();
         }
         self.exit(exit_mode, signals);
+    }
+
+    /// Logs the certificates of files that expire soon.
+    fn log_expiring_certificates(&self) {
+        let active = self.active();
+        let tls = active.opened.tls.iter();
+        tls.flat_map(OpenedTls::expiring).for_each(|warning| log::warn!("{warning}"));
     }
 
     /// Starts the successor process and sends it the sockets. The library has the sockets by their
@@ -282,79 +340,6 @@ impl<'a> ServerProcess<'a> {
         sockets.extend(self.streams.sockets()?);
         Ok(sockets)
     }
-
-    fn exit(self, mode: ExitMode, signals: Signals) {
-        let plan = &self.active().plan;
-        let ServerProcess { handle, status, mut streams, logs, pid_file, .. } = self;
-        streams.close();
-        if matches!(mode, ExitMode::Stop) {
-            // Only in this mode: the others may take long, and the log buffers must stay bounded.
-            logs.release();
-            watch_for_stop(signals, logs.clone(), None);
-        } else {
-            let shutdown = (handle.shutdown_handle(), streams.deadline(), plan.top.drain_timeout);
-            watch_for_stop(signals, logs.clone(), Some(shutdown));
-        }
-        match mode {
-            ExitMode::HandedOver => {
-                // The status endpoint stops first, so that the other process answers all of its
-                // requests.
-                if let Some(status) = status {
-                    status.drain_after_handover();
-                }
-                streams.deadline().set(plan.top.handover_timeout);
-                handle.drain_after_handover(plan.top.handover_timeout, IDLE_GRACE);
-                streams.finish();
-            }
-            ExitMode::Stop | ExitMode::Quit => {
-                systemd::stopping();
-                let is_unlimited = matches!(mode, ExitMode::Quit);
-                let limit = if is_unlimited { Duration::MAX } else { plan.top.drain_timeout };
-                streams.deadline().set(limit);
-                let start = Instant::now();
-                handle.shutdown(limit);
-                streams.finish();
-                if start.elapsed() >= limit {
-                    log::warn!(
-                        "requests in progress after `drain_timeout` ({}) were cut",
-                        show_time(limit)
-                    );
-                }
-                if let Some(status) = status {
-                    status.stop();
-                }
-                if let Some(file) = pid_file {
-                    file.remove();
-                }
-            }
-        }
-        logs.close(LOG_FLUSH_TIMEOUT);
-    }
-}
-
-/// Handles signals during a shutdown, in a separate thread. With `limit`, the first stop signal
-/// limits the rest of the shutdown to that duration. The next stop signal exits the process.
-fn watch_for_stop(
-    mut signals: Signals,
-    logs: Arc<Logs>,
-    limit: Option<(ShutdownHandle, StreamDeadline, Duration)>,
-) {
-    let watch = move || {
-        if let Some((shutdown, streams, grace)) = limit {
-            signals.wait_for_stop(|| logs.reopen());
-            logs.release();
-            shutdown.set_deadline(grace);
-            streams.set(grace);
-        }
-        // A repeated stop signal exits at once, except that the logs are written.
-        signals.wait_for_stop(|| logs.reopen());
-        logs.close(LOG_FLUSH_TIMEOUT);
-        std::process::exit(1);
-    };
-    // If the thread cannot be started, further signals are ignored, and the shutdown completes
-    // anyway.
-    let thread = std::thread::Builder::new().name("weft-signals".to_owned());
-    drop(thread.spawn(watch));
 }
 
 /// Returns the number of threads for streams: as many as workers.

@@ -43,6 +43,11 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
     }
 }
 
+/// Returns true if the process runs as root.
+pub(crate) fn is_root() -> bool {
+    Uid::effective().is_root()
+}
+
 fn look_up_user(run_as: &RunAs) -> Result<Option<User>, String> {
     let Some(name) = &run_as.user else {
         return match &run_as.group {

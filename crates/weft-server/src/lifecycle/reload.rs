@@ -12,6 +12,7 @@ use weft_config::{Problem, Sources};
 use crate::config::Plan;
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
 use crate::lifecycle::ServerProcess;
+use crate::lifecycle::control::{ReloadReport, ReloadResult};
 use crate::logs::OpenLogs;
 use crate::open::active_plan::ActivePlan;
 use crate::sections::limits;
@@ -34,38 +35,68 @@ struct PlanChange {
 impl ServerProcess<'_> {
     /// Reloads the configuration and logs the result. After an error the previous configuration
     /// stays in effect.
-    pub(crate) fn reload_and_log(&mut self) {
+    pub(crate) fn reload_and_log(&mut self) -> ReloadReport {
+        self.load_and_log(self.args.sources())
+    }
+
+    /// Uses changed texts of the files, unless they are in effect already or were refused before.
+    pub(crate) fn use_changed_files(&mut self, sources: Sources) {
+        let is_refused = self.refused.as_ref().is_some_and(|refused| refused.is_same(&sources));
+        if is_refused || self.history.current().is_same(&sources) {
+            return;
+        }
+        log::info!("files of the configuration have changed");
+        self.load_and_log(sources);
+    }
+
+    fn load_and_log(&mut self, sources: Sources) -> ReloadReport {
         systemd::reloading();
         let was_set_by_client = self.history.is_set_by_client();
-        let result = self.reload();
+        let result = self.use_sources(&sources);
         if let Some(status) = &self.status {
             status.registry.record_reload(result.is_ok());
         }
-        match result {
+        let report = match result {
             Ok(()) => {
-                if was_set_by_client {
-                    log::warn!("the files replace the configuration that a client set");
-                }
-                match self.args.file.is_some() || self.active().plan.tls.is_some() {
-                    true => log::info!("the configuration was reloaded"),
-                    false => log::info!(
-                        "there is no configuration file and no certificate to reload; replaced \
-                         directories were opened again"
-                    ),
-                }
-                self.check_descriptor_limit();
+                self.history = ConfigHistory::new(sources);
+                self.refused = None;
+                self.update_watch();
+                self.log_reload(was_set_by_client)
             }
             Err(problems) => {
-                for problem in problems {
-                    log::error!("{problem}");
-                }
+                self.refused = Some(sources);
+                problems.iter().for_each(|problem| log::error!("{problem}"));
                 log::error!(
                     "the configuration was not reloaded; the previous configuration stays \
                      in effect"
                 );
+                ReloadReport { result: ReloadResult::Failed, problems, warnings: Vec::new() }
             }
-        }
+        };
         systemd::ready();
+        report
+    }
+
+    /// Logs the success of a reload, also if some sites could not be opened.
+    fn log_reload(&self, was_set_by_client: bool) -> ReloadReport {
+        if was_set_by_client {
+            log::warn!("the files replace the configuration that a client set");
+        }
+        let active = self.active();
+        match self.args.file.is_some() || active.plan.tls.is_some() {
+            true => log::info!("the configuration was reloaded"),
+            false => log::info!(
+                "there is no configuration file and no certificate to reload; replaced \
+                 directories were opened again"
+            ),
+        }
+        self.check_descriptor_limit();
+        let problems = active.opened.unavailable_problems();
+        let result = match problems.is_empty() {
+            true => ReloadResult::Complete,
+            false => ReloadResult::Incomplete,
+        };
+        ReloadReport { result, problems, warnings: active.plan.warnings() }
     }
 
     /// Makes a change of a client, logs it, and sends the result. A failed reply is ignored: the
@@ -91,7 +122,10 @@ impl ServerProcess<'_> {
             status.registry.record_reload(result.is_ok());
         }
         match &result {
-            Ok(_) => self.check_descriptor_limit(),
+            Ok(_) => {
+                self.update_watch();
+                self.check_descriptor_limit();
+            }
             Err(_) => log::warn!("a change of the configuration by a client was refused"),
         }
         systemd::ready();
@@ -118,13 +152,6 @@ impl ServerProcess<'_> {
         Ok(self.active().plan.warnings())
     }
 
-    fn reload(&mut self) -> Result<(), Vec<Problem>> {
-        let sources = self.args.sources();
-        self.use_sources(&sources)?;
-        self.history = ConfigHistory::new(sources);
-        Ok(())
-    }
-
     fn use_sources(&mut self, sources: &Sources) -> Result<(), Vec<Problem>> {
         self.use_plan(Plan::new(self.args.config(sources))?)
     }
@@ -132,7 +159,7 @@ impl ServerProcess<'_> {
     fn use_plan(&mut self, plan: Plan) -> Result<(), Vec<Problem>> {
         let change = PlanChange::prepare(plan, &self.active(), self)?;
         self.apply(change);
-        self.log_warnings();
+        self.log_problems();
         Ok(())
     }
 

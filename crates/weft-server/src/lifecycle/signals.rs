@@ -1,17 +1,27 @@
-//! Control events of the running process: signals, and the result of an upgrade.
+//! Control events of the running process: signals, requests, and the result of an upgrade.
 
 use std::future::pending;
 use std::io;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout_at};
+use weft_config::Sources;
 
+use super::control::{ControlSocket, ReloadClient};
+use super::watch::TextSender;
 use crate::config_change::{ChangeReceiver, ChangeRequest};
 use crate::sockets::handover::{Successor, UpgradeResult};
 
-/// The signal handlers of the process.
+/// The signal handlers of the process, and the other sources of events.
 pub(crate) struct Signals {
     runtime: Runtime,
+    sources: EventSources,
+}
+
+struct EventSources {
     interrupt: Signal,
     terminate: Signal,
     quit: Signal,
@@ -19,17 +29,28 @@ pub(crate) struct Signals {
     reopen: Signal,
     upgrade: Signal,
     changes: Option<ChangeReceiver>,
+    control: Option<ControlSocket>,
+    texts: (TextSender, mpsc::Receiver<Sources>),
+    daily: Interval,
 }
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// An event that controls the process.
 pub(crate) enum ControlEvent {
     /// Stop, and wait up to `drain_timeout` for requests in flight (SIGINT, that is Ctrl-C, and
-    /// SIGTERM).
-    Stop,
+    /// SIGTERM). Has the name of the signal.
+    Stop(&'static str),
     /// Stop, and wait for requests in flight without a limit (SIGQUIT).
     Quit,
     /// Reload the configuration (SIGHUP).
     Reload,
+    /// Reload the configuration, and send the result to the client.
+    ReloadFor(ReloadClient),
+    /// The files of the configuration have these texts now.
+    FilesChanged(Sources),
+    /// A day has passed.
+    Daily,
     /// Reopen the log files (SIGUSR1).
     ReopenLogs,
     /// Start the program from its current file, and pass the sockets to it (SIGUSR2).
@@ -52,60 +73,115 @@ impl Signals {
         let hangup = signal(SignalKind::hangup())?;
         let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
+        let mut daily = interval_at(tokio::time::Instant::now() + DAY, DAY);
+        daily.set_missed_tick_behavior(MissedTickBehavior::Delay);
         drop(_entered);
-        let changes = None;
-        Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade, changes })
+        let (changes, control, texts) = (None, None, mpsc::channel(1));
+        let sources = EventSources {
+            interrupt,
+            terminate,
+            quit,
+            hangup,
+            reopen,
+            upgrade,
+            changes,
+            control,
+            texts,
+            daily,
+        };
+        Ok(Signals { runtime, sources })
+    }
+
+    /// Opens the control socket of the process, which has its final user.
+    pub(crate) fn open_control_socket(&mut self) {
+        let _entered = self.runtime.enter();
+        match ControlSocket::bind() {
+            Ok(socket) => self.sources.control = Some(socket),
+            Err(error) => log::warn!("`weft reload` cannot reach this process: {error}"),
+        }
+    }
+
+    /// Returns the sender of changed texts of the configuration.
+    pub(crate) fn text_sender(&self) -> TextSender {
+        self.sources.texts.0.clone()
     }
 
     /// Makes changes of clients of the status endpoint events.
     pub(crate) fn receive_changes(&mut self, changes: ChangeReceiver) {
-        self.changes = Some(changes);
+        self.sources.changes = Some(changes);
     }
 
     /// Waits for the next event.
     pub(crate) fn next(&mut self, successor: &mut Option<Successor>) -> ControlEvent {
-        self.runtime.block_on(async {
-            let change = async {
-                match &mut self.changes {
-                    Some(changes) => match changes.recv().await {
-                        Some(change) => change,
-                        // The status endpoint has stopped.
-                        None => pending().await,
-                    },
-                    None => pending().await,
-                }
-            };
-            let upgrade_result = async {
-                match successor {
-                    Some(successor) => successor.result().await,
-                    None => pending().await,
-                }
-            };
-            tokio::select! {
-                _ = self.interrupt.recv() => ControlEvent::Stop,
-                _ = self.terminate.recv() => ControlEvent::Stop,
-                _ = self.quit.recv() => ControlEvent::Quit,
-                _ = self.hangup.recv() => ControlEvent::Reload,
-                _ = self.reopen.recv() => ControlEvent::ReopenLogs,
-                _ = self.upgrade.recv() => ControlEvent::Upgrade,
-                change = change => ControlEvent::Change(change),
-                result = upgrade_result => ControlEvent::UpgradeFinished(result),
-            }
-        })
+        self.runtime.block_on(self.sources.next(successor))
     }
 
     /// Waits for a stop signal. Calls `reopen` for each request to reopen the log files.
     pub(crate) fn wait_for_stop(&mut self, reopen: impl Fn()) {
+        self.wait_for_stop_until(None, reopen);
+    }
+
+    /// Waits for a stop signal, and returns true, or until `end`. Calls `reopen` for each request
+    /// to reopen the log files. Other requests are refused.
+    pub(crate) fn wait_for_stop_until(&mut self, end: Option<Instant>, reopen: impl Fn()) -> bool {
+        // Clients of `weft reload` are disconnected.
+        self.sources.control = None;
         loop {
-            match self.next(&mut None) {
-                ControlEvent::Stop => return,
-                ControlEvent::ReopenLogs => reopen(),
-                ControlEvent::Quit
-                | ControlEvent::Reload
-                | ControlEvent::Upgrade
-                | ControlEvent::UpgradeFinished(_)
-                | ControlEvent::Change(_) => {}
+            let mut no_upgrade = None;
+            let next = self.sources.next(&mut no_upgrade);
+            let event = self.runtime.block_on(async {
+                match end {
+                    Some(end) => timeout_at(end.into(), next).await.ok(),
+                    None => Some(next.await),
+                }
+            });
+            match event {
+                None => return false,
+                Some(ControlEvent::Stop(_)) => return true,
+                Some(ControlEvent::ReopenLogs) => reopen(),
+                Some(_) => {}
             }
+        }
+    }
+}
+
+impl EventSources {
+    /// Waits for the next event.
+    async fn next(&mut self, successor: &mut Option<Successor>) -> ControlEvent {
+        let change = async {
+            match &mut self.changes {
+                Some(changes) => match changes.recv().await {
+                    Some(change) => change,
+                    // The status endpoint has stopped.
+                    None => pending().await,
+                },
+                None => pending().await,
+            }
+        };
+        let upgrade_result = async {
+            match successor {
+                Some(successor) => successor.result().await,
+                None => pending().await,
+            }
+        };
+        let reload_client = async {
+            match &self.control {
+                Some(control) => control.accept().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => ControlEvent::Stop("SIGINT"),
+            _ = self.terminate.recv() => ControlEvent::Stop("SIGTERM"),
+            _ = self.quit.recv() => ControlEvent::Quit,
+            _ = self.hangup.recv() => ControlEvent::Reload,
+            _ = self.reopen.recv() => ControlEvent::ReopenLogs,
+            _ = self.upgrade.recv() => ControlEvent::Upgrade,
+            change = change => ControlEvent::Change(change),
+            client = reload_client => ControlEvent::ReloadFor(client),
+            Some(texts) = self.texts.1.recv() => ControlEvent::FilesChanged(texts),
+            _ = self.daily.tick() => ControlEvent::Daily,
+            result = upgrade_result => ControlEvent::UpgradeFinished(result),
         }
     }
 }

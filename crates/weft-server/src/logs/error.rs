@@ -1,13 +1,13 @@
 //! The error log: the logger behind the macros of the crate `log`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft::date::rfc3339_millis;
 
-use super::message::severity_mark;
+use super::message::{severity, severity_mark};
 use super::sink::LineSender;
 
 /// The logger of the whole program.
@@ -20,15 +20,53 @@ struct Target {
     style: LineStyle,
 }
 
-/// Beginning of the lines.
-#[derive(Clone, Copy)]
+/// Form of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineStyle {
-    /// Name of the program: the reader of stderr, such as journald, adds the time.
-    Stderr,
+    /// Name of the program, for a person at a terminal.
+    Terminal,
+    /// A level in the form of the kernel, `<4>`, for stderr that journald reads. It adds the time.
+    Journal,
     /// Time and level.
-    File,
+    Text,
+    /// An object of JSON with time and level.
+    Json,
     /// A mark of the severity, for messages that have time and severity.
     Daemon,
+}
+
+impl LineStyle {
+    /// Returns the style for lines on stderr.
+    pub(super) fn of_stderr() -> LineStyle {
+        match () {
+            () if std::io::stderr().is_terminal() => LineStyle::Terminal,
+            () if is_read_by_journald() => LineStyle::Journal,
+            () => LineStyle::Text,
+        }
+    }
+
+    fn line(self, level: Level, message: &str, now: SystemTime) -> String {
+        let name = level.as_str().to_ascii_lowercase();
+        match self {
+            LineStyle::Terminal => format!("weft: {message}\n"),
+            LineStyle::Journal => format!("<{}>{message}\n", severity(level)),
+            LineStyle::Text => format!("{} {name}: {message}\n", rfc3339_millis(now)),
+            LineStyle::Json => {
+                let time = rfc3339_millis(now);
+                let text = serde_json::Value::from(message);
+                format!("{{\"time\":\"{time}\",\"level\":\"{name}\",\"message\":{text}}}\n")
+            }
+            LineStyle::Daemon => format!("{}{message}\n", severity_mark(level)),
+        }
+    }
+}
+
+/// Returns true if stderr is the stream to journald that the service manager has opened
+/// (systemd.exec(5), `$JOURNAL_STREAM`).
+fn is_read_by_journald() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let Ok(stat) = rustix::fs::fstat(std::io::stderr()) else { return false };
+    stream == format!("{}:{}", stat.st_dev, stat.st_ino)
 }
 
 /// Installs the logger. Errors, notices and panic messages are logged to `sender` from now on.
@@ -50,14 +88,9 @@ impl Log for ErrorLog {
         // Formatting may panic, and the panic hook logs here too, so no lock is held meanwhile.
         let message = one_line(&record.args().to_string());
         if let Some(target) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            target.sender.try_append(&match target.style {
-                LineStyle::File => {
-                    let level = record.level().as_str().to_ascii_lowercase();
-                    format!("{} {level}: {message}\n", rfc3339_millis(SystemTime::now()))
-                }
-                LineStyle::Stderr => format!("weft: {message}\n"),
-                LineStyle::Daemon => format!("{}{message}\n", severity_mark(record.level())),
-            });
+            // The time is read under the lock, so that lines are in the order of their time.
+            let line = target.style.line(record.level(), &message, SystemTime::now());
+            target.sender.try_append(&line);
         }
     }
 
@@ -102,6 +135,24 @@ mod tests {
             ("\u{85}\u{9b}\u{2028}\u{2029}\u{202e}", r"\u{85}\u{9b}\u{2028}\u{2029}\u{202e}"),
         ] {
             assert_eq!(one_line(text), expected);
+        }
+    }
+
+    #[test]
+    fn lines_have_the_form_of_their_reader() {
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(784_111_777_012);
+        for (style, expected) in [
+            (LineStyle::Terminal, "weft: a \"b\"\n"),
+            (LineStyle::Journal, "<4>a \"b\"\n"),
+            (LineStyle::Text, "1994-11-06T08:49:37.012Z warn: a \"b\"\n"),
+            (
+                LineStyle::Json,
+                "{\"time\":\"1994-11-06T08:49:37.012Z\",\"level\":\"warn\",\
+                 \"message\":\"a \\\"b\\\"\"}\n",
+            ),
+            (LineStyle::Daemon, "\x1f4a \"b\"\n"),
+        ] {
+            assert_eq!(style.line(Level::Warn, "a \"b\"", now), expected, "{style:?}");
         }
     }
 }

@@ -32,8 +32,18 @@ pub(super) fn severity_mark(level: log::Level) -> &'static str {
     }
 }
 
+/// Returns the severity of a level (RFC 5424 §6.2.1).
+pub(super) fn severity(level: log::Level) -> u8 {
+    match level {
+        log::Level::Error => 3,
+        log::Level::Warn => 4,
+        log::Level::Info => INFORMATIONAL,
+        log::Level::Debug | log::Level::Trace => 7,
+    }
+}
+
 /// Splits the severity from a line.
-fn severity(line: &[u8]) -> (u8, &[u8]) {
+fn split_severity(line: &[u8]) -> (u8, &[u8]) {
     match line {
         [MARK, digit, text @ ..] => (digit - b'0', text),
         _ => (INFORMATIONAL, line),
@@ -43,7 +53,7 @@ fn severity(line: &[u8]) -> (u8, &[u8]) {
 impl MessageHeader {
     /// Composes a syslog message (RFC 5424 §6) of at most `max_bytes` of text.
     pub(super) fn syslog(&self, out: &mut Vec<u8>, line: &[u8], time: &str, max_bytes: usize) {
-        let (severity, text) = severity(line);
+        let (severity, text) = split_severity(line);
         let priority = self.facility.code() * 8 + severity;
         let MessageHeader { tag, host, pid, kind, .. } = self;
         write!(out, "<{priority}>1 {time} {host} {tag} {pid} {kind} - ")
@@ -53,7 +63,7 @@ impl MessageHeader {
 
     /// Composes a message of the native protocol of journald: a field in each line.
     pub(super) fn journald(&self, out: &mut Vec<u8>, line: &[u8], max_bytes: usize) {
-        let (severity, text) = severity(line);
+        let (severity, text) = split_severity(line);
         let MessageHeader { tag, pid, kind, .. } = self;
         let facility = self.facility.code();
         write!(

@@ -22,7 +22,7 @@ use super::target::Target;
 use crate::base::log_target::LogTarget;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
 use crate::options::AccessLogSettings;
-use crate::sections::log::{Facility, LogSettings};
+use crate::sections::log::{ErrorFormat, Facility, LogSettings};
 use crate::sections::tracing::{Tracer, TracingSettings};
 
 /// The logs of a plan.
@@ -87,10 +87,13 @@ impl OpenLogs {
         let mut opening = Opening::new(config, former);
         let error = ErrorLog {
             sink: opening.sink(ERROR, &config.error.value)?,
-            style: match config.error.value {
-                LogTarget::File(_) => LineStyle::File,
-                LogTarget::Daemon(_) => LineStyle::Daemon,
-                LogTarget::None | LogTarget::Stdout | LogTarget::Stderr => LineStyle::Stderr,
+            style: match (&config.error.value, config.error_format) {
+                (LogTarget::Daemon(_), _) => LineStyle::Daemon,
+                (_, ErrorFormat::Json) => LineStyle::Json,
+                (LogTarget::File(_), ErrorFormat::Text) => LineStyle::Text,
+                (LogTarget::None | LogTarget::Stdout | LogTarget::Stderr, ErrorFormat::Text) => {
+                    LineStyle::of_stderr()
+                }
             },
             level: config.level,
         };

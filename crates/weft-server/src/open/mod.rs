@@ -18,9 +18,10 @@ use weft_upstream::spool::BufferSpace;
 use self::route_logs::route_logs;
 use crate::apps::{self, App, Form};
 use crate::base::listen_end::Ipv4Ports;
-use crate::config::{HostPlan, Plan};
+use crate::config::{HostPlan, Plan, RoutePlan};
 use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
+use crate::route::RouteName;
 use crate::router::{HostNames, ListenEnds, Routing, RoutingBuilder, Target};
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
@@ -36,6 +37,14 @@ pub(crate) struct Opened {
     /// Streams by their addresses in the configuration.
     pub(crate) streams: HashMap<String, Arc<Stream>>,
     pub(crate) tls: Option<OpenedTls>,
+    /// Routes that respond with 503, because they could not be opened.
+    pub(crate) unavailable: Vec<UnavailableRoute>,
+}
+
+/// A route that could not be opened, with the reason.
+pub(crate) struct UnavailableRoute {
+    pub(crate) route: RouteName,
+    pub(crate) problem: Problem,
 }
 
 /// Everything that an application is opened from. Applications of equal sources are
@@ -56,73 +65,127 @@ impl Plan {
     /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
     /// health of upstreams, if they are opened from the same source. Routes with the same action
     /// share one application.
+    ///
+    /// # Errors
+    /// If nothing can be served, and with `strict_start` if anything cannot be opened.
     pub(crate) fn open(&self, former: Option<&Opened>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
         if !self.top.trusted_proxies.is_empty() {
             builder.find_clients(self.real_address());
         }
-        let (mut apps, mut middleware) = (HashMap::new(), HashMap::new());
-        let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
-        let context =
-            OpenContext { trusted_proxies: &self.top.trusted_proxies, buffer_space: &buffer_space };
-        let forms = self.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
-        let directories = forms.filter(|form| form.served_directory().is_some()).count();
-        let app_context = apps::OpenContext { directories, buffer_space: &buffer_space };
+        let mut opening = RouteOpening::new(self, former);
         let ports = self.listening().ipv4_ports();
         for host in &self.hosts {
-            let mut routes = Vec::new();
-            for route in &host.routes {
-                let source = AppSource::new(&route.form.value);
-                let app = match apps.get(&source).or_else(|| former?.apps.get(&source)) {
-                    Some(app) => Ok(Arc::clone(app)),
-                    None => (route.form.value.open(&app_context).map(Arc::new))
-                        .map_err(|message| route.form.problem(message)),
-                };
-                let (names, key) = (host.title(), route.key.to_string());
-                let trusted_proxies = self.top.trusted_proxies.clone();
-                // A change of its logs does not replace the middleware of a route.
-                let options = RouteOptions {
-                    access_log: AccessLogOptions::default(),
-                    ..route.options.clone()
-                };
-                let options = (names, key, options, trusted_proxies);
-                let opened = match former.and_then(|former| former.middleware.get(&options)) {
-                    Some(opened) => Ok(opened.clone()),
-                    None => RouteMiddleware::open(&options.2, &context)
-                        .map(|opened| opened.map(Arc::new))
-                        .map_err(|message| route.form.problem(message)),
-                };
-                let rewrite = route.rewrite.clone().map(Arc::new);
-                let split = route.split.clone().map(Arc::new);
-                match (app, opened) {
-                    (Ok(app), Ok(opened)) => {
-                        apps.insert(source, app.clone());
-                        middleware.insert(options, opened.clone());
-                        let noted = route_logs(route, &self.log, self.tracing.is_some());
-                        let target = Target { app, middleware: opened, noted, rewrite, split };
-                        routes.push((&route.key, target));
-                    }
-                    (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
-                }
-            }
+            let targets = host.routes.iter().map(|route| (&route.key, opening.open(host, route)));
+            let targets = targets.collect();
             if let (Err(message), Some(route)) = (
-                builder.add(host_names(host, &ports), routes, host.error_pages.middleware()),
+                builder.add(host_names(host, &ports), targets, host.error_pages.middleware()),
                 host.routes.first(),
             ) {
                 problems.push(route.form.problem(message));
             }
         }
+        let RouteOpening { apps, middleware, buffer_space, unavailable, .. } = opening;
         let streams = self.open_streams(former, &mut problems);
         let tls = self.open_tls(former, &mut problems);
-        if !problems.is_empty() {
+        let count = self.hosts.iter().map(|host| host.routes.len()).sum::<usize>();
+        let serves_none = count > 0 && unavailable.len() == count;
+        if !problems.is_empty() || serves_none || self.top.strict_start && !unavailable.is_empty() {
+            problems.splice(..0, unavailable.into_iter().map(|it| it.problem));
             return Err(problems);
         }
         let routing = builder.build(self.listen_ends(&ports));
         if let Some(former) = former {
             routing.take_over_upstreams(&former.routing);
         }
-        Ok(Opened { apps, middleware, buffer_space, routing, streams, tls })
+        Ok(Opened { apps, middleware, buffer_space, routing, streams, tls, unavailable })
+    }
+}
+
+/// The resources of routes while they are opened.
+struct RouteOpening<'a> {
+    plan: &'a Plan,
+    former: Option<&'a Opened>,
+    /// Number of routes that serve a directory.
+    directories: usize,
+    apps: HashMap<AppSource, Arc<App>>,
+    middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
+    buffer_space: Arc<BufferSpace>,
+    unavailable: Vec<UnavailableRoute>,
+}
+
+impl<'a> RouteOpening<'a> {
+    fn new(plan: &'a Plan, former: Option<&'a Opened>) -> RouteOpening<'a> {
+        let forms = plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
+        RouteOpening {
+            plan,
+            former,
+            directories: forms.filter(|form| form.served_directory().is_some()).count(),
+            apps: HashMap::new(),
+            middleware: HashMap::new(),
+            buffer_space: former.map(|former| former.buffer_space.clone()).unwrap_or_default(),
+            unavailable: Vec::new(),
+        }
+    }
+
+    /// Opens a route. One that cannot be opened responds with 503, without its middleware: a part
+    /// of it, such as a file of passwords, may be missing.
+    fn open(&mut self, host: &HostPlan, route: &RoutePlan) -> Target {
+        let opened = self
+            .open_app(route)
+            .and_then(|app| self.open_middleware(host, route).map(|middleware| (app, middleware)));
+        let noted = route_logs(route, &self.plan.log, self.plan.tracing.is_some());
+        match opened {
+            Ok((app, middleware)) => {
+                let rewrite = route.rewrite.clone().map(Arc::new);
+                let split = route.split.clone().map(Arc::new);
+                Target { app, middleware, noted, rewrite, split }
+            }
+            Err(message) => {
+                let name = RouteName { host: host.title(), prefix: route.key.to_string() };
+                let problem = route.form.problem(message);
+                self.unavailable.push(UnavailableRoute { route: name, problem });
+                let app = Arc::new(App::unavailable());
+                Target { app, middleware: None, noted, rewrite: None, split: None }
+            }
+        }
+    }
+
+    fn open_app(&mut self, route: &RoutePlan) -> Result<Arc<App>, String> {
+        let source = AppSource::new(&route.form.value);
+        let known = self.apps.get(&source).or_else(|| self.former?.apps.get(&source));
+        let app = match known {
+            Some(app) => app.clone(),
+            None => {
+                let (directories, buffer_space) = (self.directories, &self.buffer_space);
+                let context = apps::OpenContext { directories, buffer_space };
+                Arc::new(route.form.value.open(&context)?)
+            }
+        };
+        self.apps.insert(source, app.clone());
+        Ok(app)
+    }
+
+    fn open_middleware(
+        &mut self,
+        host: &HostPlan,
+        route: &RoutePlan,
+    ) -> Result<Option<Arc<RouteMiddleware>>, String> {
+        let trusted_proxies = &self.plan.top.trusted_proxies;
+        // A change of its logs does not replace the middleware of a route.
+        let options =
+            RouteOptions { access_log: AccessLogOptions::default(), ..route.options.clone() };
+        let source = (host.title(), route.key.to_string(), options, trusted_proxies.clone());
+        let opened = match self.former.and_then(|former| former.middleware.get(&source)) {
+            Some(opened) => opened.clone(),
+            None => {
+                let context = OpenContext { trusted_proxies, buffer_space: &self.buffer_space };
+                RouteMiddleware::open(&source.2, &context)?.map(Arc::new)
+            }
+        };
+        self.middleware.insert(source, opened.clone());
+        Ok(opened)
     }
 }
 
@@ -146,6 +209,27 @@ impl Opened {
     /// Orders the certificates of the plan from now on.
     pub(crate) fn order_certificates(&self) {
         self.tls.iter().for_each(OpenedTls::order_certificates);
+    }
+
+    /// Returns the errors of the routes and certificates that could not be opened.
+    pub(crate) fn unavailable_problems(&self) -> Vec<Problem> {
+        let routes = self.unavailable.iter().map(|it| it.problem.clone());
+        routes.chain(self.tls.iter().flat_map(OpenedTls::unusable)).collect()
+    }
+
+    /// Logs the routes and certificates that could not be opened, each with the effect.
+    pub(crate) fn log_unavailable(&self) {
+        for UnavailableRoute { route: RouteName { host, prefix }, problem } in &self.unavailable {
+            log::error!(
+                "{problem}; the route {prefix} of the host {host} responds with 503 until a reload"
+            );
+        }
+        for problem in self.tls.iter().flat_map(OpenedTls::unusable) {
+            log::error!(
+                "{problem}; the other certificates are in use, and this one is loaded when its \
+                 files have changed"
+            );
+        }
     }
 
     /// The orders of certificates, if there are any.
@@ -182,9 +266,13 @@ impl Plan {
         let former = former.and_then(|former| former.tls.as_ref());
         let certificate = tls.pairs().first();
         let location = certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-        OpenedTls::open(tls, self.acme.as_ref(), former)
+        let opened = OpenedTls::open(tls, self.acme.as_ref(), former)
             .map_err(|message| problems.push(Problem { location, message }))
-            .ok()
+            .ok()?;
+        if self.top.strict_start {
+            problems.extend(opened.unusable());
+        }
+        Some(opened)
     }
 
     fn real_address(&self) -> RealAddress {

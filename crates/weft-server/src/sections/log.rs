@@ -13,12 +13,22 @@ pub(crate) struct LogSettings {
     pub(crate) format: AccessFormat,
     pub(crate) error: Located<LogTarget>,
     pub(crate) level: LevelFilter,
+    pub(crate) error_format: ErrorFormat,
     /// 0 disables rotation.
     pub(crate) max_bytes: u64,
     pub(crate) max_files: u32,
     pub(crate) facility: Facility,
     /// Name of the program for logging daemons.
     pub(crate) tag: String,
+}
+
+/// Format of the lines of the error log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ErrorFormat {
+    #[default]
+    Text,
+    /// JSON objects with time, level and message.
+    Json,
 }
 
 /// Facility of messages for logging daemons (RFC 5424 §6.2.1), by its code.
@@ -64,6 +74,7 @@ impl Default for LogSettings {
             format: AccessFormat::combined(),
             error: at(LogTarget::Stderr),
             level: LevelFilter::Info,
+            error_format: ErrorFormat::Text,
             max_bytes: 64 << 20,
             max_files: 10,
             facility: Facility::DAEMON,
@@ -72,7 +83,7 @@ impl Default for LogSettings {
     }
 }
 
-pub(crate) static LOG: [Key<LogSettings>; 8] = [
+pub(crate) static LOG: [Key<LogSettings>; 9] = [
     Key {
         name: "access",
         flag: "log",
@@ -126,6 +137,24 @@ pub(crate) static LOG: [Key<LogSettings>; 8] = [
             log.level = level.parse().expect("the choices are log levels");
         }),
         show: |log| quoted(&log.level.as_str().to_ascii_lowercase()),
+    },
+    Key {
+        name: "error_format",
+        flag: "error-log-format",
+        argument: "FORMAT",
+        help: "format of the error log: text, or json with `time`, `level` and `message`",
+        kind: ValueKind::Choice(&["text", "json"], |log, format| {
+            log.error_format = match format {
+                "json" => ErrorFormat::Json,
+                _ => ErrorFormat::Text,
+            };
+        }),
+        show: |log| {
+            quoted(match log.error_format {
+                ErrorFormat::Text => "text",
+                ErrorFormat::Json => "json",
+            })
+        },
     },
     Key {
         name: "max_bytes",

@@ -25,6 +25,12 @@ pub(crate) struct TopConfig {
     pub(crate) workers: Option<usize>,
     /// The kernel passes connections on with their first bytes.
     pub(crate) defer_accept: bool,
+    /// A route or certificate that cannot be opened is an error of the whole configuration.
+    pub(crate) strict_start: bool,
+    /// The configuration is reloaded when its files change.
+    pub(crate) watch: bool,
+    /// Time for which the server accepts connections after a stop was requested.
+    pub(crate) shutdown_delay: Duration,
     /// Time for requests in flight to complete at a stop.
     pub(crate) drain_timeout: Duration,
     /// Time for requests in flight to complete after another process has taken over the sockets.
@@ -69,6 +75,9 @@ impl TopConfig {
             // These apply at once.
             listen: _,
             defer_accept: _,
+            strict_start: _,
+            watch: _,
+            shutdown_delay: _,
             drain_timeout: _,
             handover_timeout: _,
             max_buffer_bytes: _,
@@ -101,6 +110,9 @@ impl Default for TopConfig {
             listen: Addresses::default(),
             workers: None,
             defer_accept: true,
+            strict_start: false,
+            watch: false,
+            shutdown_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(10),
             handover_timeout: Duration::from_secs(3_600),
             max_buffer_bytes: space.memory_bytes,
@@ -116,7 +128,7 @@ impl Default for TopConfig {
     }
 }
 
-pub(crate) static TOP: [Key<TopConfig>; 16] = [
+pub(crate) static TOP: [Key<TopConfig>; 19] = [
     Key {
         name: "include",
         help: "further files, or patterns such as sites/*.toml",
@@ -151,6 +163,26 @@ pub(crate) static TOP: [Key<TopConfig>; 16] = [
         "accept a connection when its first bytes have arrived, or after a second \
          (TCP_DEFER_ACCEPT)"
     ),
+    limit!(
+        strict_start,
+        "strict-start",
+        switch,
+        "a start and a reload fail if a folder, a file or a certificate of any site cannot be opened; \
+         by default only its routes get 503"
+    ),
+    limit!(watch, "watch", switch, "reload the configuration when one of its files changes"),
+    Key {
+        name: "shutdown_delay",
+        flag: "shutdown-delay",
+        argument: "TIME",
+        help: "time for which a stop first keeps accepting connections, while `/ready` of the status \
+               endpoint is 503",
+        kind: ValueKind::Time(|top, time| top.shutdown_delay = time),
+        show: |top| match top.shutdown_delay {
+            Duration::ZERO => String::new(),
+            delay => quoted_time(delay),
+        },
+    },
     Key {
         name: "drain_timeout",
         flag: "drain-timeout",

@@ -5,7 +5,10 @@ use std::fmt::{Display, Write};
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
-use super::snapshot::{Certificate, CertificateFailure, Route, Snapshot, Stream, Upstream, Worker};
+use super::snapshot::{
+    Certificate, CertificateFailure, CertificateFile, Route, Snapshot, Stream, UnavailableRoute,
+    Upstream, Worker,
+};
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
 
@@ -20,8 +23,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.routes(&snapshot.routes);
     page.upstreams(&snapshot.upstreams);
     page.streams(&snapshot.streams);
-    page.certificates(&snapshot.certificates);
+    page.certificates(&snapshot.certificates, &snapshot.certificate_files);
     page.certificate_failures(&snapshot.certificate_failures);
+    page.unavailable_routes(&snapshot.unavailable_routes);
     page.spans(snapshot.spans);
     page.0
 }
@@ -77,8 +81,8 @@ impl Page {
         }
     }
 
-    fn certificates(&mut self, certificates: &[Certificate]) {
-        if certificates.is_empty() {
+    fn certificates(&mut self, certificates: &[Certificate], files: &[CertificateFile]) {
+        if certificates.is_empty() && files.is_empty() {
             return;
         }
         self.gauge("weft_certificate_expiry_seconds", "Unix time at which a certificate expires.");
@@ -86,6 +90,14 @@ impl Page {
             if let Some(expires) = expires {
                 self.sample("weft_certificate_expiry_seconds", &[("name", name)], expires);
             }
+        }
+        for CertificateFile { file, names, expires } in files {
+            let name = names.first().map_or("", String::as_str);
+            let labels = [("name", name), ("file", file)];
+            self.sample("weft_certificate_expiry_seconds", &labels, expires);
+        }
+        if certificates.is_empty() {
+            return;
         }
         self.gauge(
             "weft_certificate_order_failures",
@@ -102,10 +114,24 @@ impl Page {
         }
         self.gauge(
             "weft_certificate_reload_failed",
-            "1 for a file that could not be loaded after it had changed.",
+            "1 for a file that could not be used when it was read the last time.",
         );
         for CertificateFailure { file, .. } in failures {
             self.sample("weft_certificate_reload_failed", &[("file", file)], 1);
+        }
+    }
+
+    fn unavailable_routes(&mut self, routes: &[UnavailableRoute]) {
+        if routes.is_empty() {
+            return;
+        }
+        self.gauge(
+            "weft_route_unavailable",
+            "1 for a route that responds with 503, because it could not be opened.",
+        );
+        for UnavailableRoute { name, .. } in routes {
+            let labels = [("host", &*name.host), ("route", &*name.prefix)];
+            self.sample("weft_route_unavailable", &labels, 1);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Registry of all metrics, and the history of configuration reloads.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -17,6 +18,7 @@ struct Shared {
     workers: Mutex<Vec<Arc<WorkerCounts>>>,
     route_metrics: Mutex<Vec<Arc<RouteMetrics>>>,
     configuration: Mutex<Configuration>,
+    is_stopping: AtomicBool,
 }
 
 /// The configuration in effect, and the reloads so far.
@@ -39,6 +41,7 @@ impl MetricsRegistry {
             workers: Mutex::default(),
             route_metrics: Mutex::default(),
             configuration: Mutex::new(configuration),
+            is_stopping: AtomicBool::new(false),
         }))
     }
 
@@ -68,6 +71,15 @@ impl MetricsRegistry {
             }
             false => configuration.failed_reloads += 1,
         }
+    }
+
+    /// Records that the process stops soon, so that it should get no further requests.
+    pub(crate) fn set_stopping(&self) {
+        self.0.is_stopping.store(true, Relaxed);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.0.is_stopping.load(Relaxed)
     }
 
     pub(super) fn workers(&self) -> Vec<Arc<WorkerCounts>> {

@@ -73,6 +73,10 @@ impl Site {
             "/page.js" => typed("text/javascript; charset=utf-8", SCRIPT),
             "/metrics" => typed(prometheus::MEDIA_TYPE, prometheus::text(&self.snapshot().await?)),
             "/status.json" => typed("application/json", self.json().await? + "\n"),
+            "/ready" => match self.registry.is_stopping() {
+                false => Response::text("ready\n"),
+                true => Response::text("stopping\n").with_status(StatusCode::SERVICE_UNAVAILABLE),
+            },
             "/events" => self.events(request),
             _ => Response::not_found(),
         })

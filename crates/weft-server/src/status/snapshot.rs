@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use weft::tls::ReloadFailure;
+use weft::tls::{ReloadFailure, UsedCertificate};
 use weft_acme::{Acme, CertificateInfo, Name};
 use weft_upstream::UpstreamReport;
 use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
@@ -37,8 +37,12 @@ pub(super) struct Snapshot {
     pub(super) streams: Vec<Stream>,
     /// Certificates that are ordered.
     pub(super) certificates: Vec<Certificate>,
-    /// Files of certificates and keys that could not be loaded after they had changed.
+    /// Certificates of files.
+    pub(super) certificate_files: Vec<CertificateFile>,
+    /// Files of certificates and keys that could not be used when they were read the last time.
     pub(super) certificate_failures: Vec<CertificateFailure>,
+    /// Routes that respond with 503, because they could not be opened.
+    pub(super) unavailable_routes: Vec<UnavailableRoute>,
     /// Spans of requests; `None` if none are exported.
     pub(super) spans: Option<SpanCounts>,
 }
@@ -55,7 +59,24 @@ pub(super) struct Certificate {
     pub(super) last_error: Option<String>,
 }
 
-/// A file of certificates or keys whose former version stays in use.
+/// A certificate of a file.
+#[derive(Debug, Serialize)]
+pub(super) struct CertificateFile {
+    pub(super) file: String,
+    pub(super) names: Vec<String>,
+    pub(super) expires: f64,
+}
+
+/// A route that could not be opened.
+#[derive(Debug, Serialize)]
+pub(super) struct UnavailableRoute {
+    #[serde(flatten)]
+    pub(super) name: RouteName,
+    pub(super) error: String,
+}
+
+/// A file of certificates or keys that cannot be used. Its former version stays in use, if there is
+/// one.
 #[derive(Debug, Serialize)]
 pub(super) struct CertificateFailure {
     pub(super) file: String,
@@ -129,7 +150,9 @@ impl Snapshot {
             upstreams: upstreams(routing),
             streams: streams(opened),
             certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
+            certificate_files: certificate_files(opened),
             certificate_failures: certificate_failures(opened),
+            unavailable_routes: unavailable_routes(opened),
             spans: active.logs.tracer().map(|tracer| tracer.counts()),
         }
     }
@@ -145,6 +168,21 @@ fn certificates(acme: &Acme) -> Vec<Certificate> {
         last_error: info.last_error,
     };
     names.map(certificate).collect()
+}
+
+fn certificate_files(opened: &Opened) -> Vec<CertificateFile> {
+    let used = opened.tls.iter().flat_map(|opened| opened.tls.certificates());
+    let file = |used: UsedCertificate| {
+        let (file, expires) = (used.file?, unix_seconds(used.validity.not_after));
+        Some(CertificateFile { file: file.display().to_string(), names: used.names, expires })
+    };
+    used.filter_map(file).collect()
+}
+
+fn unavailable_routes(opened: &Opened) -> Vec<UnavailableRoute> {
+    let all = opened.unavailable.iter();
+    all.map(|it| UnavailableRoute { name: it.route.clone(), error: it.problem.to_string() })
+        .collect()
 }
 
 fn certificate_failures(opened: &Opened) -> Vec<CertificateFailure> {

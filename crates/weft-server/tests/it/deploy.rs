@@ -101,6 +101,8 @@ fn configuration_fits_the_service() {
     assert_eq!(paths.len(), 1);
     assert!(paths.iter().all(|command| command.ends_with(" /etc/weft/weft.toml")), "{paths:?}");
     assert!(config.contains("cert = \"/etc/weft/example.org.crt\""));
+    // A reload waits for its result.
+    assert_eq!(values(&service, "ExecReload="), ["/usr/local/bin/weft reload --pid $MAINPID"]);
     // Ports below 1024 need the capability, and the sockets have the addresses of the file.
     assert_eq!(values(&service, "AmbientCapabilities="), ["CAP_NET_BIND_SERVICE"]);
     for (socket, address) in [("weft.socket", "[::]:80"), ("weft-tls.socket", "[::]:443")] {

@@ -337,7 +337,9 @@ fn failed_upgrade_keeps_the_process_serving() {
     let first = site.pid();
     site.write_config("listen = 1\n");
     let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
-    assert!(log.starts_with("weft: weft.toml:1:10: expected a list of texts"), "{log}");
+    assert!(
+        log.starts_with("weft: SIGUSR2: an upgrade begins\nweft: weft.toml:1:10: expected a list")
+    );
     assert!(log.ends_with(": it exited before it served\n"), "{log}");
     assert_eq!((site.pid(), &*site.get("/")), (first, "one"));
     site.write_config(&text_config("two"));
@@ -351,7 +353,8 @@ fn failed_upgrade_keeps_unix_socket_files() {
     let site = Site::start(&config);
     let socket = site.path("socket");
     // The successor opens directories after it has received the sockets.
-    site.write_config(&format!("{config}\"/none/\" = \"-> none\"\n"));
+    let strict = format!("strict_start = true\n{config}\"/none/\" = \"-> none\"\n");
+    site.write_config(&strict);
     let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
     assert!(log.ends_with(": it exited before it served\n"), "{log}");
     assert_eq!(get_text(&mut Client::unix(&socket), "/"), "one");

@@ -1,7 +1,7 @@
 //! Running as a service: user and group, PID file, socket activation and notifications of the
 //! service manager.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -86,6 +86,36 @@ fn all_threads_switch_user_after_binding_sockets() {
     assert_eq!(server.client().get("/secret.txt").status, 403);
     assert_eq!(Client::unix(&socket).get("/a.txt").status, 200);
     server.stop();
+}
+
+/// A check as root has the permissions of `user`.
+#[test]
+fn check_finds_sockets_of_upstreams_that_the_user_may_not_open() {
+    if is_unprivileged() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let socket = folder.path().join("fpm.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let file = folder.path().join("w.toml");
+    let shown = socket.display();
+    for (mode, user, expected) in [
+        (0o660, "user = \"nobody\"\n", Some("its owner is root:root and its mode 0660")),
+        (0o666, "user = \"nobody\"\n", None),
+        (0o660, "", None),
+    ] {
+        fs::set_permissions(&socket, Permissions::from_mode(mode)).unwrap();
+        let text = format!(
+            "{user}log.access = \"none\"\n[hosts.\"*\"]\n\"/\" = {{ fastcgi = \"unix:{shown}\" }}\n"
+        );
+        fs::write(&file, text).unwrap();
+        let output = run([Path::new("check"), &file]);
+        let expected = expected
+            .map(|reason| format!("the user nobody may not open the socket {shown}: {reason}"));
+        assert_eq!(output.status, Ok(if expected.is_some() { 3 } else { 0 }), "{}", output.stderr);
+        assert!(output.stderr.contains(&expected.unwrap_or_default()), "{}", output.stderr);
+    }
 }
 
 #[test]

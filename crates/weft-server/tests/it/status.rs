@@ -421,7 +421,7 @@ fn endpoint_is_disabled_by_default() {
     assert!(!server.announcement.contains("status"), "{}", server.announcement);
     assert_eq!(server.client().get("/metrics").status, 404);
     let output = server.stop();
-    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 3, "{}", output.stderr);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use http::Uri;
@@ -187,6 +187,14 @@ impl UpstreamUrl {
                 format!("{scheme}://{host}:{port}{}{slash}", self.path).parse().ok()
             }
             _ => UpstreamUrl::tcp(&format!("{host}:{port}")).ok(),
+        }
+    }
+
+    /// Returns the path of a Unix socket.
+    pub fn socket_path(&self) -> Option<&Path> {
+        match &self.address {
+            UpstreamAddress::Unix(path) => Some(path),
+            _ => None,
         }
     }
 

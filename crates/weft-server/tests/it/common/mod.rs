@@ -162,9 +162,9 @@ impl Program {
         self.stdout.text()
     }
 
-    /// Returns the output to stderr so far.
+    /// Returns the output to stderr so far, with messages as on a terminal.
     pub fn stderr(&self) -> String {
-        self.stderr.text()
+        without_times(&self.stderr.text())
     }
 
     /// Waits for the process to exit, but not for other processes that write to the same pipes.
@@ -192,8 +192,35 @@ impl Program {
             std::thread::sleep(Duration::from_millis(5));
         };
         let status = status.code().ok_or_else(|| status.signal().expect("a code or a signal"));
-        ProgramOutput { status, stdout: self.stdout.finish(), stderr: self.stderr.finish() }
+        ProgramOutput {
+            status,
+            stdout: self.stdout.finish(),
+            stderr: without_times(&self.stderr.finish()),
+        }
     }
+}
+
+/// Replaces time and level of the messages of `weft` by the name of the program, as on a terminal.
+fn without_times(text: &str) -> String {
+    let line = |line: &str| {
+        let message =
+            line.split_once("Z ").filter(|(time, _)| is_time(time)).and_then(|(_, rest)| {
+                let levels = ["error: ", "warn: ", "info: ", "debug: "];
+                levels.iter().find_map(|level| rest.strip_prefix(level))
+            });
+        message.map_or_else(|| line.to_owned(), |message| format!("weft: {message}"))
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+/// Returns true for a time such as `1994-11-06T08:49:37.012`.
+fn is_time(text: &str) -> bool {
+    let shape = "0000-00-00T00:00:00.000";
+    text.len() == shape.len()
+        && text.bytes().zip(shape.bytes()).all(|(byte, expected)| match expected {
+            b'0' => byte.is_ascii_digit(),
+            other => byte == other,
+        })
 }
 
 impl Drop for Program {

@@ -15,7 +15,7 @@ fn signal_stops_a_server_without_connections() {
             server.signal(signal);
             let output = server.wait_with_output();
             assert_eq!((output.status, &*output.stdout), (Ok(0), ""), "{signal:?}, {workers}");
-            assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+            assert_eq!(output.stderr.lines().count(), 3, "{}", output.stderr);
             assert!(TcpStream::connect(address).is_err(), "the listener is still open");
         }
     }

@@ -14,7 +14,7 @@ use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
 use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
-use crate::net::tls::identity::LoadedIdentity;
+use crate::net::tls::identity::{Identity, LoadedIdentity};
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};
@@ -40,13 +40,15 @@ pub(super) struct Configs {
 /// contents.
 #[derive(Clone)]
 struct Contents {
-    identities: Vec<Arc<LoadedIdentity>>,
+    /// In the order of the settings; `None` for an identity that cannot be used.
+    identities: Vec<Option<Arc<LoadedIdentity>>>,
     client_auth: LoadedClientAuth,
     /// `None` for generated keys.
     ticket_keys: Option<Arc<dyn ProducesTickets>>,
 }
 
-/// A file that could not be used at the last reload. Its former contents stay in use.
+/// A file that could not be used when the files were read the last time. Its former contents, if
+/// there are any, stay in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReloadFailure {
     /// The path of the file; of a certificate and its key, the path of the certificate.
@@ -64,12 +66,12 @@ impl Contents {
         provider: &Arc<CryptoProvider>,
         failures: &mut Vec<ReloadFailure>,
     ) -> Result<Contents> {
-        let mut identities = Vec::with_capacity(settings.identities.len());
-        for (index, identity) in settings.identities.iter().enumerate() {
-            let former = former.and_then(|former| former.identities.get(index).cloned());
-            let loaded = identity.load(provider).map(Arc::new);
-            identities.push(or_former(loaded, former, identity.paths().next(), failures)?);
-        }
+        let identities = Contents::read_identities(
+            settings,
+            former.map(|it| (settings, it)),
+            provider,
+            failures,
+        )?;
         let client_auth = or_former(
             settings.client_auth.load(provider),
             former.map(|former| former.client_auth.clone()),
@@ -84,6 +86,44 @@ impl Contents {
             }
         };
         Ok(Contents { identities, client_auth, ticket_keys })
+    }
+
+    /// Reads the identities. One that cannot be used has its contents in `former`, if the former
+    /// settings have the same files.
+    fn read_identities(
+        settings: &TlsSettings,
+        former: Option<(&TlsSettings, &Contents)>,
+        provider: &Arc<CryptoProvider>,
+        failures: &mut Vec<ReloadFailure>,
+    ) -> Result<Vec<Option<Arc<LoadedIdentity>>>> {
+        let known = |identity: &Identity| {
+            let (settings, contents) = former?;
+            let is_same =
+                |it: &Identity| it.paths().next().is_some() && it.paths().eq(identity.paths());
+            let index = settings.identities.iter().position(is_same)?;
+            contents.identities.get(index)?.clone()
+        };
+        let mut identities = Vec::with_capacity(settings.identities.len());
+        for identity in &settings.identities {
+            // `None` in place of the former contents, if the identity may be left out.
+            let former = known(identity).map(Some).or((!settings.require_all).then_some(None));
+            let loaded = identity.load(provider).map(|it| Some(Arc::new(it)));
+            identities.push(or_former(loaded, former, identity.paths().next(), failures)?);
+        }
+        Ok(identities)
+    }
+
+    /// Reads all files of other settings. An identity that cannot be used keeps its contents.
+    fn read_with(
+        former: (&TlsSettings, &Contents),
+        settings: &TlsSettings,
+        provider: &Arc<CryptoProvider>,
+        failures: &mut Vec<ReloadFailure>,
+    ) -> Result<Contents> {
+        let identities = Contents::read_identities(settings, Some(former), provider, failures)?;
+        let rest = TlsSettings { identities: Vec::new(), ..settings.clone() };
+        let rest = Contents::read(&rest, None, provider, failures)?;
+        Ok(Contents { identities, ..rest })
     }
 }
 
@@ -110,11 +150,6 @@ fn or_former<T>(
 }
 
 impl Configs {
-    /// Reads all certificates and keys that the settings refer to.
-    pub(super) fn load(settings: &TlsSettings) -> Result<Configs> {
-        Configs::load_or_keep(settings, None).map(|(configs, _)| configs)
-    }
-
     /// Reads all certificates and keys again. A file that cannot be used keeps its contents of
     /// `former`, which has the same settings.
     ///
@@ -130,9 +165,34 @@ impl Configs {
         let mut failures = Vec::new();
         let former = former.map(|former| &former.contents);
         let contents = Contents::read(settings, former, &provider, &mut failures)?;
-        if contents.identities.is_empty() && settings.named_identities.is_none() {
-            return Err(Error::invalid_setting(
-                "TLS requires a certificate, and none is configured".to_owned(),
+        Configs::new(settings, contents, &failures).map(|configs| (configs, failures))
+    }
+
+    /// Reads all certificates and keys of `settings`. An identity that cannot be used keeps its
+    /// contents of `former`, which has other settings.
+    pub(super) fn load_with(
+        settings: &TlsSettings,
+        former: (&TlsSettings, &Configs),
+    ) -> Result<(Configs, Vec<ReloadFailure>)> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut failures = Vec::new();
+        let former = (former.0, &former.1.contents);
+        let contents = Contents::read_with(former, settings, &provider, &mut failures)?;
+        Configs::new(settings, contents, &failures).map(|configs| (configs, failures))
+    }
+
+    fn new(
+        settings: &TlsSettings,
+        contents: Contents,
+        failures: &[ReloadFailure],
+    ) -> Result<Configs> {
+        if contents.identities.iter().all(Option::is_none) && settings.named_identities.is_none() {
+            return Err(failures.first().map_or_else(
+                || {
+                    let reason = "TLS requires a certificate, and none is configured";
+                    Error::invalid_setting(reason.to_owned())
+                },
+                ReloadFailure::to_error,
             ));
         }
         let unusable =
@@ -186,7 +246,13 @@ impl Configs {
             policy: Arc::default(),
             contents,
         };
-        Ok((configs, failures))
+        Ok(configs)
+    }
+
+    /// Returns the identities that can be used.
+    pub(super) fn identities(&self) -> impl Iterator<Item = (usize, &LoadedIdentity)> {
+        let all = self.contents.identities.iter().enumerate();
+        all.filter_map(|(index, identity)| Some((index, identity.as_deref()?)))
     }
 
     /// Continues the policy of `former` if clients are authenticated in the same way, and

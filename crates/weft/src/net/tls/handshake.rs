@@ -97,7 +97,7 @@ impl Handshake {
 
     /// Continues with the identity for all names without one of their own.
     fn connect_with_fallback(&mut self, accepted: Accepted, resolver: &Resolver) -> Result<()> {
-        if resolver.has_fallback() {
+        if resolver.has_fallback(accepted.client_hello().server_name()) {
             return self.connect(accepted);
         }
         let reason = match accepted.client_hello().server_name() {

@@ -40,6 +40,7 @@ mod tickets;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -69,6 +70,17 @@ struct Inner {
     source: Mutex<ConfigSource>,
 }
 
+/// A certificate that clients get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedCertificate {
+    /// The path of its file.
+    pub file: Option<PathBuf>,
+    /// Its DNS names.
+    pub names: Vec<String>,
+    /// The time in which clients accept it.
+    pub validity: certificate::Validity,
+}
+
 /// Origin of the configuration.
 #[derive(Clone)]
 struct ConfigSource {
@@ -89,9 +101,41 @@ impl Tls {
     pub fn new(settings: TlsSettings) -> Result<Tls> {
         // Checked before reading, so that a change during the read is detected later.
         let files = FileVersions::read(&settings);
-        let current = RwLock::new(Arc::new(Configs::load(&settings)?));
-        let source = Mutex::new(ConfigSource { settings, files, failures: Vec::new() });
-        Ok(Tls(Arc::new(Inner { current, source })))
+        let (loaded, failures) = Configs::load_or_keep(&settings, None)?;
+        Ok(Tls::loaded(loaded, ConfigSource { settings, files, failures }))
+    }
+
+    /// Reads the certificates and keys of other settings, for [`renew`](Tls::renew). An identity
+    /// whose files cannot be used keeps the contents that they have in this configuration, and
+    /// [`reload_failures`](Tls::reload_failures) of the result lists it.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Tls::new).
+    pub fn with_settings(&self, settings: TlsSettings) -> Result<Tls> {
+        let files = FileVersions::read(&settings);
+        let former = self.0.source();
+        let current = self.0.current();
+        let (loaded, failures) = Configs::load_with(&settings, (&former.settings, &current))?;
+        Ok(Tls::loaded(loaded, ConfigSource { settings, files, failures }))
+    }
+
+    fn loaded(loaded: Configs, source: ConfigSource) -> Tls {
+        let current = RwLock::new(Arc::new(loaded));
+        Tls(Arc::new(Inner { current, source: Mutex::new(source) }))
+    }
+
+    /// Returns the certificates of the [identities](TlsSettings::identities) in use, in their
+    /// order.
+    pub fn certificates(&self) -> Vec<UsedCertificate> {
+        let source = self.0.source();
+        let current = self.0.current();
+        let used = current.identities().filter_map(|(index, loaded)| {
+            let validity = certificate::validity(loaded.key.cert.first()?)?;
+            let identity = source.settings.identities.get(index);
+            let file = identity.and_then(|it| it.paths().next()).map(Path::to_owned);
+            Some(UsedCertificate { file, names: loaded.names.clone(), validity })
+        });
+        used.collect()
     }
 
     /// Uses the settings and certificates of `newer` for new connections. If
@@ -121,7 +165,7 @@ impl Tls {
     }
 
     /// Returns the files that could not be used when the files were read the last time. Their
-    /// former contents stay in use.
+    /// former contents, if there are any, stay in use.
     pub fn reload_failures(&self) -> Vec<ReloadFailure> {
         self.0.source().failures.clone()
     }

@@ -17,19 +17,37 @@ pub(super) struct Resolver {
     keys: Vec<Arc<CertifiedKey>>,
     /// Indexes of the keys for each name, in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Vec<usize>>,
+    /// The clients that get one of the keys without a key for their name.
+    fallback: Fallback,
     /// Identities that precede `keys`.
     named: Option<NamedIdentities>,
     challenges: Option<AlpnChallenges>,
 }
 
+/// The clients that get one of the keys without a key for their name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fallback {
+    All,
+    /// A key is missing, to which their name may belong.
+    WithoutName,
+    /// The first key is missing, or all are.
+    None,
+}
+
 impl Resolver {
     pub(super) fn new(
-        identities: &[Arc<LoadedIdentity>],
+        identities: &[Option<Arc<LoadedIdentity>>],
         named: Option<NamedIdentities>,
         challenges: Option<AlpnChallenges>,
     ) -> Resolver {
-        let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new(), named, challenges };
-        for (index, identity) in identities.iter().enumerate() {
+        let fallback = match identities {
+            [] | [None, ..] => Fallback::None,
+            all if all.iter().all(Option::is_some) => Fallback::All,
+            _ => Fallback::WithoutName,
+        };
+        let (keys, names) = (Vec::new(), HashMap::new());
+        let mut resolver = Resolver { keys, names, fallback, named, challenges };
+        for (index, identity) in identities.iter().flatten().enumerate() {
             resolver.keys.push(identity.key.clone());
             for name in &identity.names {
                 resolver.names.entry(name.clone()).or_default().push(index);
@@ -47,9 +65,13 @@ impl Resolver {
             || self.challenges.is_some() && is_validation(hello)
     }
 
-    /// Returns true if there is a key for all other names.
-    pub(super) fn has_fallback(&self) -> bool {
-        !self.keys.is_empty()
+    /// Returns true if there is a key for a client without a key for its name.
+    pub(super) fn has_fallback(&self, name: Option<&str>) -> bool {
+        match self.fallback {
+            Fallback::All => true,
+            Fallback::WithoutName => name.is_none(),
+            Fallback::None => false,
+        }
     }
 
     /// Starts to obtain an identity for a name.
@@ -66,6 +88,7 @@ impl Resolver {
         let indexes = name.map_or(&[][..], |name| self.key_indexes(name));
         let index = match indexes.iter().copied().find(is_supported).or(indexes.first().copied()) {
             Some(index) => index,
+            None if !self.has_fallback(name) => return None,
             None => (0..self.keys.len()).find(is_supported).unwrap_or(0),
         };
         self.keys.get(index)

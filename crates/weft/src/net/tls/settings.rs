@@ -23,6 +23,14 @@ pub struct TlsSettings {
     /// [`named_identities`](TlsSettings::named_identities).
     pub identities: Vec<Identity>,
 
+    /// If `false`, an identity whose files cannot be used is left out, as long as another one can
+    /// be used. [`reload_failures`](crate::tls::Tls::reload_failures) lists it, and it is loaded as
+    /// soon as its files can be used. Until then, a client with a name that no identity contains
+    /// gets no certificate, rather than the first: the name may belong to the missing identity.
+    ///
+    /// Default `true`: [`Tls::new`](crate::tls::Tls::new) fails.
+    pub require_all: bool,
+
     /// Identities that change while the server runs. Default `None`.
     ///
     /// A client with a name that neither these nor `identities` contain gets the first of
@@ -77,6 +85,7 @@ impl Default for TlsSettings {
     fn default() -> TlsSettings {
         TlsSettings {
             identities: Vec::new(),
+            require_all: true,
             named_identities: None,
             client_auth: ClientAuth::None,
             ticket_keys: None,
