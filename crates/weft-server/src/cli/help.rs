@@ -13,7 +13,7 @@ Serves files, and forwards requests to applications, over HTTP and HTTPS.
 Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft --config FILE [OPTION]...  serve what a configuration describes
        weft check FILE [--print]       check a configuration, and exit
-       weft reload FILE|--pid PID      reload a running server, and print the result
+       weft reload FILE|--pid PID      reload a server, and print the result
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
@@ -22,7 +22,7 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
 ";
 
 /// The options that do not correspond to a key, and the most important of the others.
-const FIRST: [(&str, &str); 8] = [
+const FIRST: [(&str, &str); 7] = [
     ("-c, --config FILE", "configuration file or directory; options override it"),
     ("-p, --port PORT", "the same as --listen 127.0.0.1:PORT"),
     ("--listen ADDR", "address to listen on, such as :80; may be repeated"),
@@ -31,7 +31,6 @@ const FIRST: [(&str, &str); 8] = [
         "add a route: 'HOST/PREFIX -> FOLDER' (files), '>> URL...' (upstreams), '=> FOLDER' (CGI) \
          or '<< URL' (a redirect)",
     ),
-    ("--list", "list directories without an index file"),
     ("--tls-self-signed", "serve HTTPS with a generated certificate"),
     ("-h, --help [GROUP]", "print this text, the options of a group, or all"),
     ("-V, --version", "print the version"),

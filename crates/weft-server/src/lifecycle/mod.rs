@@ -78,7 +78,9 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     signals.open_control_socket();
     server.log_startup();
     server.log_problems();
-    server.warn_of_root();
+    if args.file.is_some() {
+        privileges::warn_of_root(&server.active().plan.top.run_as);
+    }
     server.check_descriptor_limit();
     server.update_watch();
     // The service manager must receive the new main PID before the predecessor exits.
@@ -225,16 +227,6 @@ impl<'a> ServerProcess<'a> {
         let active = self.active();
         active.opened.log_unavailable();
         active.plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
-    }
-
-    /// Logs a warning if the server of a configuration runs as root.
-    fn warn_of_root(&self) {
-        let has_user = self.active().plan.top.run_as.user.is_some();
-        if self.args.file.is_some() && !has_user && privileges::is_root() {
-            log::warn!(
-                "the server runs as root, and so do its scripts: set `user`, or start it as another user"
-            );
-        }
     }
 
     /// Starts or stops to watch the files of the configuration, as the active plan says.

@@ -43,9 +43,13 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
     }
 }
 
-/// Returns true if the process runs as root.
-pub(crate) fn is_root() -> bool {
-    Uid::effective().is_root()
+/// Logs a warning if the process runs as root, and no setting says so.
+pub(super) fn warn_of_root(run_as: &RunAs) {
+    if run_as.user.is_none() && Uid::effective().is_root() {
+        log::warn!(
+            "the server runs as root, and so do its scripts: set `user`, or start it as another user"
+        );
+    }
 }
 
 fn look_up_user(run_as: &RunAs) -> Result<Option<User>, String> {
