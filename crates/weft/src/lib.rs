@@ -97,7 +97,7 @@ pub use message::request_head::RequestHead;
 pub use message::response::Response;
 pub use message::shutdown::Shutdown;
 pub use message::upgrade::Upgraded;
-pub use middleware::logs::{LogFormat, LogValue, LogValues};
+pub use middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 pub use net::address::{Address, LocalAddress};
 pub use net::listen::Listener;
 #[cfg(feature = "tls")]

@@ -38,8 +38,9 @@ impl RequestValue<'_> {
 }
 
 /// Names of the values of the library. Others begin with `header.` or `response.`.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "time",
+    "time_millis",
     "seconds",
     "microseconds",
     "peer",
@@ -227,7 +228,7 @@ mod tests {
             ("json statu", "unknown value `statu` in a log format; did you mean `status`?"),
             ("json time time", "the member \"time\" of a log line is given twice"),
             ("%{upstream.adress}x", "did you mean `upstream.address`?"),
-            ("%{zzz}x", "known are time, seconds"),
+            ("%{zzz}x", "known are time, time_millis"),
             ("%{Content-Length}o", "the server sets the response field Content-Length itself"),
             ("%{a b}o", "\"a b\" is not the name of a field"),
             ("%Z", "behind the % of a log pattern, found 'Z'"),

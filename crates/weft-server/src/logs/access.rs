@@ -41,7 +41,8 @@ impl AccessLog {
         self.sender.append(|text| match notes {
             Some(notes) => {
                 notes.with_values(|notes| {
-                    let values = RequestValues { record, notes };
+                    let privacy = format.privacy();
+                    let values = RequestValues { record, notes, privacy };
                     format.append_record_with(text, record, &values, now);
                 });
             }

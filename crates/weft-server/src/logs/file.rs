@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::compression::Compressor;
 use super::rotation::{Rotation, is_same_file};
 
 pub(super) struct LogFile {
@@ -17,6 +18,8 @@ pub(super) struct LogFile {
     rotated: Option<RotatedPath>,
     /// Set if the last write ended within a line.
     is_within_line: bool,
+    /// Number of lines whose rest was dropped, because their file was removed.
+    torn: u64,
     /// Error of the last rotation.
     rotation_error: Option<io::Error>,
 }
@@ -31,6 +34,19 @@ pub(super) struct FileId {
 struct RotatedPath {
     path: PathBuf,
     rotation: Rotation,
+    /// Period in which the file was begun.
+    period: u64,
+    compressor: Compressor,
+}
+
+impl RotatedPath {
+    /// Removes rotated files that are too old, and compresses the others.
+    fn maintain(&self) {
+        self.rotation.remove_old(&self.path);
+        if self.rotation.compress {
+            self.compressor.start(&self.path, self.rotation.max_files);
+        }
+    }
 }
 
 impl LogFile {
@@ -40,12 +56,19 @@ impl LogFile {
         if file.metadata()?.is_file() {
             terminate_last_line(path, &file)?;
         }
-        let rotated = RotatedPath { path: path.to_owned(), rotation };
+        let period = rotation.period_of(&file);
+        let rotated = RotatedPath {
+            path: path.to_owned(),
+            rotation,
+            period,
+            compressor: Compressor::default(),
+        };
+        rotated.maintain();
         Ok(LogFile { rotated: Some(rotated), ..LogFile::stream(file) })
     }
 
     pub(super) fn stream(file: File) -> LogFile {
-        LogFile { file, rotated: None, is_within_line: false, rotation_error: None }
+        LogFile { file, rotated: None, is_within_line: false, torn: 0, rotation_error: None }
     }
 
     pub(super) fn path(&self) -> Option<&Path> {
@@ -74,11 +97,26 @@ impl LogFile {
         self.rotation_error.take()
     }
 
+    /// Takes the number of lines whose rest was dropped, because their file was removed.
+    pub(super) fn take_torn(&mut self) -> u64 {
+        std::mem::take(&mut self.torn)
+    }
+
     /// Opens the path again. On error the current file stays in use.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        if let Some(rotated) = &self.rotated {
-            let file = append_to(&rotated.path)?;
+        if let Some(rotated) = &mut self.rotated {
+            let file = match append_to(&rotated.path) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::StorageFull && is_removed(&self.file) =>
+                {
+                    // The removed file still occupies the disk, and nobody can read it.
+                    self.file.set_len(0)?;
+                    append_to(&rotated.path)?
+                }
+                opened => opened?,
+            };
             self.is_within_line &= is_same_file(&file.metadata()?, &self.file.metadata()?);
+            rotated.period = rotated.rotation.period_of(&file);
             self.file = file;
         }
         Ok(())
@@ -87,6 +125,13 @@ impl LogFile {
     /// Passes as many of the lines as fit to one write. Returns the number of bytes written.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let chunk = match self.is_within_line {
+            // A line that a full disk has cut would otherwise keep a removed file open, and so the
+            // disk full.
+            true if self.rotated.is_some() && is_removed(&self.file) => {
+                self.reopen()?;
+                self.torn += 1;
+                return Ok(first_line(lines).len());
+            }
             true => first_line(lines),
             false => self.fitting_lines(lines),
         };
@@ -104,7 +149,7 @@ impl LogFile {
         let Some((mut size, max_bytes)) = self.size_and_max() else { return lines };
         let available =
             |size| usize::try_from(max_bytes.saturating_sub(size)).unwrap_or(usize::MAX);
-        if size > 0 && available(size) < first_line(lines).len() {
+        if size > 0 && (available(size) < first_line(lines).len() || self.is_of_former_period()) {
             match self.rotate() {
                 Ok(true) => size = self.size_and_max().map_or(0, |(size, _)| size),
                 Ok(false) => return lines,
@@ -132,13 +177,25 @@ impl LogFile {
 
     /// Rotates the file and opens a new one. Returns false if another process is rotating it.
     fn rotate(&mut self) -> io::Result<bool> {
-        let Some(RotatedPath { path, rotation }) = &self.rotated else { return Ok(false) };
+        let Some(RotatedPath { path, rotation, .. }) = &self.rotated else { return Ok(false) };
         let is_rotated = rotation.rotate(path, &self.file)?;
         if is_rotated {
             self.reopen()?;
+            self.rotated.iter().for_each(RotatedPath::maintain);
         }
         Ok(is_rotated)
     }
+
+    /// Returns true if the file was begun in a former period.
+    fn is_of_former_period(&self) -> bool {
+        let is_former = |it: &RotatedPath| it.rotation.current_period() > it.period;
+        self.rotated.as_ref().is_some_and(is_former)
+    }
+}
+
+/// Returns true if no name refers to the file any more.
+fn is_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
 }
 
 fn first_line(lines: &[u8]) -> &[u8] {
@@ -174,6 +231,7 @@ fn length_if_unterminated(path: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rotation::UNROTATED;
     use super::*;
     use std::fs;
 
@@ -215,7 +273,7 @@ mod tests {
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("log");
-            let rotation = Rotation { max_bytes, max_files };
+            let rotation = Rotation { max_bytes, max_files, ..UNROTATED };
             let mut file = LogFile::open(&path, rotation).unwrap();
             for lines in writes {
                 write(&mut file, lines.as_bytes());
@@ -233,7 +291,7 @@ mod tests {
         for (name, text) in [("log", "a\n"), ("log.1", "b\n"), ("log.3", "d\n")] {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let rotation = Rotation { max_bytes: 2, max_files: 9 };
+        let rotation = Rotation { max_bytes: 2, max_files: 9, ..UNROTATED };
         write(&mut LogFile::open(&path, rotation).unwrap(), b"c\n");
         let found: Vec<String> =
             files(&path).into_iter().map(|(name, text)| format!("{name} {text}")).collect();
@@ -245,7 +303,7 @@ mod tests {
     fn concurrent_writers_lose_no_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let rotation = Rotation { max_bytes: 1_000, max_files: 1_000 };
+        let rotation = Rotation { max_bytes: 1_000, max_files: 1_000, ..UNROTATED };
         std::thread::scope(|scope| {
             for writer in 0..4 {
                 let mut file = LogFile::open(&path, rotation).unwrap();
@@ -265,7 +323,7 @@ mod tests {
         assert_eq!(lines.len(), 8_000);
     }
 
-    const UNLIMITED: Rotation = Rotation { max_bytes: u64::MAX, max_files: 1 };
+    const UNLIMITED: Rotation = Rotation { max_bytes: u64::MAX, max_files: 1, ..UNROTATED };
 
     #[test]
     fn recreates_removed_file() {
@@ -295,7 +353,7 @@ mod tests {
         let path = dir.path().join("log");
         // A non-empty directory has the name of the rotated file.
         fs::create_dir_all(dir.path().join("log.1/x")).unwrap();
-        let rotation = Rotation { max_bytes: 2, max_files: 1 };
+        let rotation = Rotation { max_bytes: 2, max_files: 1, ..UNROTATED };
         let mut file = LogFile::open(&path, rotation).unwrap();
         assert_eq!(file.write(b"a\n").unwrap(), 2);
         assert!(file.take_rotation_error().is_none());

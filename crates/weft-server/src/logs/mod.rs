@@ -19,6 +19,8 @@ mod file; // a file or stream that lines are appended to
 mod daemon; // connections to logging daemons
 mod message; // syslog and journald messages
 mod rotation; // rotation of full files
+mod compression; // compression of rotated files
+mod lost_lines; // numbers of lost lines, for the metrics
 mod open; // the logs of a plan
 mod access; // access logs of a worker, with their conditions
 mod route; // the logs of a route
@@ -35,6 +37,7 @@ use sink::Writer;
 
 pub(crate) use check::check;
 pub(crate) use error::print_error;
+pub(crate) use lost_lines::lost_lines;
 pub(crate) use open::{LogPlan, OpenLogs};
 pub(crate) use route::RouteLogPlan;
 pub(crate) use stream::StreamLog;

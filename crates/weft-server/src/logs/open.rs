@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, stderr, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use log::LevelFilter;
 use weft::LogFormat;
@@ -101,7 +102,7 @@ impl OpenLogs {
             true => Some(opening.sink(ACCESS, &config.access.value)?),
             false => None,
         };
-        let format = Some(config.format.format.clone());
+        let format = Some(config.format.format.clone().with_privacy(config.privacy.clone()));
         for to in plan.of_routes.iter().filter_map(|log| log.to.as_ref()) {
             opening.sink(ACCESS, to)?;
         }
@@ -109,7 +110,8 @@ impl OpenLogs {
         for to in &plan.of_streams {
             if !streams.contains_key(*to) {
                 let sender = Arc::new(opening.sink(ACCESS, to)?.line_sender());
-                streams.insert((*to).clone(), StreamLog(sender));
+                streams
+                    .insert((*to).clone(), StreamLog::new(sender, config.privacy.mask_addresses));
             }
         }
         let has_route_logs = !plan.of_routes.is_empty();
@@ -207,7 +209,9 @@ impl WorkerAccessLogs<'_> {
             }
         };
         let format = config.format.as_ref().map(|format| &format.format);
-        let format = format.or(self.logs.format.as_ref())?.clone();
+        let default = self.logs.format.as_ref()?;
+        let privacy = default.privacy().cloned().unwrap_or_default();
+        let format = format.unwrap_or(default).clone().with_privacy(privacy);
         Some(AccessLog::new(self.sender(sink), format).with_conditions(config))
     }
 
@@ -232,6 +236,9 @@ impl<'a> Opening<'a> {
         let rotation = Rotation {
             max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
             max_files: config.max_files,
+            every: config.rotate_every.filter(|every| *every != Duration::MAX),
+            max_age: config.max_age,
+            compress: config.compress,
         };
         let settings =
             OutputSettings { rotation, facility: config.facility, tag: config.tag.clone() };

@@ -7,6 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::lost_lines::LostLines;
 use super::target::Target;
 
 /// Maximum size of the backlog after write errors.
@@ -25,6 +26,8 @@ pub(super) struct Output {
     backlog: Vec<u8>,
     /// Lines dropped since the last report.
     lost: u64,
+    /// All lines that were dropped.
+    all_lost: LostLines,
     /// Set if a write error was reported, but not yet the recovery from it.
     has_reported_failure: bool,
     failures: ThrottledReporter,
@@ -52,11 +55,12 @@ impl ThrottledReporter {
 impl Output {
     pub(super) fn new(name: &str, target: Target, report: fn(&str)) -> Output {
         let name = match target.name() {
-            Some(target) => format!("the {name} {target}"),
-            None => format!("the {name}"),
+            Some(target) => format!("{name} {target}"),
+            None => name.to_owned(),
         };
         Output {
-            name,
+            all_lost: LostLines::of(&name),
+            name: format!("the {name}"),
             target,
             backlog: Vec::new(),
             lost: 0,
@@ -90,7 +94,7 @@ impl Output {
             None => 0,
         };
         self.backlog.extend_from_slice(&rest[..accepted]);
-        self.lost += line_ends(&rest[accepted..]).count() as u64;
+        self.count_lost(line_ends(&rest[accepted..]).count() as u64);
     }
 
     /// Tries again to write the backlog.
@@ -106,7 +110,7 @@ impl Output {
 
     /// Counts lines that were dropped before they reached this output.
     pub(super) fn add_lost(&mut self, lines: u64) {
-        self.lost += lines;
+        self.count_lost(lines);
         if self.lost > 0 && !self.has_backlog() {
             self.report_recovery();
         }
@@ -125,13 +129,13 @@ impl Output {
             // The start of this line is in the former file, so its rest is dropped.
             let end = line_ends(&self.backlog).next().unwrap_or(0);
             self.backlog.drain(..end);
-            self.lost += 1;
+            self.count_lost(1);
         }
     }
 
     /// Counts the backlog as lost and reports it. For the end of the program.
     pub(super) fn finish(&mut self) {
-        self.lost += line_ends(&self.backlog).count() as u64;
+        self.count_lost(line_ends(&self.backlog).count() as u64);
         self.report_recovery();
     }
 
@@ -150,6 +154,8 @@ impl Output {
                     break;
                 }
             }
+            let torn = self.target.take_torn();
+            self.count_lost(torn);
             if let Some(error) = self.target.take_rotation_error()
                 && self.rotation_failures.is_due()
             {
@@ -158,6 +164,11 @@ impl Output {
             }
         }
         written
+    }
+
+    fn count_lost(&mut self, lines: u64) {
+        self.lost += lines;
+        self.all_lost.add(lines);
     }
 
     fn report_failure(&mut self, error: &io::Error) {

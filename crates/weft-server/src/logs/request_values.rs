@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use weft::{LogValue, LogValues, Record};
+use weft::{LogPrivacy, LogValue, LogValues, Record};
 
 use crate::base::log_format::RequestValue;
 use crate::template::{cookie, port, query_parameter};
@@ -11,6 +11,14 @@ use crate::template::{cookie, port, query_parameter};
 pub(super) struct RequestValues<'a> {
     pub(super) record: &'a Record<'a>,
     pub(super) notes: &'a dyn LogValues,
+    /// Parts that are withheld.
+    pub(super) privacy: Option<&'a LogPrivacy>,
+}
+
+impl RequestValues<'_> {
+    fn redacts(&self, name: &str) -> bool {
+        self.privacy.is_some_and(|privacy| privacy.redacts(name.as_bytes()))
+    }
 }
 
 impl LogValues for RequestValues<'_> {
@@ -19,6 +27,7 @@ impl LogValues for RequestValues<'_> {
         let head = self.record.head?;
         let value = match part {
             RequestValue::Cookie(name) => cookie(head, name),
+            RequestValue::Query(name) if self.redacts(name) => "***".into(),
             RequestValue::Query(name) => query_parameter(head.query()?, name),
             RequestValue::Port => port(head, self.record.peer.tls().is_some()).into(),
         };

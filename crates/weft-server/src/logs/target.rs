@@ -27,6 +27,14 @@ impl Target {
         }
     }
 
+    /// Takes the number of lines whose rest was dropped, because their file was removed.
+    pub(super) fn take_torn(&mut self) -> u64 {
+        match self {
+            Target::File(file) => file.take_torn(),
+            Target::Daemon(_) => 0,
+        }
+    }
+
     /// Takes the error of a failed rotation.
     pub(super) fn take_rotation_error(&mut self) -> Option<io::Error> {
         match self {

@@ -1,7 +1,12 @@
 //! The section `[log]`: access log and error log.
 
+use std::time::Duration;
+
 use log::LevelFilter;
-use weft_config::{ConfigLocation, Key, Located, ValueKind, quoted, show_size};
+use weft::LogPrivacy;
+use weft_config::{
+    ConfigLocation, Key, Located, ValueKind, quoted, quoted_list, quoted_time, show_size,
+};
 
 use crate::base::log_format::AccessFormat;
 use crate::base::log_target::{LOG_TARGET, LogTarget};
@@ -17,6 +22,13 @@ pub(crate) struct LogSettings {
     /// 0 disables rotation.
     pub(crate) max_bytes: u64,
     pub(crate) max_files: u32,
+    /// `None`: files are rotated by their size only.
+    pub(crate) rotate_every: Option<Duration>,
+    /// `None`: rotated files are removed by their number only.
+    pub(crate) max_age: Option<Duration>,
+    /// Rotated files are compressed.
+    pub(crate) compress: bool,
+    pub(crate) privacy: LogPrivacy,
     pub(crate) facility: Facility,
     /// Name of the program for logging daemons.
     pub(crate) tag: String,
@@ -77,13 +89,17 @@ impl Default for LogSettings {
             error_format: ErrorFormat::Text,
             max_bytes: 64 << 20,
             max_files: 10,
+            rotate_every: None,
+            max_age: None,
+            compress: false,
+            privacy: LogPrivacy::default(),
             facility: Facility::DAEMON,
             tag: "weft".to_owned(),
         }
     }
 }
 
-pub(crate) static LOG: [Key<LogSettings>; 9] = [
+pub(crate) static LOG: [Key<LogSettings>; 14] = [
     Key {
         name: "access",
         flag: "log",
@@ -172,6 +188,56 @@ pub(crate) static LOG: [Key<LogSettings>; 9] = [
         help: "number of rotated log files to keep",
         kind: ValueKind::Count(1..=1_000, |log, count| log.max_files = count as u32),
         show: |log| log.max_files.to_string(),
+    },
+    Key {
+        name: "rotate_every",
+        flag: "log-rotate-every",
+        argument: "TIME",
+        help: "also rotate a file at the first line of each period, such as 1d or 1h; periods begin at \
+               midnight UTC",
+        kind: ValueKind::Time(|log, time| log.rotate_every = Some(time)),
+        show: |log| log.rotate_every.map_or_else(String::new, quoted_time),
+    },
+    Key {
+        name: "max_age",
+        flag: "log-max-age",
+        argument: "TIME",
+        help: "age at which a rotation and a start remove rotated files, such as 30d",
+        kind: ValueKind::Time(|log, time| log.max_age = Some(time)),
+        show: |log| log.max_age.map_or_else(String::new, quoted_time),
+    },
+    Key {
+        name: "compress",
+        flag: "log-compress",
+        argument: "",
+        help: "compress rotated files by gzip, as FILE.1.gz",
+        kind: ValueKind::Bool(|log, switch| log.compress = switch),
+        show: |log| log.compress.to_string(),
+    },
+    Key {
+        name: "mask_addresses",
+        flag: "log-mask-addresses",
+        argument: "",
+        help: "log the network of a client, a /24 of IPv4 or a /48 of IPv6, in place of its address, in \
+               all access logs",
+        kind: ValueKind::Bool(|log, switch| log.privacy.mask_addresses = switch),
+        show: |log| log.privacy.mask_addresses.to_string(),
+    },
+    Key {
+        name: "redact",
+        flag: "log-redact",
+        argument: "NAME",
+        help: "parameter of the query whose value is logged as ***, such as token, in all access logs",
+        kind: ValueKind::Texts(|log, names| {
+            for name in &names {
+                if name.value.is_empty() {
+                    return Err(name.problem("expected the name of a parameter"));
+                }
+            }
+            log.privacy.redacted_parameters = names.into_iter().map(|name| name.value).collect();
+            Ok(())
+        }),
+        show: |log| quoted_list(log.privacy.redacted_parameters.iter()),
     },
     Key {
         name: "facility",

@@ -6,8 +6,8 @@ use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
 use super::snapshot::{
-    Certificate, CertificateFailure, CertificateFile, Route, Snapshot, Stream, UnavailableRoute,
-    Upstream, Worker,
+    Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot, Stream,
+    UnavailableRoute, Upstream, Worker,
 };
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
@@ -25,6 +25,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.streams(&snapshot.streams);
     page.certificates(&snapshot.certificates, &snapshot.certificate_files);
     page.certificate_failures(&snapshot.certificate_failures);
+    page.lost_log_lines(&snapshot.lost_log_lines);
     page.unavailable_routes(&snapshot.unavailable_routes);
     page.spans(snapshot.spans);
     page.0
@@ -118,6 +119,13 @@ impl Page {
         );
         for CertificateFailure { file, .. } in failures {
             self.sample("weft_certificate_reload_failed", &[("file", file)], 1);
+        }
+    }
+
+    fn lost_log_lines(&mut self, logs: &[LostLines]) {
+        self.counter("weft_log_lines_lost_total", "Lines that could not be written to a log.");
+        for LostLines { log, lines } in logs {
+            self.sample("weft_log_lines_lost_total", &[("log", log)], lines);
         }
     }
 

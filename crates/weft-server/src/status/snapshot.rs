@@ -13,6 +13,7 @@ use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use super::process::Process;
 use super::registry::{Configuration, MetricsRegistry, unix_seconds};
 use super::worker::WorkerCounts;
+use crate::logs::lost_lines;
 use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
 use crate::route::RouteName;
@@ -43,6 +44,8 @@ pub(super) struct Snapshot {
     pub(super) certificate_failures: Vec<CertificateFailure>,
     /// Routes that respond with 503, because they could not be opened.
     pub(super) unavailable_routes: Vec<UnavailableRoute>,
+    /// Lines of logs that were lost.
+    pub(super) lost_log_lines: Vec<LostLines>,
     /// Spans of requests; `None` if none are exported.
     pub(super) spans: Option<SpanCounts>,
 }
@@ -57,6 +60,13 @@ pub(super) struct Certificate {
     /// Failures since the last success.
     pub(super) failures: u32,
     pub(super) last_error: Option<String>,
+}
+
+/// Lines of a log that were lost.
+#[derive(Debug, Serialize)]
+pub(super) struct LostLines {
+    pub(super) log: String,
+    pub(super) lines: u64,
 }
 
 /// A certificate of a file.
@@ -153,6 +163,10 @@ impl Snapshot {
             certificate_files: certificate_files(opened),
             certificate_failures: certificate_failures(opened),
             unavailable_routes: unavailable_routes(opened),
+            lost_log_lines: lost_lines()
+                .into_iter()
+                .map(|(log, lines)| LostLines { log, lines })
+                .collect(),
             spans: active.logs.tracer().map(|tracer| tracer.counts()),
         }
     }

@@ -69,12 +69,12 @@ impl ConnectionRecord {
         }
     }
 
-    fn append_line(&self, lines: &mut Vec<u8>) {
+    fn append_line(&self, lines: &mut Vec<u8>, client: SocketAddr) {
         let time = date::rfc3339(SystemTime::now());
         let received = self.traffic.received.load(Relaxed);
         let sent = self.traffic.sent.load(Relaxed);
         let seconds = self.start.elapsed().as_micros() as f64 / 1e6;
-        let ConnectionRecord { client, local, server_name, upstream, end, .. } = self;
+        let ConnectionRecord { local, server_name, upstream, end, .. } = self;
         let line = match self.stream.settings().log_format {
             LineFormat::Json => json!({
                 "time": time,
@@ -107,7 +107,7 @@ impl Drop for ConnectionRecord {
     fn drop(&mut self) {
         self.stream.ends.add(self.end);
         if let Some(log) = &self.log {
-            log.append(|lines| self.append_line(lines));
+            log.append(|lines| self.append_line(lines, log.shown_client(self.client)));
         }
     }
 }

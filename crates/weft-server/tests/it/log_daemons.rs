@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Client, LONG_PATIENCE, Program, Signal, Weft, until, weft};
+use crate::common::{Client, LONG_PATIENCE, OF_ROOT, Program, Signal, Weft, until, weft};
 
 /// A folder with a configuration, and with sockets of daemons.
 struct Site(TempDir);
@@ -59,7 +59,11 @@ fn stop(server: Program) {
 fn receive(socket: &UnixDatagram) -> String {
     let mut message = vec![0; 128 << 10];
     let length = socket.recv(&mut message).unwrap();
-    String::from_utf8(message[..length].to_vec()).unwrap()
+    let message = String::from_utf8(message[..length].to_vec()).unwrap();
+    match message.contains(OF_ROOT) {
+        true => receive(socket),
+        false => message,
+    }
 }
 
 /// Asserts the parts of a syslog message (RFC 5424 §6), and returns its text.

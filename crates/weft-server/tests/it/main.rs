@@ -43,6 +43,7 @@ mod limits;
 mod listeners;
 mod log;
 mod log_daemons;
+mod log_files;
 mod log_routes;
 mod log_values;
 mod matching;

@@ -200,7 +200,10 @@ impl Program {
     }
 }
 
-/// Replaces time and level of the messages of `weft` by the name of the program, as on a terminal.
+/// Warning of a server that root starts, as tests in a container do.
+pub const OF_ROOT: &str = "the server runs as root, and so do its scripts";
+
+/// Replaces time and level of the messages of `weft` by the name of the program, as on a terminal. Omits the warning of a server that root starts.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let message =
@@ -210,7 +213,8 @@ fn without_times(text: &str) -> String {
             });
         message.map_or_else(|| line.to_owned(), |message| format!("weft: {message}"))
     };
-    text.split_inclusive('\n').map(line).collect()
+    let lines = text.split_inclusive('\n').filter(|line| !line.contains(OF_ROOT));
+    lines.map(line).collect()
 }
 
 /// Returns true for a time such as `1994-11-06T08:49:37.012`.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -112,7 +113,8 @@ impl Log {
         // The buffer is taken out of the thread local, so that a sink can log recursively.
         let mut line = LINE_BUFFER.take();
         line.clear();
-        self.format.append(&mut line, &entry.to_log_entry(&EntryValues { entry, fields }));
+        self.format
+            .append(&mut line, &entry.to_log_entry(&EntryValues { entry, fields }, &self.format));
         (self.sink)(std::str::from_utf8(&line).expect("a line is UTF-8"));
         LINE_BUFFER.set(line);
     }
@@ -194,17 +196,22 @@ impl OwnedEntry {
         }
     }
 
-    fn to_log_entry<'a>(&'a self, values: &'a EntryValues<'a>) -> LogEntry<'a> {
+    fn to_log_entry<'a>(
+        &'a self,
+        values: &'a EntryValues<'a>,
+        format: &'a LogFormat,
+    ) -> LogEntry<'a> {
         LogEntry {
             peer: &self.peer,
             head: Some(&self.head),
             request_line: &[],
-            time: self.time,
+            time: Duration::from_secs(self.time),
             duration: self.stopwatch.elapsed(),
             status: self.status,
             bytes: self.bytes,
             outcome: self.outcome,
             values,
+            privacy: format.privacy(),
         }
     }
 }

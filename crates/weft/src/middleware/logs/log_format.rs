@@ -1,10 +1,12 @@
 //! Formats of access log lines.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
 use crate::middleware::logs::log_line::{self, Format, FormatItem, JsonMember};
+use crate::middleware::logs::log_privacy::LogPrivacy;
 use crate::middleware::logs::log_value::{LogEntry, LogValues, NoValues, Outcome, ValueName};
 
 /// Format of access log lines: Apache's combined format, a JSON object, or a custom pattern. Used
@@ -38,7 +40,11 @@ use crate::middleware::logs::log_value::{LogEntry, LogValues, NoValues, Outcome,
 ///
 /// [`Hooks`]: crate::Hooks
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogFormat(Format);
+pub struct LogFormat {
+    format: Format,
+    /// `None`: nothing is withheld.
+    privacy: Option<Arc<LogPrivacy>>,
+}
 
 /// Members of the default JSON objects. They have the names of their values.
 const JSON_MEMBERS: [&str; 15] = [
@@ -107,7 +113,7 @@ impl LogFormat {
             let value = ValueName::parse(value).ok_or_else(|| unknown_value(value))?;
             known.push(JsonMember { name: name.into(), value });
         }
-        Ok(LogFormat(Format::Json(known)))
+        Ok(LogFormat { format: Format::Json(known), privacy: None })
     }
 
     /// Lines of this pattern, with the following directives, as in Apache's `LogFormat`:
@@ -128,8 +134,8 @@ impl LogFormat {
     /// | `%{name}x` | a value by its name, or `-` |
     /// | `%%` | a percent sign |
     ///
-    /// The names of values are the names of the members of [`json`](LogFormat::json), and `seconds`
-    /// (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
+    /// The names of values are the names of the members of [`json`](LogFormat::json), `time_millis`
+    /// (RFC 3339 with milliseconds), `seconds` (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
     /// `tls.server_name`, `header.NAME` and `response.NAME`. Any other name is one of the
     /// application, as [`append_record_with`](LogFormat::append_record_with) documents.
     ///
@@ -156,7 +162,18 @@ impl LogFormat {
         }
         items.push(FormatItem::Literal(rest.into()));
         items.retain(|item| !matches!(item, FormatItem::Literal(text) if text.is_empty()));
-        Ok(LogFormat(Format::Pattern(items)))
+        Ok(LogFormat { format: Format::Pattern(items), privacy: None })
+    }
+
+    /// Withholds parts of the lines.
+    pub fn with_privacy(self, privacy: LogPrivacy) -> LogFormat {
+        let privacy = (privacy != LogPrivacy::default()).then(|| Arc::new(privacy));
+        LogFormat { privacy, ..self }
+    }
+
+    /// Returns the parts of lines that are withheld.
+    pub fn privacy(&self) -> Option<&LogPrivacy> {
+        self.privacy.as_deref()
     }
 
     /// The names of the values that a [`Record`] does not have: `user`, `request_id` and the names
@@ -186,7 +203,7 @@ impl LogFormat {
     }
 
     fn values(&self) -> impl Iterator<Item = &ValueName> {
-        let (members, items) = match &self.0 {
+        let (members, items) = match &self.format {
             Format::Json(members) => (&**members, &[][..]),
             Format::Pattern(items) => (&[][..], &**items),
         };
@@ -217,7 +234,7 @@ impl LogFormat {
             peer: record.peer,
             head: record.head,
             request_line: record.request_line,
-            time: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            time: started.duration_since(UNIX_EPOCH).unwrap_or_default(),
             duration: record.duration,
             status: record.status,
             bytes: record.body_bytes,
@@ -227,13 +244,14 @@ impl LogFormat {
                 _ => Outcome::Failed,
             },
             values,
+            privacy: self.privacy(),
         };
         self.append(text, &entry);
     }
 
     /// Appends the line of an entry, with its line feed.
     pub(crate) fn append(&self, text: &mut Vec<u8>, entry: &LogEntry<'_>) {
-        log_line::append(text, &self.0, entry);
+        log_line::append(text, &self.format, entry);
     }
 }
 

@@ -69,7 +69,7 @@ thread_local! {
 /// Appends the line of an entry, with its line feed.
 pub(crate) fn append(text: &mut Vec<u8>, format: &Format, entry: &LogEntry<'_>) {
     TIMESTAMP.with_borrow_mut(|time| {
-        time.set(entry.time);
+        time.set(entry.time.as_secs());
         match format {
             Format::Json(members) => push_json(text, members, entry, time),
             Format::Pattern(items) => {
@@ -92,11 +92,11 @@ fn push_item(text: &mut Vec<u8>, item: &FormatItem, entry: &LogEntry<'_>, time: 
             Some(head) => {
                 push(text, head.received_method().as_str());
                 text.push(b' ');
-                push_escaped(text, head.target().as_bytes());
+                push_escaped(text, &entry.target().unwrap_or_default());
                 text.push(b' ');
                 push(text, version(head.version()));
             }
-            None => push_escaped(text, entry.invalid_request_line().unwrap_or(b"-")),
+            None => push_escaped(text, &entry.invalid_request_line().unwrap_or(b"-".into())),
         },
         FormatItem::BytesOrDash if entry.bytes == 0 => text.push(b'-'),
         FormatItem::BytesOrDash => push_number(text, entry.bytes),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 
 use crate::message::request_head::RequestHead;
+use crate::middleware::logs::log_privacy::LogPrivacy;
 use crate::peer::Peer;
 
 /// Values for the names in a [`LogFormat`](crate::LogFormat) that a [`Record`](crate::Record) does
@@ -49,6 +50,7 @@ impl LogValues for NoValues {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueName {
     Time,
+    TimeMillis,
     Seconds,
     Microseconds,
     Peer,
@@ -86,6 +88,7 @@ impl ValueName {
         }
         Some(match name {
             "time" => ValueName::Time,
+            "time_millis" => ValueName::TimeMillis,
             "seconds" => ValueName::Seconds,
             "microseconds" => ValueName::Microseconds,
             "peer" => ValueName::Peer,
@@ -123,14 +126,16 @@ pub(crate) struct LogEntry<'a> {
     pub(crate) head: Option<&'a RequestHead>,
     /// Start of the request line of an invalid request, which has no head.
     pub(crate) request_line: &'a [u8],
-    /// Arrival of the request, in seconds since 1970.
-    pub(crate) time: u64,
+    /// Arrival of the request, since 1970.
+    pub(crate) time: Duration,
     pub(crate) duration: Duration,
     pub(crate) status: StatusCode,
     pub(crate) bytes: u64,
     pub(crate) outcome: Outcome,
     /// Values of the application.
     pub(crate) values: &'a dyn LogValues,
+    /// Parts that are withheld.
+    pub(crate) privacy: Option<&'a LogPrivacy>,
 }
 
 /// Outcome of a response.
@@ -149,19 +154,30 @@ impl<'a> LogEntry<'a> {
         let head = self.head;
         let found = match name {
             ValueName::Time => Some(time),
+            ValueName::TimeMillis => {
+                let mut text = time.strip_suffix(b"Z").unwrap_or(time).to_vec();
+                text.extend(format!(".{:03}Z", self.time.subsec_millis()).into_bytes());
+                return Some(LogValue::Text(text.into()));
+            }
             ValueName::Seconds => return Some(LogValue::Seconds(self.duration)),
             ValueName::Microseconds => return Some(LogValue::Number(self.microseconds())),
             ValueName::Peer => {
-                return self.peer.address().map(|address| LogValue::Address(address.ip()));
+                let address = self.peer.address().map(|address| address.ip());
+                return address.map(|ip| LogValue::Address(self.shown_address(ip)));
             }
             ValueName::PeerPort => {
                 return self.peer.address().map(|address| LogValue::Number(address.port().into()));
             }
             ValueName::User => return self.values.value("user"),
             ValueName::Method => head.map(|head| head.received_method().as_str().as_bytes()),
-            ValueName::Target => head.map(|head| head.target().as_bytes()),
+            ValueName::Target => return self.target().map(LogValue::Text),
             ValueName::Path => head.map(|head| head.full_path().as_bytes()),
-            ValueName::Query => head.and_then(|head| head.query()).map(str::as_bytes),
+            ValueName::Query => {
+                let query = head.and_then(|head| head.query()).map(str::as_bytes);
+                return query.map(|query| {
+                    LogValue::Text(self.privacy.map_or(query.into(), |it| it.query(query)))
+                });
+            }
             ValueName::Version => head.map(|head| version(head.version()).as_bytes()),
             ValueName::Scheme => Some(match self.peer.tls() {
                 Some(_) => &b"https"[..],
@@ -170,7 +186,7 @@ impl<'a> LogEntry<'a> {
             ValueName::Host => head.and_then(|head| head.authority()).map(str::as_bytes),
             ValueName::Status => return Some(LogValue::Number(self.status.as_u16().into())),
             ValueName::Bytes => return Some(LogValue::Number(self.bytes)),
-            ValueName::Referer => self.request_field("referer"),
+            ValueName::Referer => return self.shown_field("referer").map(LogValue::Text),
             ValueName::UserAgent => self.request_field("user-agent"),
             ValueName::RequestId => {
                 return self
@@ -178,7 +194,7 @@ impl<'a> LogEntry<'a> {
                     .value("request_id")
                     .or_else(|| self.values.response_field("x-request-id").map(text));
             }
-            ValueName::RequestLine => self.invalid_request_line(),
+            ValueName::RequestLine => return self.invalid_request_line().map(LogValue::Text),
             ValueName::End => Some(match self.outcome {
                 Outcome::Complete => &b"whole"[..],
                 Outcome::Disconnected => b"left",
@@ -189,15 +205,39 @@ impl<'a> LogEntry<'a> {
             ValueName::TlsServerName => {
                 self.peer.tls().and_then(|tls| tls.server_name()).map(str::as_bytes)
             }
-            ValueName::RequestField(name) => self.request_field(name),
+            ValueName::RequestField(name) => return self.shown_field(name).map(LogValue::Text),
             ValueName::ResponseField(name) => self.values.response_field(name),
             ValueName::Other(name) => return self.values.value(name),
         };
         found.map(text)
     }
 
-    pub(crate) fn invalid_request_line(&self) -> Option<&'a [u8]> {
-        Some(self.request_line).filter(|line| !line.is_empty())
+    pub(crate) fn invalid_request_line(&self) -> Option<Cow<'a, [u8]>> {
+        let line = Some(self.request_line).filter(|line| !line.is_empty())?;
+        Some(self.shown_target(line))
+    }
+
+    /// Returns the target of the request, without what is withheld.
+    pub(crate) fn target(&self) -> Option<Cow<'a, [u8]>> {
+        self.head.map(|head| self.shown_target(head.target().as_bytes()))
+    }
+
+    fn shown_target(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
+        self.privacy.map_or(target.into(), |privacy| privacy.target(target))
+    }
+
+    fn shown_address(&self, address: IpAddr) -> IpAddr {
+        self.privacy.map_or(address, |privacy| privacy.address(address))
+    }
+
+    /// Returns a field of the request, without what is withheld.
+    fn shown_field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let value = self.request_field(name)?;
+        match self.privacy {
+            Some(privacy) if privacy.withholds_field(name) => None,
+            Some(privacy) if name.eq_ignore_ascii_case("referer") => Some(privacy.target(value)),
+            _ => Some(value.into()),
+        }
     }
 
     fn request_field(&self, name: &str) -> Option<&'a [u8]> {
