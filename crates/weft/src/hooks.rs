@@ -42,6 +42,12 @@ pub trait Hooks {
     /// or the connection was closed at the end of the grace period of a shutdown. Also called for
     /// requests that are rejected because they are malformed or exceed a limit.
     fn on_response(&self, record: &Record<'_>) {}
+
+    /// Called once for each connection or stream that a response has
+    /// [upgraded](crate::Response::upgrade), such as a WebSocket, when it has ended. The record has
+    /// the values of its request, and [`tunnel_received`](Record::tunnel_received). It follows the
+    /// record of the exchange, which has [`is_upgrade`](Record::is_upgrade).
+    fn on_tunnel_end(&self, record: &Record<'_>) {}
 }
 
 /// Data about a request and its response for logs and counters;
@@ -65,9 +71,14 @@ pub struct Record<'a> {
     /// before. With [`Disconnect::Detach`](crate::Disconnect::Detach), the application may then
     /// return a response later, and this is its status.
     pub has_response: bool,
-    /// Bytes of the response body that were sent or are in the write buffer.
+    /// Bytes of the response body that were sent or are in the write buffer; bytes that were sent
+    /// through a tunnel.
     pub body_bytes: u64,
-    /// Time from the end of the request head to the end of the exchange.
+    /// Bytes that were received through a tunnel; `None` for an exchange.
+    pub tunnel_received: Option<u64>,
+    /// Set if another protocol or a tunnel follows the response on the connection or stream.
+    pub is_upgrade: bool,
+    /// Time from the end of the request head to the end of the exchange or of the tunnel.
     pub duration: Duration,
     /// The error that the application has returned or [attached](crate::Response::with_error), or
     /// that prevented the response or cut it short:

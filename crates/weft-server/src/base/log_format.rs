@@ -38,7 +38,7 @@ impl RequestValue<'_> {
 }
 
 /// Names of the values of the library. Others begin with `header.` or `response.`.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 26] = [
     "time",
     "time_millis",
     "seconds",
@@ -55,6 +55,8 @@ const NAMES: [&str; 24] = [
     "host",
     "status",
     "bytes",
+    "bytes_received",
+    "event",
     "referer",
     "user_agent",
     "request_id",

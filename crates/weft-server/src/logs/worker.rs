@@ -55,6 +55,20 @@ impl WorkerLog {
         }
     }
 
+    /// Writes the line of a request or of a tunnel to the logs of its route, or to the default one.
+    fn write_line(&self, record: &Record<'_>, notes: Option<&RequestNotes>) {
+        if let Some(notes) = notes
+            && let Some(logs) = notes.logs()
+        {
+            return logs.write(record, notes);
+        }
+        self.with_default_log(|default| {
+            if let Some(log) = &default.log {
+                log.write(record, notes);
+            }
+        });
+    }
+
     /// Calls `read` with the current log of requests without another one.
     fn with_default_log<T>(&self, read: impl FnOnce(&DefaultLog) -> T) -> T {
         if self.access.borrow().generation != self.logs.generation() {
@@ -124,15 +138,13 @@ impl Hooks for WorkerLog {
                 }
             });
         }
-        if let Some(notes) = notes
-            && let Some(logs) = notes.logs()
-        {
-            return logs.write(record, notes);
+        // An upgraded connection has one line, at its end.
+        if !record.is_upgrade {
+            self.write_line(record, notes);
         }
-        self.with_default_log(|default| {
-            if let Some(log) = &default.log {
-                log.write(record, notes);
-            }
-        });
+    }
+
+    fn on_tunnel_end(&self, record: &Record<'_>) {
+        self.write_line(record, record.data());
     }
 }

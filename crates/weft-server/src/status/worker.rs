@@ -69,4 +69,8 @@ impl<H: Hooks> Hooks for MetricsHooks<H> {
         self.counts.body_bytes.add(record.body_bytes);
         self.hooks.on_response(record);
     }
+
+    fn on_tunnel_end(&self, record: &Record<'_>) {
+        self.hooks.on_tunnel_end(record);
+    }
 }

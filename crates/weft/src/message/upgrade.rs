@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Method, StatusCode, Version};
@@ -17,6 +18,13 @@ use crate::stream::Stream;
 
 /// The handler that takes over a connection after the response is sent.
 pub(crate) struct Upgrade(Box<Handler>);
+
+/// Numbers of bytes of a tunnel.
+#[derive(Debug, Default)]
+pub(crate) struct TunnelBytes {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+}
 
 type Handler = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
 
@@ -70,19 +78,23 @@ pub struct Upgraded {
     stream: Box<dyn Stream>,
     peer: Arc<Peer>,
     shutdown: Shutdown,
-    /// Number of bytes read.
-    received: u64,
+    bytes: Arc<TunnelBytes>,
 }
 
 impl Upgraded {
     pub(crate) fn new(stream: impl Stream, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
-        Upgraded { stream: Box::new(stream), peer, shutdown, received: 0 }
+        Upgraded { stream: Box::new(stream), peer, shutdown, bytes: Arc::default() }
+    }
+
+    /// Numbers of bytes that were read and written.
+    pub(crate) fn bytes(&self) -> Arc<TunnelBytes> {
+        self.bytes.clone()
     }
 
     /// Number of bytes that were read.
     #[cfg(feature = "websocket")]
     pub(crate) fn received(&self) -> u64 {
-        self.received
+        self.bytes.received.load(Relaxed)
     }
 
     /// The other end of the connection.
@@ -97,6 +109,14 @@ impl Upgraded {
     }
 }
 
+impl Upgraded {
+    fn count_written(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(count)) = written {
+            self.bytes.sent.fetch_add(*count as u64, Relaxed);
+        }
+    }
+}
+
 impl AsyncRead for Upgraded {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -105,7 +125,7 @@ impl AsyncRead for Upgraded {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.received += (buf.filled().len() - before) as u64;
+        self.bytes.received.fetch_add((buf.filled().len() - before) as u64, Relaxed);
         read
     }
 }
@@ -116,7 +136,9 @@ impl AsyncWrite for Upgraded {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.count_written(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -124,7 +146,9 @@ impl AsyncWrite for Upgraded {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.count_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -9,12 +9,13 @@ use bytes::Buf;
 use crate::clock::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::connection::RequestContext;
-use crate::message::upgrade::{Upgrade, Upgraded};
+use crate::message::upgrade::Upgraded;
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
 use crate::net::secure::SecureAcceptor;
 use crate::net::transport::Transport;
 use crate::net::writer::Writer;
+use crate::server::tunnel_record::PendingUpgrade;
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
 use weft_proto::proxy_protocol::{self, ProxyHeader};
@@ -34,7 +35,7 @@ pub(crate) struct ServerConnection {
     /// Set if HTTP/2 was negotiated by ALPN.
     pub(crate) http2: bool,
     /// Handler that takes over the connection after the response, if any.
-    pub(crate) upgrade: Option<Upgrade>,
+    pub(crate) upgrade: Option<PendingUpgrade>,
 }
 
 impl ServerConnection {
@@ -58,7 +59,7 @@ impl ServerConnection {
     }
 
     /// Takes the connection and the handler that takes it over.
-    pub(crate) fn hand_over(&mut self) -> Option<(Upgrade, Upgraded)> {
+    pub(crate) fn hand_over(&mut self) -> Option<(PendingUpgrade, Upgraded)> {
         let (upgrade, reader) = (self.upgrade.take()?, self.reader.take()?);
         reader.half.register();
         let writer = self.writer.take();

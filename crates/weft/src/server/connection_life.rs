@@ -15,6 +15,7 @@ use crate::server::connection::ServerConnection;
 use crate::server::h1::{self, NextState};
 use crate::server::h2;
 use crate::server::tls_handshake;
+use crate::server::tunnel_record::{PendingUpgrade, TunnelGuard};
 use crate::server::worker_context::WorkerContext;
 
 /// Serves a connection until it closes.
@@ -56,7 +57,9 @@ pub(super) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
 
 /// Runs the handler of an upgrade on a connection.
 async fn hand_over<A: Application>(conn: &mut ServerConnection, worker: &WorkerContext<A>) {
-    let Some((upgrade, connection)) = conn.hand_over() else { return };
+    let Some((PendingUpgrade { upgrade, record }, connection)) = conn.hand_over() else { return };
+    let peer = &conn.shared.peer;
+    let _record = TunnelGuard::new(worker.recorder(), peer, record, &connection);
     if let Err(error) = catch_panic(async move { upgrade.run(connection).await }).await {
         worker.report(&conn.shared.peer, &error);
     }

@@ -45,6 +45,7 @@ use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
 use crate::server::error_response::error_response;
+use crate::server::tunnel_record::{PendingUpgrade, TunnelRecord};
 use crate::server::worker_context::WorkerContext;
 
 /// The sending side of one exchange, implemented by each HTTP version.
@@ -80,6 +81,9 @@ pub(super) trait ResponseSink {
 
     /// Writes the head after which the connection or stream belongs to the upgrade's handler.
     fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining>;
+
+    /// Returns the upgrade whose handler gets the connection or stream after the response.
+    fn pending_upgrade(&mut self) -> Option<&mut PendingUpgrade>;
 
     /// Sends all buffered output.
     fn flush(&mut self) -> impl Future<Output = Result<()>>;
@@ -405,8 +409,9 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     }
 
     #[inline(never)]
-    fn record_duration(&self, watch: Stopwatch, error: Option<&Error>) {
+    fn record_duration(&mut self, watch: Stopwatch, error: Option<&Error>) {
         let Some(hooks) = self.worker.recorder() else { return };
+        let is_upgrade = error.is_none() && self.keep_for_tunnel(watch);
         let parts = self.record_parts();
         let (client, data) = parts.map_or((None, None), |parts| (parts.client, parts.data));
         hooks.on_response(&Record {
@@ -416,11 +421,33 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
             status: self.status.unwrap_or_else(client_closed_request),
             has_response: self.has_response,
             body_bytes: self.sink.body_bytes(),
+            tunnel_received: None,
+            is_upgrade,
             duration: watch.elapsed(),
             error: error.or(self.cause.as_deref()),
             is_complete: error.is_none(),
             data: data.as_deref(),
         });
+    }
+}
+
+impl<A: Application, S: ResponseSink> Exchange<'_, A, S> {
+    /// Keeps the values of the record for the record of the tunnel, if one follows. Returns true
+    /// then.
+    fn keep_for_tunnel(&mut self, watch: Stopwatch) -> bool {
+        if self.sink.pending_upgrade().is_none() {
+            return false;
+        }
+        let parts = self.record_parts();
+        let (Some(head), Some(status)) = (self.sink.head().cloned(), self.status) else {
+            return false;
+        };
+        let (client, data) = parts.map_or((None, None), |parts| (parts.client, parts.data));
+        let record = TunnelRecord { watch, status, head, client, data };
+        if let Some(upgrade) = self.sink.pending_upgrade() {
+            upgrade.record = Some(Box::new(record));
+        }
+        true
     }
 }
 

@@ -18,6 +18,7 @@ mod threads;
 #[cfg(feature = "tls")]
 mod tls;
 mod tls_handshake;
+mod tunnel_record;
 mod upgraded;
 mod worker;
 mod worker_context;

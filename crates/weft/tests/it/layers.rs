@@ -80,6 +80,7 @@ const SERVER: &[&str] = &[
     "handshake_semaphore",
     "head_buffers",
     "linger",
+    "tunnel_record",
     "upgraded",
     "connection",
     "worker_context",

@@ -123,3 +123,107 @@ fn tunnel_timeout_closes_silent_tunnels() {
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
     client.assert_closed();
 }
+
+/// Performs one upgrade over HTTP/1 and one over HTTP/2, in which `hello` is echoed, and returns the
+/// server after both have ended.
+async fn server_after_tunnels(format: &str, config: &str) -> (Weft, TestServer) {
+    let upstream = TestServer::start(shout);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("w.toml");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\nlog.format = \"{format}\"\n[hosts.\"*\"]\n\
+         \"/\" = {{ proxy = \"{}\", {config} }}\n",
+        upstream.url("/")
+    );
+    std::fs::write(&file, text).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(&file));
+    let mut client = server.client();
+    client
+        .send("GET /h1 HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nhello");
+    assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
+    assert_eq!(client.body(5), b"HELLO");
+    drop(client);
+    let stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    while !client.is_extended_connect_protocol_enabled() {
+        tokio::task::yield_now().await;
+    }
+    let mut request = http::Request::new(());
+    *request.method_mut() = http::Method::CONNECT;
+    *request.uri_mut() = "http://h/h2".parse().unwrap();
+    request.extensions_mut().insert(h2::ext::Protocol::from_static("shout"));
+    client = client.ready().await.unwrap();
+    let (response, mut send) = client.send_request(request, false).unwrap();
+    send.send_data("hello".into(), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    while let Some(data) = body.data().await {
+        data.unwrap();
+    }
+    (server, upstream)
+}
+
+/// An upgraded connection has one line, at its end, with its bytes. HTTP/2 has it as `CONNECT` with
+/// the status 200, as it was sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnels_have_a_line_at_their_end() {
+    let format = "{event} {method} {path} {status} {bytes} {bytes_received} {route}";
+    let (server, _upstream) = server_after_tunnels(format, "").await;
+    until("both lines are written", || server.stdout().lines().count() == 2);
+    let mut client = server.client();
+    assert_eq!(client.get("/plain").status, 200);
+    let output = server.stop();
+    let mut lines: Vec<&str> = output.stdout.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "request GET /plain 200 10 - /",
+        // The upstream sends `HELLO` and ` 5 bytes`.
+        "tunnel GET /h1 101 13 5 /",
+        "tunnel GET /h2 101 13 5 /",
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// Long tunnels are found, although their response was fast.
+#[tokio::test(flavor = "multi_thread")]
+async fn min_duration_is_compared_with_the_duration_of_a_tunnel() {
+    let logged = "access_log = { min_duration = \"1h\" }";
+    let (server, _) = server_after_tunnels("{event} {path}", logged).await;
+    assert_eq!(server.stop().stdout, "");
+    let upstream = TestServer::start(shout);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let logged = "{ min_duration = \"250ms\", format = \"{event} {path}\" }";
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[hosts.\"*\"]\n\"/\" = {{ proxy = \"{}\", \
+         tunnel_timeout = \"300ms\", access_log = {logged} }}\n",
+        upstream.url("/")
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(file.path()));
+    let mut client = server.client();
+    client.send("GET /long HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
+    assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
+    client.assert_closed();
+    until("the line is written", || server.stdout() == "tunnel /long\n");
+}
+
+/// A tunnel that a shutdown cuts has its line, too.
+#[test]
+fn tunnel_that_a_shutdown_cuts_has_a_line() {
+    let upstream = TestServer::start(shout);
+    let route = proxy_route(&upstream.url("/"));
+    let server = Weft::start(&mut weft([
+        "--route",
+        &route,
+        "--listen",
+        "127.0.0.1:0",
+        "--drain-timeout",
+        "100ms",
+        "--log-format",
+        "{event} {path} {status}",
+    ]));
+    let mut client = server.client();
+    client.send("GET /cut HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
+    assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
+    assert_eq!(server.stop().stdout, "tunnel /cut 101\n");
+}

@@ -209,6 +209,7 @@ impl OwnedEntry {
             duration: self.stopwatch.elapsed(),
             status: self.status,
             bytes: self.bytes,
+            received: None,
             outcome: self.outcome,
             values,
             privacy: format.privacy(),

@@ -136,7 +136,9 @@ impl LogFormat {
     ///
     /// The names of values are the names of the members of [`json`](LogFormat::json), `time_millis`
     /// (RFC 3339 with milliseconds), `seconds` (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
-    /// `tls.server_name`, `header.NAME` and `response.NAME`. Any other name is one of the
+    /// `tls.server_name`, `event`, `bytes_received`,
+    /// `header.NAME` and `response.NAME`. `event` is `tunnel` for the end of an upgraded connection,
+    /// whose `bytes_received` are known, and `request` otherwise. Any other name is one of the
     /// application, as [`append_record_with`](LogFormat::append_record_with) documents.
     ///
     /// Quotes in inserted values are escaped, spaces are not: enclose values chosen by clients in
@@ -238,6 +240,7 @@ impl LogFormat {
             duration: record.duration,
             status: record.status,
             bytes: record.body_bytes,
+            received: record.tunnel_received,
             outcome: match record.error {
                 _ if record.is_complete => Outcome::Complete,
                 Some(error) if error.kind() == ErrorKind::Disconnected => Outcome::Disconnected,
@@ -325,6 +328,8 @@ mod tests {
             status: StatusCode::NOT_FOUND,
             has_response: true,
             body_bytes: 0,
+            tunnel_received: None,
+            is_upgrade: false,
             duration: Duration::from_millis(1_500),
             error,
             is_complete: error.is_none(),
@@ -429,6 +434,8 @@ mod tests {
             status: StatusCode::OK,
             has_response: true,
             body_bytes: 0,
+            tunnel_received: None,
+            is_upgrade: false,
             duration: Duration::ZERO,
             error: None,
             is_complete: true,

@@ -65,6 +65,8 @@ pub(crate) enum ValueName {
     Host,
     Status,
     Bytes,
+    BytesReceived,
+    Event,
     Referer,
     UserAgent,
     RequestId,
@@ -103,6 +105,8 @@ impl ValueName {
             "host" => ValueName::Host,
             "status" => ValueName::Status,
             "bytes" => ValueName::Bytes,
+            "bytes_received" => ValueName::BytesReceived,
+            "event" => ValueName::Event,
             "referer" => ValueName::Referer,
             "user_agent" => ValueName::UserAgent,
             "request_id" => ValueName::RequestId,
@@ -131,6 +135,8 @@ pub(crate) struct LogEntry<'a> {
     pub(crate) duration: Duration,
     pub(crate) status: StatusCode,
     pub(crate) bytes: u64,
+    /// Bytes that were received through a tunnel, for the line of its end.
+    pub(crate) received: Option<u64>,
     pub(crate) outcome: Outcome,
     /// Values of the application.
     pub(crate) values: &'a dyn LogValues,
@@ -186,6 +192,11 @@ impl<'a> LogEntry<'a> {
             ValueName::Host => head.and_then(|head| head.authority()).map(str::as_bytes),
             ValueName::Status => return Some(LogValue::Number(self.status.as_u16().into())),
             ValueName::Bytes => return Some(LogValue::Number(self.bytes)),
+            ValueName::BytesReceived => return self.received.map(LogValue::Number),
+            ValueName::Event => Some(match self.received {
+                Some(_) => &b"tunnel"[..],
+                None => b"request",
+            }),
             ValueName::Referer => return self.shown_field("referer").map(LogValue::Text),
             ValueName::UserAgent => self.request_field("user-agent"),
             ValueName::RequestId => {

@@ -17,10 +17,10 @@ use crate::message::fields::Fields;
 use crate::message::payload::Payload;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::message::upgrade::Upgrade;
 use crate::net::writer::Writer;
 use crate::server::exchange::{Remaining, ResponseSink, Trailers};
 use crate::server::h1::input::Input;
+use crate::server::tunnel_record::PendingUpgrade;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::{self, ResponseFraming};
@@ -41,7 +41,7 @@ pub(super) struct Sink<'a, A> {
     /// Head of the current request, if it is valid.
     pub(super) head: &'a mut RequestHead,
     /// Handler that takes over the connection after the response, if any.
-    pub(super) upgrade: &'a mut Option<Upgrade>,
+    pub(super) upgrade: &'a mut Option<PendingUpgrade>,
     pub(super) request: CurrentRequest,
     /// Set if the client supports interim responses.
     pub(super) accepts_interim: bool,
@@ -203,6 +203,10 @@ impl<A: Application> ResponseSink for Sink<'_, A> {
         }
     }
 
+    fn pending_upgrade(&mut self) -> Option<&mut PendingUpgrade> {
+        self.upgrade.as_mut()
+    }
+
     fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining> {
         self.input.restore_returned_reader();
         if !self.input.is_clear() {
@@ -222,7 +226,7 @@ impl<A: Application> ResponseSink for Sink<'_, A> {
             head_prefix: &self.worker.date.head_prefix(),
         });
         if let Payload::Upgrade(upgrade) = response.take_payload() {
-            *self.upgrade = Some(upgrade);
+            *self.upgrade = Some(upgrade.into());
         }
         Ok(Remaining::Buffered)
     }

@@ -23,7 +23,7 @@ use crate::message::payload::Payload;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::message::upgrade::{Upgrade, Upgraded};
+use crate::message::upgrade::Upgraded;
 use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
@@ -36,6 +36,7 @@ use crate::server::h2::request::InvalidRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::inbound::{InboundBody, ReceiveClock};
+use crate::server::tunnel_record::{PendingUpgrade, TunnelGuard};
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
@@ -97,7 +98,7 @@ struct StreamSink<'a, A> {
     on_read: Option<oneshot::Receiver<()>>,
     /// Set when the final response has started.
     has_started: bool,
-    upgrade: Option<Upgrade>,
+    upgrade: Option<PendingUpgrade>,
     content: OutboundContent,
 }
 
@@ -180,10 +181,13 @@ impl<A: Application> StreamSink<'_, A> {
     }
 
     /// Runs the handler of an upgrade on the stream.
-    async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Tunnel) {
+    async fn hand_over(&mut self, pending: PendingUpgrade, tunnel: Tunnel) {
         self.connection.borrow_mut().make_tunnel(self.stream);
         let (peer, shutdown) = (self.shared.peer.clone(), self.shared.shutdown());
         let upgraded = Upgraded::new(tunnel, peer, shutdown);
+        let (hooks, peer) = (self.worker.recorder(), &self.shared.peer);
+        let PendingUpgrade { upgrade, record } = pending;
+        let _record = TunnelGuard::new(hooks, peer, record, &upgraded);
         if let Err(error) = catch_panic(async move { upgrade.run(upgraded).await }).await {
             self.worker.report(&self.shared.peer, &error);
         }
@@ -314,10 +318,14 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         }
     }
 
+    fn pending_upgrade(&mut self) -> Option<&mut PendingUpgrade> {
+        self.upgrade.as_mut()
+    }
+
     fn begin_upgrade(&mut self, response: &mut Response) -> Result<Remaining> {
         self.send_head(response, None, false)?;
         if let Payload::Upgrade(upgrade) = response.take_payload() {
-            self.upgrade = Some(upgrade);
+            self.upgrade = Some(upgrade.into());
         }
         Ok(Remaining::Nothing)
     }
