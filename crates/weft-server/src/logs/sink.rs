@@ -334,7 +334,6 @@ impl LineSender {
 #[cfg(test)]
 mod tests {
     use super::super::file::LogFile;
-    use super::super::rotation::{Rotation, UNROTATED};
     use super::super::target::Target;
     use super::*;
     use std::fs;
@@ -343,8 +342,7 @@ mod tests {
     fn dropped_sources_keep_lines_and_release_buffers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let rotation = Rotation { max_bytes: u64::MAX, max_files: 1, ..UNROTATED };
-        let file = LogFile::open(&path, rotation).unwrap();
+        let file = LogFile::open(&path, super::super::rotation::UNROTATED).unwrap();
         let sink = Sink::start("test", Output::new("test", Target::File(file), |_| ())).unwrap();
         let remaining = sink.line_sender();
         for _ in 0..100 {

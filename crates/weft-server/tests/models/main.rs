@@ -29,9 +29,6 @@ mod logs {
     pub mod file {
         pub struct LogFile;
     }
-    pub mod rotation {
-        pub struct Rotation;
-    }
     pub mod target {
         pub struct Target;
     }
