@@ -63,6 +63,17 @@ impl Value {
         }
     }
 
+    fn map_texts(&self, change: &dyn Fn(&str) -> String) -> Value {
+        match self {
+            Value::Text(text) => Value::Text(change(text)),
+            Value::List(values) => {
+                Value::List(values.iter().map(|value| value.map_texts(change)).collect())
+            }
+            Value::Table(table) => Value::Table(table.map_texts(change)),
+            other => other.clone(),
+        }
+    }
+
     pub(super) fn show(&self) -> String {
         match self {
             Value::Text(text) => quoted(text),
@@ -138,6 +149,12 @@ impl Table {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the table with changed texts, also within its values.
+    pub(super) fn map_texts(&self, change: &dyn Fn(&str) -> String) -> Table {
+        let entries = self.0.iter().map(|(key, value)| (key.clone(), value.map_texts(change)));
+        Table(entries.collect())
     }
 
     /// Returns true if a value has this text.

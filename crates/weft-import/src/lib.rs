@@ -42,13 +42,18 @@
 //! ```
 
 mod document; // a configuration file that is being composed
+mod listeners; // addresses of hosts
+mod regex; // regular expressions
+mod values; // sizes and times
 mod hoist; // options that routes and hosts have in common
 mod nginx; // nginx.conf
+mod caddy; // Caddyfile
 #[cfg(test)]
 mod test_target; // a target for the tests
 
 use std::path::Path;
 
+pub use caddy::{DIFFERENCES as CADDY_DIFFERENCES, UserFiles, import as caddy};
 pub use nginx::{DIFFERENCES as NGINX_DIFFERENCES, import as nginx};
 
 /// The program that reads the imported text: values of the text that depend on its rules.

@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
-        Ok(Command::Import { path }) => return import(&path),
+        Ok(Command::Import(source)) => return import(&source),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Ok(Command::Reload { args, pid }) => return reload(&args, pid),
@@ -221,8 +221,8 @@ fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
 }
 
 /// Prints a configuration of nginx as one of Weft. The exit status is 3 if something was lost.
-fn import(path: &Path) -> ExitCode {
-    match import::import_nginx(path) {
+fn import(source: &import::Source) -> ExitCode {
+    match import::import(source) {
         Ok((text, is_complete)) => {
             print_stdout(&text);
             if is_complete { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }

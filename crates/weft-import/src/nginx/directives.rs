@@ -1,6 +1,6 @@
 //! Names of directives that need no translation of their own. Pure.
 
-use super::values::lists;
+use crate::values::lists;
 
 /// Handling of a directive that nothing has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

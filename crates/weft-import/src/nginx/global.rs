@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::regex;
+use crate::regex;
 use super::tree::{Directive, named};
 use crate::Target;
 

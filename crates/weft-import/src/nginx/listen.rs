@@ -79,22 +79,10 @@ pub(super) fn address(text: &str) -> Option<String> {
     }
 }
 
-/// Joins equal ports of all IPv4 and all IPv6 addresses: `[::]:80` is both in Weft.
-pub(super) fn joined(addresses: &BTreeSet<String>) -> Vec<String> {
-    let mut joined = addresses.clone();
-    for address in addresses {
-        let port = address.strip_prefix("0.0.0.0:");
-        let both = port.map(|port| format!("[::]:{port}"));
-        if both.is_some_and(|both| addresses.contains(&both)) {
-            joined.remove(address);
-        }
-    }
-    joined.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listeners::joined;
 
     #[test]
     fn normalizes_addresses() {

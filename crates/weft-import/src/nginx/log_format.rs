@@ -1,6 +1,6 @@
 //! `log_format` → the format of an access log. Pure.
 
-use super::values::lists;
+use crate::values::lists;
 use super::variables::split_name;
 
 /// A format, and the variables that are missing in it.

@@ -1,6 +1,6 @@
 //! `map`: values by the value of a variable. Pure.
 
-use super::regex;
+use crate::regex;
 use super::tree::Directive;
 use crate::Target;
 

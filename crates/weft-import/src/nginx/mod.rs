@@ -11,7 +11,6 @@ mod tree; // directives, with included files
 mod directives; // names that need no translation of their own
 mod outcomes; // the outcome of each directive
 mod scope; // directives that apply to a location
-mod values; // sizes and times
 mod variables; // variables → placeholders
 mod global; // blocks to which locations refer
 mod process; // addresses, TLS, logs, user
@@ -19,7 +18,6 @@ mod listen; // addresses
 mod sites; // servers → hosts
 mod server; // the routes of a server
 mod location; // a location → a route
-mod regex; // regular expressions
 mod upstream; // settings of all upstreams
 mod client_rules; // addresses of clients
 mod maps; // values by the value of a variable
@@ -31,6 +29,7 @@ use std::path::Path;
 
 use super::document::{Document, Host};
 use super::{Imported, Target, hoist};
+use crate::listeners::{self, Listeners};
 use global::Global;
 use outcomes::{Outcomes, Report};
 use process::Process;
@@ -74,7 +73,11 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     }
     let mut document = Document::default();
     let sites = sites::sites(&servers, &outcomes);
-    let (listening, bound) = sites::bind(&sites);
+    let listeners: Vec<Listeners<'_>> = sites
+        .iter()
+        .map(|site| Listeners { names: &site.names, listeners: &site.listeners })
+        .collect();
+    let (listening, bound) = listeners::bind(&listeners);
     Process {
         main: &main,
         http,
@@ -89,7 +92,7 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     let mut titles = Vec::new();
     for (site, listen) in sites.iter().zip(bound) {
         let (mut host, of_host) = host(site, &servers, &global, &scope);
-        host.names = sites::title(site, &listen, &titles);
+        host.names = listeners::title(&site.names, &listen, &titles);
         titles.push(host.names.clone());
         host.listen = listen;
         document.hosts.push(host);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::directives::{Treatment, treatment};
 use super::tree::Directive;
-use super::values;
+use crate::values;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {

@@ -8,10 +8,11 @@ use super::global::Global;
 use super::logs;
 use super::outcomes::Outcomes;
 use super::scope::Scope;
-use super::sites::{Listening, Server};
+use super::sites::Server;
 use super::tree::{Directive, named};
-use super::values::{bytes, duration, time};
+use crate::values::{bytes, duration, time};
 use crate::document::{Document, Table, Value};
+use crate::listeners::Listening;
 
 pub(super) struct Process<'a> {
     pub(super) main: &'a [Directive],

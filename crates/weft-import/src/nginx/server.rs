@@ -8,7 +8,7 @@ use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
 use super::location::{Location, Pattern, rewrite, route};
 use super::location::{folder, pages, precedence, script_patterns};
-use super::regex;
+use crate::regex;
 use super::scope::Scope;
 use super::sites::Server;
 use super::tree::{Directive, named};

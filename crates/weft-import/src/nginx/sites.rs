@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::listen::{HttpListen, joined};
+use super::listen::HttpListen;
 use super::location::redirect::is_redirect_to_https;
 use super::outcomes::Outcomes;
 use super::tree::{Directive, named};
+use crate::listeners::Listener;
 
 pub(super) struct Server<'a> {
     pub(super) directive: &'a Directive,
@@ -27,7 +28,7 @@ pub(super) struct Site {
     /// Requests without TLS are redirected.
     pub(super) is_redirected: bool,
     /// Addresses at which the names have this server.
-    listeners: BTreeSet<Listener>,
+    pub(super) listeners: BTreeSet<Listener>,
 }
 
 impl<'a> Server<'a> {
@@ -99,18 +100,8 @@ pub(super) fn host_names(name: &str) -> Option<Vec<String>> {
     (is_name(rest.trim_end_matches('.')) || lower.starts_with('[')).then(|| vec![lower])
 }
 
-/// An address, and whether its connections use TLS.
-type Listener = (String, bool);
-
 /// Servers of a name, by address.
 type ByListener = BTreeMap<Listener, usize>;
-
-/// Addresses of the hosts that are not bound.
-#[derive(Debug, Default)]
-pub(super) struct Listening {
-    pub(super) plain: Vec<String>,
-    pub(super) tls: Vec<String>,
-}
 
 /// Determines the server of each name at each address, and groups names with the same servers.
 pub(super) fn sites(servers: &[Server<'_>], outcomes: &Outcomes) -> Vec<Site> {
@@ -229,68 +220,6 @@ fn sites_of(servers: &[Server<'_>], of_name: &ByListener, defaults: &ByListener)
 
 fn only(servers: &BTreeSet<usize>) -> Option<usize> {
     servers.first().copied().filter(|_| servers.len() == 1)
-}
-
-/// Chooses the addresses of hosts that are not bound: the addresses that most names have. Returns
-/// them, and the addresses of each site that is bound to others.
-pub(super) fn bind(sites: &[Site]) -> (Listening, Vec<Vec<String>>) {
-    let count = |listeners: &BTreeSet<Listener>| {
-        let equal = sites.iter().filter(|site| site.listeners == *listeners);
-        equal.map(|site| site.names.len()).sum::<usize>()
-    };
-    // Of equally many, the addresses of the first site.
-    let main = sites.iter().map(|site| &site.listeners).rev().max_by_key(|it| count(it));
-    let is_bound = |site: &Site| Some(&site.listeners) != main;
-    let has_bound = sites.iter().any(is_bound);
-    let of_kind = |is_tls: bool| -> BTreeSet<String> {
-        let listeners = main.into_iter().flatten().filter(|(_, tls)| *tls == is_tls);
-        listeners.map(|(address, _)| address.clone()).collect()
-    };
-    // A host that is bound to an address of IPv4 is not to get the requests of `[::]`.
-    let list = |addresses: BTreeSet<String>| match has_bound {
-        true => addresses.into_iter().collect(),
-        false => joined(&addresses),
-    };
-    let listening = Listening { plain: list(of_kind(false)), tls: list(of_kind(true)) };
-    let written = |(address, is_tls): &Listener| match is_tls {
-        true => format!("tls://{address}"),
-        false => address.clone(),
-    };
-    let bound = sites.iter().map(|site| match is_bound(site) {
-        true => site.listeners.iter().map(written).collect(),
-        false => Vec::new(),
-    });
-    (listening, bound.collect())
-}
-
-/// Returns the text for the section of a host: its names, or its port if it has all names there. A
-/// label distinguishes it from other sections with the same names.
-pub(super) fn title(site: &Site, listen: &[String], known: &[String]) -> String {
-    let ports: BTreeSet<&str> =
-        listen.iter().filter_map(|it| it.rsplit_once(':')).map(|(_, port)| port).collect();
-    let is_port = |port: &str| port.parse::<u16>().is_ok();
-    let names = match (&*site.names, ports.first()) {
-        ([name], Some(port)) if name == "*" && ports.len() == 1 && is_port(port) => {
-            format!(":{port}")
-        }
-        (names, _) => names.join(" "),
-    };
-    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    if names.starts_with("~ ") {
-        // The expression is the whole text.
-        let mut title = names;
-        while known.contains(&title) {
-            title = format!("~ (?:{})", &title["~ ".len()..]);
-        }
-        return title;
-    }
-    let label = |address: &String| {
-        let text: String = address.trim_start_matches("tls://").chars().map(word).collect();
-        format!("{names} @{}", text.trim_matches('-'))
-    };
-    let candidates = std::iter::once(names.clone()).chain(listen.iter().map(label));
-    let mut new = candidates.filter(|title| !known.contains(title));
-    new.next().unwrap_or_else(|| format!("{names} @{}", known.len()))
 }
 
 #[cfg(test)]

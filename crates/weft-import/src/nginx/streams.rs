@@ -13,7 +13,7 @@ use super::process::{ANY_NETWORK, certificate_pairs};
 use super::scope::Scope;
 use super::tree::{Directive, named};
 use super::upstream::{self, GroupKind, member};
-use super::values::lists;
+use crate::values::lists;
 use super::variables::is_client_address;
 use crate::document::{Document, Stream, Table, Value};
 

@@ -9,6 +9,7 @@ use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 use crate::apps::{FilesForm, Form};
 use crate::cli::help::HelpTopic;
 use crate::config::{Config, RouteConfig, flags, parse_route};
+use crate::import::{Source, SourceKind};
 
 pub(crate) enum Command {
     Help(HelpTopic),
@@ -20,10 +21,8 @@ pub(crate) enum Command {
         paths: Vec<PathBuf>,
         is_check: bool,
     },
-    /// Prints a configuration of nginx as one of Weft.
-    Import {
-        path: PathBuf,
-    },
+    /// Prints a configuration of another server as one of Weft.
+    Import(Source),
     /// Lists the certificates that are ordered, or changes something about them.
     Certificates {
         args: Args,
@@ -219,18 +218,24 @@ fn parse_format(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
 
 /// Parses the arguments of `weft import`.
 fn parse_import(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
-    let usage = "expected `weft import nginx FILE`; a folder of that name is ./import";
+    let usage = "expected `weft import nginx FILE` or `weft import caddy FILE [--users FILE]`; a \
+                 folder of that name is ./import";
     let mut words = Vec::new();
+    let mut users = None;
     while let Some(argument) = parser.next()? {
         match argument {
             Value(word) => words.push(word),
+            Long("users") => users = Some(parser.value()?.into()),
             argument => return Err(argument.unexpected()),
         }
     }
-    match &*words {
-        [kind, path] if kind == "nginx" => Ok(Command::Import { path: path.into() }),
-        _ => Err(usage.into()),
-    }
+    let [kind, path] = &*words else { return Err(usage.into()) };
+    let kind = match kind.to_str() {
+        Some("nginx") if users.is_none() => SourceKind::Nginx,
+        Some("caddy") => SourceKind::Caddy,
+        _ => return Err(usage.into()),
+    };
+    Ok(Command::Import(Source { kind, path: path.into(), users }))
 }
 
 /// Returns the configuration option with this name. For a switch, also returns the argument that
@@ -349,7 +354,9 @@ impl Args {
         }
         if let Some(path) = self.directory.as_ref().filter(|path| path.is_file()) {
             let file = path.display();
+            let is_caddyfile = path.file_name().is_some_and(|name| name == "Caddyfile");
             let reads = match path.extension().is_some_and(|extension| extension == "conf") {
+                _ if is_caddyfile => format!("`weft import caddy {file}` translates it"),
                 true => format!("`weft import nginx {file}` translates it"),
                 false => format!("`weft --config {file}` reads a configuration"),
             };

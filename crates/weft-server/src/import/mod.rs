@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests; // imported configurations
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use weft_config::find;
 use weft_import::Target;
@@ -14,14 +17,50 @@ use crate::route::RouteKey;
 use crate::template::Pattern;
 use crate::template::names::of_nginx;
 
-/// Converts a configuration of nginx, with the files that it includes. Returns the result, and true
-/// if no directive was lost.
+/// A configuration of another server, and the result.
+pub(crate) struct Source {
+    pub(crate) kind: SourceKind,
+    pub(crate) path: PathBuf,
+    /// File for the users and hashed passwords of a Caddyfile.
+    pub(crate) users: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    Nginx,
+    Caddy,
+}
+
+/// Converts the configuration of another server, with the files that it includes. Returns the
+/// result, and true if no directive was lost.
 ///
 /// # Errors
-/// A message with file, line and column if it cannot be read or parsed.
-pub(crate) fn import_nginx(path: &Path) -> Result<(String, bool), String> {
-    let imported = weft_import::nginx(path, &Program)?;
-    Ok((weft_import::NGINX_DIFFERENCES.to_owned() + &imported.text, imported.is_complete))
+/// A message with file and line if it cannot be read or parsed.
+pub(crate) fn import(source: &Source) -> Result<(String, bool), String> {
+    let (differences, imported) = match source.kind {
+        SourceKind::Nginx => {
+            (weft_import::NGINX_DIFFERENCES, weft_import::nginx(&source.path, &Program)?)
+        }
+        SourceKind::Caddy => {
+            let users = source.users.as_deref();
+            let (imported, files) = weft_import::caddy(&source.path, users, &Program)?;
+            for (path, text) in files {
+                write_users(&path, &text)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            }
+            (weft_import::CADDY_DIFFERENCES, imported)
+        }
+    };
+    Ok((differences.to_owned() + &imported.text, imported.is_complete))
+}
+
+/// Writes a file of users, which only its owner may read. A file with other contents is kept.
+fn write_users(path: &Path, text: &str) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|known| known == text.as_bytes()) {
+        return Ok(());
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }
 
 /// The rules of this program.

@@ -6,7 +6,7 @@ use super::Location;
 use crate::document::Table;
 use crate::nginx::client_rules;
 use crate::nginx::tree::{Directive, named};
-use crate::nginx::values::lists;
+use crate::values::lists;
 
 /// Returns true for directives that restrict the clients of a location. If one of them is lost, the
 /// route refuses all requests.

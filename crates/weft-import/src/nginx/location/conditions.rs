@@ -7,7 +7,7 @@ use super::{Location, Pattern};
 use crate::document::Table;
 use crate::nginx::sites::host_names;
 use crate::nginx::tree::{Directive, named};
-use crate::nginx::values::lists;
+use crate::values::lists;
 
 /// Translates the conditions of a block that applies to the location.
 pub(crate) fn translate<'a>(location: &Location<'a>, block: &'a [Directive], options: &mut Table) {

@@ -3,7 +3,7 @@
 use super::{Location, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::{duration, lists};
+use crate::values::{duration, lists};
 
 /// Translates `add_header` and its like.
 pub(crate) fn responses(

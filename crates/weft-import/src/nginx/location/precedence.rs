@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use super::access::{denies_all, is_access_rule};
 use super::{Location, Pattern};
-use crate::nginx::regex;
+use crate::regex;
 use crate::nginx::tree::{Directive, named};
 
 /// Arranges the locations of a server. A location that would lose paths to one with a shorter

@@ -1,7 +1,7 @@
 //! Directives that redirect, or rewrite, all paths. Pure.
 
 use crate::nginx::tree::Directive;
-use crate::nginx::values::lists;
+use crate::values::lists;
 
 /// Returns the host of a redirect to HTTPS, as it is written; `None` for the requested host.
 pub(crate) fn redirect_host(directive: &Directive) -> Option<&str> {

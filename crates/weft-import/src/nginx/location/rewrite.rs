@@ -3,7 +3,7 @@
 use super::redirect::matches_all;
 use super::{Location, Pattern, Refusal};
 use crate::document::Table;
-use crate::nginx::regex;
+use crate::regex;
 use crate::nginx::tree::Directive;
 
 /// A `rewrite` directive.

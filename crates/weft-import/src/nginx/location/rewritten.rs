@@ -7,7 +7,7 @@ use super::rewrite::{
 };
 use super::{Location, Pattern, route};
 use crate::document::{Route, Table};
-use crate::nginx::regex;
+use crate::regex;
 use crate::nginx::tree::Directive;
 
 /// The routes of the `rewrite` directives of a location.

@@ -4,9 +4,9 @@ use super::{Location, Pattern, Refusal, Responder};
 use super::{access, conditions, fastcgi, fields, files, limits, pages, proxy, returns, rewrite};
 use crate::document::{Route, Table, Value};
 use crate::nginx::directives::{Treatment, treatment};
-use crate::nginx::regex::escape;
+use crate::regex::escape;
 use crate::nginx::tree::Directive;
-use crate::nginx::values::lists;
+use crate::values::lists;
 use crate::nginx::{location::access::is_access_rule, logs};
 
 /// Directives that respond, and have no equivalent.

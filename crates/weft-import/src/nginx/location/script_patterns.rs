@@ -3,7 +3,7 @@
 
 use super::Location;
 use crate::document::Value;
-use crate::nginx::regex;
+use crate::regex;
 use crate::nginx::tree::{Directive, named};
 
 /// Regular expressions that match the paths of all scripts, without `(?i)`.

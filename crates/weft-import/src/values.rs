@@ -1,20 +1,20 @@
-//! Sizes and times of nginx. Pure.
+//! Sizes and times. Pure.
 
 use std::time::Duration;
 
 use weft_config::{show_size, show_time};
 
 /// Returns true if a word is in a list of words.
-pub(super) fn lists(words: &str, word: &str) -> bool {
+pub(crate) fn lists(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|listed| listed == word)
 }
 
 /// Parses a size such as `10m` and returns it as Weft writes it.
-pub(super) fn size(text: &str) -> Option<String> {
+pub(crate) fn size(text: &str) -> Option<String> {
     bytes(text).map(show_size)
 }
 
-pub(super) fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (number, factor) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (&text[..at], 1 << 10),
         (at, 'm' | 'M') => (&text[..at], 1 << 20),
@@ -26,11 +26,11 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 
 /// Parses a time such as `1h30m` or `60` (seconds) and returns it as Weft writes it; `None` for 0:
 /// no time of Weft may be 0.
-pub(super) fn time(text: &str) -> Option<String> {
+pub(crate) fn time(text: &str) -> Option<String> {
     duration(text).filter(|time| !time.is_zero()).map(show_time)
 }
 
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     const DAY: u64 = 86_400_000;
     let (mut total, mut rest) = (0_u64, text.trim());
     while !rest.is_empty() {

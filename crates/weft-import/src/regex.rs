@@ -3,13 +3,13 @@
 use crate::Target;
 
 /// Returns the expression if Weft has an equivalent.
-pub(super) fn translate(target: &dyn Target, regex: &str) -> Option<String> {
+pub(crate) fn translate(target: &dyn Target, regex: &str) -> Option<String> {
     let translated = without_negative_literals(regex)?;
     target.is_route_key(&format!("~ {translated}")).then_some(translated)
 }
 
 /// Returns the expression behind `~`, or `~*` without regard to case; `None` for other modifiers.
-pub(super) fn of_modifier(target: &dyn Target, modifier: &str, regex: &str) -> Option<String> {
+pub(crate) fn of_modifier(target: &dyn Target, modifier: &str, regex: &str) -> Option<String> {
     match modifier {
         "~" => translate(target, regex),
         "~*" => translate(target, &format!("(?i){regex}")),
@@ -18,7 +18,7 @@ pub(super) fn of_modifier(target: &dyn Target, modifier: &str, regex: &str) -> O
 }
 
 /// Returns an expression for the paths of a nested location: those below the outer prefix.
-pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
+pub(crate) fn below(prefix: &str, regex: &str) -> Option<String> {
     let (flags, inner) = match regex.strip_prefix("(?i)") {
         Some(inner) => ("(?i)", inner),
         None => ("", regex),
@@ -42,7 +42,7 @@ pub(super) fn below(prefix: &str, regex: &str) -> Option<String> {
 
 /// Returns an expression for the paths with a prefix in whose rest another expression, which is not
 /// anchored, matches.
-pub(super) fn behind(prefix: &str, regex: &str) -> String {
+pub(crate) fn behind(prefix: &str, regex: &str) -> String {
     let (flags, inner) = match regex.strip_prefix("(?i)") {
         Some(inner) => ("(?i)", inner),
         None => ("", regex),
@@ -51,7 +51,7 @@ pub(super) fn behind(prefix: &str, regex: &str) -> String {
 }
 
 /// Returns true if an expression is not anchored to the beginning, and its matches have no slash.
-pub(super) fn is_in_segment(regex: &str) -> bool {
+pub(crate) fn is_in_segment(regex: &str) -> bool {
     let mut chars = regex.strip_prefix("(?i)").unwrap_or(regex).chars();
     let mut is_in_class = false;
     while let Some(c) = chars.next() {
@@ -79,7 +79,7 @@ pub(super) fn is_in_segment(regex: &str) -> bool {
 }
 
 /// Returns the literal text with which all matches begin, if the expression is anchored.
-pub(super) fn literal_prefix(regex: &str) -> Option<&str> {
+pub(crate) fn literal_prefix(regex: &str) -> Option<&str> {
     let inner = regex.strip_prefix('^')?;
     let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_'));
     let literal = &inner[..end.unwrap_or(inner.len())];
@@ -101,7 +101,7 @@ fn has_alternatives(regex: &str) -> bool {
     })
 }
 
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
         if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_') {

@@ -1,0 +1,293 @@
+//! Matchers: which requests a directive applies to.
+
+use super::region::{Cover, Paths, Region};
+use super::tree::Directive;
+use crate::Target;
+
+/// A condition of a matcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// One of these sets of paths.
+    Path(Vec<Paths>),
+    Method(Vec<String>),
+    Host(Vec<String>),
+    /// Networks of the client.
+    Networks(Vec<String>),
+    /// `http` or `https`.
+    Protocol(String),
+    /// A file exists. The texts are those of `try_files`.
+    File(Vec<String>),
+    /// Values that the client chooses, such as fields.
+    OfClient,
+    Unknown,
+    /// None of these matchers applies.
+    Not(Vec<Condition>),
+}
+
+/// Result of a matcher for the requests of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Matched {
+    Yes,
+    No,
+    Depends(Dependence),
+}
+
+/// A property of requests that no route of Weft distinguishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dependence {
+    pub(super) kind: Kind,
+    pub(super) is_negated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Networks(Vec<String>),
+    Unencrypted,
+    File(Vec<String>),
+    OfClient,
+    Unknown,
+}
+
+/// Requests of a site that are treated in the same way.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) region: &'a Region,
+    /// `None`: methods that no matcher names.
+    pub(super) method: Option<&'a str>,
+    /// Name of the host, as in the section of a host.
+    pub(super) host: &'a str,
+    pub(super) target: &'a dyn Target,
+}
+
+/// Networks of `private_ranges`.
+pub(super) const PRIVATE_RANGES: [&str; 6] =
+    ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1"];
+
+/// Parses the definition of a named matcher, whose conditions must all apply.
+pub(super) fn parse_named(definition: &Directive) -> Vec<Condition> {
+    let of_line = match definition.args.split_first() {
+        Some((kind, args)) => vec![condition(kind, args, definition.children())],
+        None => Vec::new(),
+    };
+    match definition.args.is_empty() {
+        true => set(definition.children()),
+        false => of_line,
+    }
+}
+
+/// Returns the conditions of a block. Equal ones are merged, except for `not`.
+fn set(block: &[Directive]) -> Vec<Condition> {
+    let mut conditions = Vec::<Condition>::new();
+    for directive in block {
+        let new = condition(&directive.name, &directive.args, directive.children());
+        let known = conditions.iter_mut().find_map(|known| match (known, &new) {
+            (Condition::Path(known), Condition::Path(new)) => {
+                known.extend(new.iter().cloned());
+                Some(())
+            }
+            (Condition::Method(known), Condition::Method(new))
+            | (Condition::Host(known), Condition::Host(new))
+            | (Condition::Networks(known), Condition::Networks(new)) => {
+                known.extend(new.iter().cloned());
+                Some(())
+            }
+            _ => None,
+        });
+        if known.is_none() {
+            conditions.push(new);
+        }
+    }
+    conditions
+}
+
+fn condition(kind: &str, args: &[String], block: &[Directive]) -> Condition {
+    let upper = || args.iter().map(|arg| arg.to_ascii_uppercase()).collect();
+    match kind {
+        "path" => Condition::Path(args.iter().map(|arg| Paths::parse(arg)).collect()),
+        "path_regexp" => match args.last() {
+            Some(regex) => Condition::Path(vec![Paths::Regex(regex.clone())]),
+            None => Condition::Unknown,
+        },
+        "method" => Condition::Method(upper()),
+        "host" => Condition::Host(args.iter().map(|arg| arg.to_ascii_lowercase()).collect()),
+        "remote_ip" | "client_ip" => {
+            let words = args.iter().filter(|arg| *arg != "forwarded");
+            Condition::Networks(words.flat_map(|arg| networks(arg)).collect())
+        }
+        "protocol" => Condition::Protocol(args.first().cloned().unwrap_or_default()),
+        "file" => file(args, block),
+        "header" | "header_regexp" | "query" | "vars" | "vars_regexp" => Condition::OfClient,
+        "not" => {
+            let inner = match args.split_first() {
+                Some((kind, args)) => vec![condition(kind, args, block)],
+                None => set(block),
+            };
+            Condition::Not(inner)
+        }
+        _ => Condition::Unknown,
+    }
+}
+
+/// Returns the networks of a word.
+pub(super) fn networks(word: &str) -> Vec<String> {
+    match word {
+        "private_ranges" => PRIVATE_RANGES.map(str::to_owned).into(),
+        word => vec![word.to_owned()],
+    }
+}
+
+fn file(args: &[String], block: &[Directive]) -> Condition {
+    let mut candidates = args.to_vec();
+    for directive in block {
+        match &*directive.name {
+            "try_files" => candidates.extend(directive.args.iter().cloned()),
+            "root" | "try_policy" | "split_path" => return Condition::Unknown,
+            _ => {}
+        }
+    }
+    if candidates.is_empty() {
+        candidates.push("{path}".to_owned());
+    }
+    Condition::File(candidates.iter().map(|it| it.replace("{http.request.uri.path}", "{path}")).collect())
+}
+
+/// Evaluates conditions, all of which must apply. `stripped` is the prefix that the path has lost.
+pub(super) fn evaluate(conditions: &[Condition], case: Case<'_>, path: &PathInCase<'_>) -> Matched {
+    let mut depends = None;
+    for condition in conditions {
+        match one(condition, case, path) {
+            Matched::No => return Matched::No,
+            Matched::Yes => {}
+            Matched::Depends(new) => {
+                let kind = match depends {
+                    None => new,
+                    // Of several properties, some requests have all.
+                    Some(Dependence { kind: Kind::OfClient, is_negated: false })
+                        if !new.is_negated && new.kind == Kind::OfClient =>
+                    {
+                        new
+                    }
+                    Some(_) => Dependence { kind: Kind::Unknown, is_negated: false },
+                };
+                depends = Some(kind);
+            }
+        }
+    }
+    depends.map_or(Matched::Yes, Matched::Depends)
+}
+
+/// The path that a matcher sees.
+pub(super) enum PathInCase<'a> {
+    /// The path of the request, without a prefix that has been removed.
+    Stripped(&'a str),
+    /// A path that has been set.
+    Fixed(&'a str),
+    Unknown,
+}
+
+fn one(condition: &Condition, case: Case<'_>, path: &PathInCase<'_>) -> Matched {
+    let of = |is: bool| if is { Matched::Yes } else { Matched::No };
+    let depends =
+        |kind: Kind| Matched::Depends(Dependence { kind, is_negated: false });
+    match condition {
+        Condition::Path(all) => match path {
+            PathInCase::Stripped(stripped) => {
+                let covers: Vec<Cover> = all
+                    .iter()
+                    .map(|paths| case.region.cover(&paths.behind(stripped), case.target))
+                    .collect();
+                match covers.contains(&Cover::Whole) {
+                    true => Matched::Yes,
+                    false if covers.contains(&Cover::Part) => depends(Kind::Unknown),
+                    false => Matched::No,
+                }
+            }
+            PathInCase::Fixed(path) => of(all.iter().any(|it| it.include(case.target, path))),
+            PathInCase::Unknown if all.contains(&Paths::All) => Matched::Yes,
+            PathInCase::Unknown => depends(Kind::Unknown),
+        },
+        Condition::Method(methods) => {
+            of(case.method.is_some_and(|own| methods.iter().any(|it| it == own)))
+        }
+        Condition::Host(names) => of(names.iter().any(|name| is_host(name, case.host))),
+        Condition::Networks(networks) => depends(Kind::Networks(networks.clone())),
+        Condition::Protocol(protocol) => match &**protocol {
+            "http" => depends(Kind::Unencrypted),
+            "https" => {
+                Matched::Depends(Dependence { kind: Kind::Unencrypted, is_negated: true })
+            }
+            "grpc" => depends(Kind::OfClient),
+            _ => depends(Kind::Unknown),
+        },
+        Condition::File(candidates) => depends(Kind::File(candidates.clone())),
+        Condition::OfClient => depends(Kind::OfClient),
+        Condition::Unknown => depends(Kind::Unknown),
+        Condition::Not(inner) => match evaluate(inner, case, path) {
+            Matched::Yes => Matched::No,
+            Matched::No => Matched::Yes,
+            Matched::Depends(Dependence { kind, is_negated }) => {
+                Matched::Depends(Dependence { kind, is_negated: !is_negated })
+            }
+        },
+    }
+}
+
+/// Returns true if the names of a matcher include a host, which may itself be a pattern.
+pub(super) fn is_host(pattern: &str, host: &str) -> bool {
+    pattern == host
+        || pattern.strip_prefix('*').is_some_and(|domain| {
+            host.strip_suffix(domain).is_some_and(|label| !label.contains('.') && label != "*")
+        })
+}
+
+/// Returns the methods, sets of paths and hosts of conditions.
+pub(super) fn collect<'a>(
+    conditions: &'a [Condition],
+    paths: &mut Vec<&'a Paths>,
+    methods: &mut Vec<&'a str>,
+    hosts: &mut Vec<&'a str>,
+) {
+    for condition in conditions {
+        match condition {
+            Condition::Path(all) => paths.extend(all),
+            Condition::Method(all) => methods.extend(all.iter().map(|it| &**it)),
+            Condition::Host(all) => hosts.extend(all.iter().map(|it| &**it)),
+            Condition::Not(inner) => collect(inner, paths, methods, hosts),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caddy::region::Tail;
+    use crate::test_target::TestTarget;
+
+    #[test]
+    fn evaluates_what_is_known_of_a_case() {
+        let region = Region::Below("/a/".to_owned(), Tail::Any);
+        let case =
+            Case { region: &region, method: Some("POST"), host: "x.org", target: &TestTarget };
+        let path = |patterns: &[&str]| {
+            Condition::Path(patterns.iter().map(|it| Paths::parse(it)).collect())
+        };
+        let depends = |kind: Kind, is_negated: bool| {
+            Matched::Depends(Dependence { kind, is_negated })
+        };
+        for (conditions, expected) in [
+            (vec![], Matched::Yes),
+            (vec![path(&["/b/*", "/a/*"])], Matched::Yes),
+            (vec![Condition::Not(vec![path(&["/a/*"])])], Matched::No),
+            (vec![Condition::Method(vec!["GET".to_owned()])], Matched::No),
+            (vec![Condition::Host(vec!["*.org".to_owned()])], Matched::Yes),
+            (vec![path(&["/b/*"]), Condition::OfClient], Matched::No),
+            (vec![path(&["/a/*"]), Condition::OfClient], depends(Kind::OfClient, false)),
+            (vec![Condition::Not(vec![Condition::OfClient])], depends(Kind::OfClient, true)),
+            (vec![Condition::Unknown, Condition::OfClient], depends(Kind::Unknown, false)),
+        ] {
+            assert_eq!(evaluate(&conditions, case, &PathInCase::Stripped("")), expected);
+        }
+        assert!(is_host("*.a.org", "x.a.org") && !is_host("*.a.org", "x.y.a.org"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Caddyfile → weft.toml.
+//!
+//! The directives are read into a tree, with snippets and included files in their places. The paths
+//! of all matchers divide the paths of a site into regions. For each region and each named method,
+//! the directives are evaluated in Caddy's order, so that a route is the whole response to its
+//! requests. A directive that cannot be carried over becomes a comment; if it may protect something,
+//! its paths are refused.
+
+mod lexer; // words
+mod tree; // directives, with snippets and included files
+mod order; // the order of directives
+mod region; // sets of paths
+mod matcher; // conditions of directives
+mod notes; // comments
+mod users; // users and hashed passwords
+mod outcome; // the response to a case
+mod placeholders; // placeholders → placeholders
+mod handlers; // directives that handle requests
+mod chain; // directives that a request meets
+mod route; // an outcome → a route
+mod errors; // pages of errors
+mod site; // a site → hosts
+mod addresses; // addresses of sites
+mod tls; // certificates
+mod logs; // access logs
+mod global; // global options
+
+use std::path::{Path, PathBuf};
+
+use super::document::{Document, Host};
+use super::listeners::{self, Listeners};
+use super::{Imported, Target, hoist};
+use addresses::Site;
+use chain::Context;
+use global::Global;
+use notes::Notes;
+use order::Order;
+use site::SiteOptions;
+use tls::Tls;
+use tree::Directive;
+use users::Users;
+
+/// Differences from Caddy that apply to all configurations, as comments for the beginning of the
+/// file. They have no further comments.
+pub const DIFFERENCES: &str = "\
+# These differences from Caddy apply to all routes, and have no further comments:
+# - A prefix also matches the path without its slash: `/app/` also matches `/app`.
+# - Prefixes distinguish upper and lower case, unless they restrict access.
+# - `header` applies to all statuses, and replaces fields of upstreams. `GET` includes HEAD.
+# - Files whose names begin with a dot, except for `.well-known`, and symbolic links out of their directory, are not served.
+# - The text of scripts is not served. A file `404.html` is the page for 404.
+# - A host without a site gets 404, not an empty response. `*.example.org` is any number of labels.
+# - Request bodies have at most 16 MiB, unless `max_body_bytes` is set.
+# - Files are compressed without `encode`. Media types are those of Weft.
+
+";
+
+/// Files of users, with their contents, that an imported configuration needs.
+pub type UserFiles = Vec<(PathBuf, String)>;
+
+/// Converts a Caddyfile to a configuration that `target` reads. Users and hashed passwords are to
+/// be written to `users` and further files beside it; without `users`, their paths are refused.
+///
+/// # Errors
+/// A message with file and line if it cannot be read or parsed.
+pub fn import(
+    path: &Path,
+    users: Option<&Path>,
+    target: &dyn Target,
+) -> Result<(Imported, UserFiles), String> {
+    let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let items = tree::read(&absolute, &|name| std::env::var(name).ok())?;
+    let options = items.iter().find(|item| item.name.is_empty()).map(Directive::children);
+    let options = options.unwrap_or_default();
+    let users = users.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+    let context = Context {
+        target,
+        order: Order::new(options),
+        notes: Notes::default(),
+        users: Users::new(users.as_deref()),
+        base: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
+    };
+    let global = Global::new(options);
+    let mut document = Document::default();
+    global::translate(options, &context.notes, &mut document);
+    let sites = addresses::sites(&items, &global, &context.notes);
+    document.notes = context.notes.take();
+    if sites.is_empty() {
+        return Err(format!("{}: there is no site in this file", path.display()));
+    }
+    add_hosts(&context, &global, &sites, &mut document)?;
+    hoist::hoist(&mut document, target);
+    let is_complete = !context.notes.has_loss();
+    let text = document.print();
+    Ok((Imported { text, is_complete }, context.users.into_files()))
+}
+
+/// Adds the hosts of all sites, with their addresses and certificates.
+fn add_hosts<'a>(
+    context: &'a Context<'a>,
+    global: &Global,
+    sites: &[Site<'a>],
+    document: &mut Document,
+) -> Result<(), String> {
+    let mut tls = Tls::default();
+    let mut has_log = false;
+    let mut found: Vec<(Vec<String>, Host, &Site<'a>)> = Vec::new();
+    for site in sites {
+        let access_log = logs::access_log(site.block, &context.notes, document);
+        has_log |= access_log.is_some();
+        let required = tls.add(site, global, &context.notes, document);
+        let options = SiteOptions {
+            access_log,
+            needs_certificate: required == Some(true),
+            is_refused: required.is_none() || site.is_refused,
+        };
+        let hosts = site::hosts(context, site, &options)?;
+        found.extend(hosts.into_iter().map(|(names, host)| (names, host, site)));
+    }
+    let all: Vec<Listeners<'_>> = found
+        .iter()
+        .map(|(names, _, site)| Listeners { names, listeners: &site.listeners })
+        .collect();
+    let (listening, bound) = listeners::bind(&all);
+    let mut titles = Vec::new();
+    for ((names, mut host, _), listen) in found.iter_mut().map(take).zip(bound) {
+        host.names = listeners::title(names, &listen, &titles);
+        titles.push(host.names.clone());
+        host.listen = listen;
+        document.hosts.push(host);
+    }
+    document.top.set_filled("listen", listening.plain);
+    if !has_log {
+        document.section("log").set("access", "none");
+    }
+    document.section("tls").set_filled("listen", listening.tls);
+    tls.write(document);
+    Ok(())
+}
+
+type FoundHost<'s, 'a> = (Vec<String>, Host, &'s Site<'a>);
+
+fn take<'f, 's, 'a>(found: &'f mut FoundHost<'s, 'a>) -> (&'f [String], Host, ()) {
+    (&found.0, std::mem::take(&mut found.1), ())
+}

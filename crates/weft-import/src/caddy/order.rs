@@ -1,0 +1,168 @@
+//! The order in which Caddy runs the directives of a block. Pure.
+
+use super::tree::Directive;
+
+/// Directives in the order in which a request meets them.
+const ORDER: [&str; 40] = [
+    "tracing",
+    "map",
+    "vars",
+    "fs",
+    "root",
+    "log_append",
+    "skip_log",
+    "log_skip",
+    "log_name",
+    "header",
+    "copy_response_headers",
+    "request_body",
+    "redir",
+    "method",
+    "rewrite",
+    "uri",
+    "try_files",
+    "basicauth",
+    "basic_auth",
+    "forward_auth",
+    "request_header",
+    "encode",
+    "push",
+    "intercept",
+    "templates",
+    "invoke",
+    "handle",
+    "handle_path",
+    "route",
+    "abort",
+    "error",
+    "copy_response",
+    "respond",
+    "metrics",
+    "reverse_proxy",
+    "php_fastcgi",
+    "file_server",
+    "acme_server",
+    "log",
+    "handle_errors",
+];
+
+/// The order of directives, which the global option `order` changes.
+pub(super) struct Order(Vec<String>);
+
+impl Order {
+    pub(super) fn new(global: &[Directive]) -> Order {
+        let mut order = Order(ORDER.map(str::to_owned).into());
+        for directive in global.iter().filter(|directive| directive.name == "order") {
+            order.change(directive);
+        }
+        order
+    }
+
+    fn change(&mut self, directive: &Directive) {
+        let [name, position, rest @ ..] = &*directive.args else { return };
+        self.0.retain(|known| known != name);
+        let place = |other: &String| self.0.iter().position(|known| known == other);
+        let at = match (&**position, rest.first()) {
+            ("first", _) => 0,
+            ("before", Some(other)) => place(other).unwrap_or(self.0.len()),
+            ("after", Some(other)) => place(other).map_or(self.0.len(), |at| at + 1),
+            _ => self.0.len(),
+        };
+        self.0.insert(at, name.clone());
+    }
+
+    /// Sorts directives by their names, and equal ones by their matchers.
+    pub(super) fn sort<'a>(&self, block: &'a [Directive]) -> Vec<&'a Directive> {
+        let is_run = |directive: &&Directive| !directive.name.starts_with('@');
+        let mut sorted: Vec<&Directive> = block.iter().filter(is_run).collect();
+        sorted.sort_by_key(|directive| (self.rank(&directive.name), specificity(directive, block)));
+        sorted
+    }
+
+    fn rank(&self, name: &str) -> usize {
+        // Both kinds of handlers exclude each other, and are sorted together.
+        let name = if name == "handle_path" { "handle" } else { name };
+        self.0.iter().position(|known| known == name).unwrap_or(self.0.len())
+    }
+}
+
+/// Place of a directive among equal ones: the longest path first, then other matchers.
+fn specificity(directive: &Directive, block: &[Directive]) -> (usize, usize, usize) {
+    let first = directive.arg(0);
+    let single = match first.strip_prefix('@') {
+        _ if first.starts_with('/') => Some(first),
+        Some(_) => only_path(first, block),
+        None => None,
+    };
+    match single {
+        Some(path) => {
+            let trimmed = path.trim_end_matches('*');
+            (0, usize::MAX - trimmed.len(), path.len() - trimmed.len())
+        }
+        None if first.starts_with('@') => (0, usize::MAX, 0),
+        None => (1, 0, 0),
+    }
+}
+
+/// Returns the path of a named matcher that has nothing else.
+fn only_path<'a>(name: &str, block: &'a [Directive]) -> Option<&'a str> {
+    let matcher = block.iter().find(|directive| directive.name == name)?;
+    let args = match (&*matcher.args, matcher.children()) {
+        ([kind, args @ ..], []) if kind == "path" => args,
+        ([], [only]) if only.name == "path" => &*only.args,
+        _ => return None,
+    };
+    match args {
+        [path] => Some(path),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directive(text: &str) -> Directive {
+        let mut words = text.split(' ').map(str::to_owned);
+        let name = words.next().unwrap();
+        Directive { name, args: words.collect(), ..Directive::default() }
+    }
+
+    #[test]
+    fn sorts_by_name_and_then_by_path() {
+        let block: Vec<Directive> = [
+            "file_server",
+            "respond /a/* 1",
+            "handle_path /x/* a",
+            "respond 2",
+            "respond /a/b/* 3",
+            "@p path /long/path/*",
+            "respond @p 4",
+            "@q method GET",
+            "respond @q 5",
+            "handle /xyz/* b",
+            "root * /srv",
+        ]
+        .map(directive)
+        .into();
+        let sorted = |order: &Order| -> Vec<String> {
+            order.sort(&block).iter().map(|it| it.text()).collect()
+        };
+        let by_default = sorted(&Order::new(&[]));
+        assert_eq!(by_default, [
+            "root * /srv",
+            "handle /xyz/* b",
+            "handle_path /x/* a",
+            "respond @p 4",
+            "respond /a/b/* 3",
+            "respond /a/* 1",
+            "respond @q 5",
+            "respond 2",
+            "file_server",
+        ]);
+        let global = [directive("order file_server first")];
+        assert_eq!(sorted(&Order::new(&global))[0], "file_server");
+        let global = [directive("order respond before root")];
+        assert_eq!(sorted(&Order::new(&global))[0], "respond @p 4");
+    }
+}

@@ -1,0 +1,254 @@
+//! The routes of a site.
+
+use std::collections::BTreeMap;
+
+use super::addresses::Site;
+use super::chain::{Context, Found, collect, outcome};
+use super::errors;
+use super::matcher::{Case, is_host};
+use super::outcome::Outcome;
+use super::region::{Region, Tail, regions};
+use super::route::{Form, hidden, key, needs_expression, route};
+use crate::document::{Host, Route, Table, Value};
+
+/// Options of all routes of a site.
+#[derive(Default)]
+pub(super) struct SiteOptions {
+    pub(super) access_log: Option<Value>,
+    pub(super) needs_certificate: bool,
+    /// A rule of the whole site cannot be carried over.
+    pub(super) is_refused: bool,
+}
+
+/// Returns the hosts of a site with their names: one, unless its matchers distinguish names.
+///
+/// # Errors
+/// A message if the site has too many sets of paths.
+pub(super) fn hosts<'a>(
+    context: &'a Context<'a>,
+    site: &Site<'a>,
+    options: &SiteOptions,
+) -> Result<Vec<(Vec<String>, Host)>, String> {
+    let mut found = Found::default();
+    collect(site.block, &[], "", &mut found);
+    let mut hosts = Vec::new();
+    for names in groups(site, &found) {
+        let mut host = Host { notes: context.notes.take(), ..Host::default() };
+        match options.is_refused {
+            true => host.routes.push(Route::refusal("/".to_owned(), "", 403)),
+            false => {
+                add_routes(context, site, &found, &names[0], &mut host)
+                    .map_err(|reason| format!("{}: {reason}", site.at))?;
+                add_options(site, options, &mut host);
+            }
+        }
+        hosts.push((names, host));
+    }
+    Ok(hosts)
+}
+
+/// Returns the names of a site, and names below them that its matchers distinguish, in groups with
+/// the same results.
+fn groups(site: &Site<'_>, found: &Found) -> Vec<Vec<String>> {
+    let mut names = site.names.clone();
+    for host in &found.hosts {
+        let is_below = |name: &String| name == "*" || is_host(name, host);
+        if !names.contains(host) && site.names.iter().any(is_below) && !host.contains('{') {
+            names.push(host.clone());
+        }
+    }
+    let mut groups: BTreeMap<Vec<bool>, Vec<String>> = BTreeMap::new();
+    for name in names {
+        let results = found.hosts.iter().map(|host| is_host(host, &name)).collect();
+        groups.entry(results).or_default().push(name);
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    // In the order of the Caddyfile.
+    let place = |names: &Vec<String>| site.names.iter().position(|name| names.contains(name));
+    groups.sort_by_key(|names| place(names).unwrap_or(usize::MAX));
+    groups
+}
+
+/// The cases of a region: requests without a named method, then each named method.
+struct Cases {
+    region: Region,
+    outcomes: Vec<Outcome>,
+    notes: Vec<String>,
+}
+
+fn add_routes<'a>(
+    context: &'a Context<'a>,
+    site: &Site<'a>,
+    found: &Found,
+    name: &str,
+    host: &mut Host,
+) -> Result<(), String> {
+    let mut methods: Vec<&str> = found.methods.iter().map(|method| &**method).collect();
+    methods.sort_unstable();
+    methods.dedup();
+    let all: Vec<Option<&str>> =
+        std::iter::once(None).chain(methods.into_iter().map(Some)).collect();
+    let mut cases = Vec::new();
+    for region in regions(&found.paths)? {
+        let outcome_of = |method: Option<&str>| {
+            let case = Case { region: &region, method, host: name, target: context.target };
+            outcome(context, case, site.block)
+        };
+        let outcomes: Vec<Outcome> = all.iter().map(|method| outcome_of(*method)).collect();
+        cases.push(Cases { region, outcomes, notes: context.notes.take() });
+    }
+    let notes: Vec<Vec<String>> = cases.iter().map(|cases| cases.notes.clone()).collect();
+    let cases = without_equal(context, cases);
+    write(context, &all, &cases, host);
+    errors::add(context, site.block, host);
+    // What was noted about paths without a route.
+    let mut rest: Vec<String> = notes.into_iter().flatten().chain(context.notes.take()).collect();
+    let is_written = |note: &String| host.routes.iter().any(|route| route.notes.contains(note));
+    rest.retain(|note| !is_written(note));
+    for note in rest {
+        if !host.notes.contains(&note) {
+            host.notes.push(note);
+        }
+    }
+    if host.routes.is_empty() {
+        let mut table = Table::default();
+        table.set_response("", 200);
+        host.routes.push(Route::new("/".to_owned(), table));
+    }
+    Ok(())
+}
+
+/// Drops regions whose paths have the same outcome in the next one.
+fn without_equal(context: &Context<'_>, cases: Vec<Cases>) -> Vec<Cases> {
+    let mut kept = Vec::<Cases>::new();
+    for own in cases.into_iter().rev() {
+        let outer = outer(context, &own.region, &kept);
+        if outer.is_none_or(|outer| outer.outcomes != own.outcomes) {
+            kept.insert(0, own);
+        }
+    }
+    kept
+}
+
+/// Returns the first of later regions that includes a region.
+fn outer<'a>(context: &Context<'_>, region: &Region, later: &'a [Cases]) -> Option<&'a Cases> {
+    later.iter().find(|cases| cases.region.includes(region, context.target))
+}
+
+fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &mut Host) {
+    let forms = forms(context, all);
+    let mut named = Vec::<Route>::new();
+    let shared = |note: &String| all.iter().filter(|it| it.notes.contains(note)).count() > 1;
+    for (cases, form) in all.iter().zip(&forms) {
+        let first = &cases.outcomes[0];
+        let hidden = hidden(&cases.region, first, context.target);
+        for route in hidden {
+            if !host.routes.iter().any(|known| known.pattern == route.pattern) {
+                host.routes.push(route);
+            }
+        }
+        let Some(pattern) = key(&cases.region, first, *form) else { continue };
+        let pattern = match context.target.is_route_key(&pattern) {
+            true => pattern,
+            false => continue,
+        };
+        let mut notes: Vec<String> =
+            cases.notes.iter().filter(|note| !shared(note)).cloned().collect();
+        for (outcome, key) in by_methods(cases, methods, &pattern) {
+            let case = Case {
+                region: &cases.region,
+                method: None,
+                host: "",
+                target: context.target,
+            };
+            let outcome = if outcome.stripped == first.stripped {
+                outcome.clone()
+            } else {
+                Outcome { responder: super::outcome::Responder::Refused, ..outcome.clone() }
+            };
+            let Some(mut route) = route(case, &outcome, *form, key) else { continue };
+            route.notes = std::mem::take(&mut notes);
+            host.routes.push(route);
+            named.extend(without_file(context, &outcome));
+        }
+    }
+    for route in named {
+        if !host.routes.iter().any(|known| known.pattern == route.pattern) {
+            host.routes.push(route);
+        }
+    }
+}
+
+/// Returns the outcomes of a region with their keys, which name methods if they differ.
+fn by_methods<'a>(
+    cases: &'a Cases,
+    methods: &[Option<&str>],
+    pattern: &str,
+) -> Vec<(&'a Outcome, String)> {
+    let others = &cases.outcomes[0];
+    let mut found = vec![(others, pattern.to_owned())];
+    let mut named = Vec::<(&Outcome, Vec<&str>)>::new();
+    for (outcome, method) in cases.outcomes.iter().zip(methods) {
+        let Some(method) = method.filter(|_| outcome != others) else { continue };
+        match named.iter_mut().find(|(known, _)| *known == outcome) {
+            Some((_, methods)) => methods.push(method),
+            None => named.push((outcome, vec![method])),
+        }
+    }
+    let named = named.into_iter();
+    found.extend(named.map(|(outcome, all)| (outcome, format!("{} {pattern}", all.join(",")))));
+    found
+}
+
+/// Returns the forms of the keys. Expressions precede prefixes, so that all prefixes below an
+/// expression become expressions, too.
+fn forms(context: &Context<'_>, all: &[Cases]) -> Vec<Form> {
+    let default = Outcome::default();
+    let needs = |index: usize| {
+        let cases = &all[index];
+        let outer = outer(context, &cases.region, &all[index + 1..]);
+        let outer = outer.map_or(&default, |outer| &outer.outcomes[0]);
+        cases.outcomes.iter().any(|own| match &cases.region {
+            Region::Exact(path) => {
+                path.bytes().any(|b| b.is_ascii_alphabetic())
+                    && (own.access() != outer.access() || own.is_closed() && !outer.is_closed())
+            }
+            region => needs_expression(region, own, outer),
+        })
+    };
+    let needed: Vec<bool> = (0..all.len()).map(needs).collect();
+    let is_below_expression = |own: &Region| {
+        all.iter().zip(&needed).any(|(cases, needed)| {
+            let is_any = matches!(&cases.region, Region::Below(_, Tail::Any));
+            *needed && is_any && cases.region.includes(own, context.target)
+        })
+    };
+    let form = |(cases, needed): (&Cases, &bool)| match &cases.region {
+        Region::Exact(_) if !needed => Form::Prefix,
+        region if *needed || is_below_expression(region) => Form::Whole,
+        _ => Form::Prefix,
+    };
+    all.iter().zip(&needed).map(form).collect()
+}
+
+/// Returns the route for paths without a file.
+fn without_file(context: &Context<'_>, outcome: &Outcome) -> Option<Route> {
+    let (name, others) = outcome.without_file.as_ref()?;
+    let region = Region::Below(String::new(), Tail::Any);
+    let case = Case { region: &region, method: None, host: "", target: context.target };
+    route(case, others, Form::Whole, name.clone())
+}
+
+fn add_options(site: &Site<'_>, options: &SiteOptions, host: &mut Host) {
+    for route in host.routes.iter_mut().filter(|route| !route.is_refusal) {
+        if site.redirecting.is_some() {
+            route.table.set("https_redirect", true);
+        }
+        if options.needs_certificate {
+            route.table.set("client_cert_required", true);
+        }
+        if route.table.get("access_log").is_none() {
+            route.table.set_some("access_log", options.access_log.clone());
+        }
+    }
+}
