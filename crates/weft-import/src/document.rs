@@ -256,19 +256,57 @@ impl Document {
         }
         for host in &self.hosts {
             out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));
-            if !host.listen.is_empty() {
-                out.push_str(&format!("listen = {}\n", Value::from(host.listen.clone()).show()));
-            }
-            out.push_str(&lines(&host.options));
-            for route in &host.routes {
-                let pattern = quoted(&route.pattern);
-                let target = show_route(&route.table);
-                out.push_str(&format!("{}{pattern} = {target}\n", comments(&route.notes)));
-            }
+            host.write(&mut out);
         }
         // The text is valid TOML; otherwise the check of the result reports it.
         format(&out).unwrap_or(out)
     }
+}
+
+/// Maximum length of a line with a table. A longer one becomes a section of its own.
+const MAX_LINE: usize = 140;
+
+impl Host {
+    /// Writes the keys of the host and its routes, then the sections of long tables.
+    fn write(&self, out: &mut String) {
+        let name = format!("hosts.{}", quoted(&self.names));
+        if !self.listen.is_empty() {
+            out.push_str(&format!("listen = {}\n", Value::from(self.listen.clone()).show()));
+        }
+        let mut sections = write_entries(&self.options, &name, out);
+        // Patterns apply in the order of the file, so that those behind a section are sections, too.
+        let mut has_section = false;
+        for route in &self.routes {
+            let line = format!("{} = {}", quoted(&route.pattern), show_route(&route.table));
+            let is_pattern = route.pattern.contains("~ ");
+            let is_long = line.chars().count() > MAX_LINE && !route.table.is_empty();
+            if !is_long && !(is_pattern && has_section) {
+                out.push_str(&format!("{}{line}\n", comments(&route.notes)));
+                continue;
+            }
+            has_section |= is_pattern;
+            let name = format!("{name}.{}", quoted(&route.pattern));
+            sections.push_str(&format!("\n{}[{name}]\n", comments(&route.notes)));
+            let inner = write_entries(&route.table, &name, &mut sections);
+            sections.push_str(&inner);
+        }
+        out.push_str(&sections);
+    }
+}
+
+/// Writes the entries of a table, and returns the sections of tables that are too long for a line.
+fn write_entries(table: &Table, name: &str, out: &mut String) -> String {
+    let mut sections = String::new();
+    for (key, value) in &table.0 {
+        let line = format!("{} = {}\n", show_key(key), value.show());
+        match value {
+            Value::Table(inner) if line.chars().count() > MAX_LINE => {
+                sections.push_str(&format!("\n[{name}.{}]\n{}", show_key(key), lines(inner)));
+            }
+            _ => out.push_str(&line),
+        }
+    }
+    sections
 }
 
 fn comments(notes: &[String]) -> String {
@@ -358,5 +396,41 @@ mod tests {
             # about\n# /c\n\"/c\" = { respond = \"x\\n\", status = 404, \
             response_headers = { X-A = \"b\", \"a b\" = \"\" } }\n";
         assert_eq!(document.print(), expected);
+    }
+
+    #[test]
+    fn long_routes_are_sections() {
+        let long = |begin: &str| {
+            let mut fields = Table::default();
+            (0..8).for_each(|it| fields.set(format!("X-Field-{it}"), "a value of it"));
+            let mut table = Table::default();
+            table.set("respond", begin);
+            table.set("response_headers", fields);
+            table
+        };
+        let short = |text: &str| {
+            let mut table = Table::default();
+            table.set("respond", text);
+            table
+        };
+        let routes = vec![
+            Route::new("~ ^/a".to_owned(), short("a")),
+            Route::new("~ ^/b".to_owned(), long("b")),
+            Route::new("GET ~ ^/c".to_owned(), short("c")),
+            Route::new("/".to_owned(), short("d")),
+        ];
+        let hosts = vec![Host { names: "*".to_owned(), routes, ..Host::default() }];
+        let text = Document { hosts, ..Document::default() }.print();
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
+        // Patterns keep their order; those behind a section are sections.
+        let order = [
+            "\"~ ^/a\" = {",
+            "\"/\" = {",
+            "[hosts.\"*\".\"~ ^/b\"]\nrespond = \"b\"\n",
+            "[hosts.\"*\".\"~ ^/b\".response_headers]\nX-Field-0 = ",
+            "[hosts.\"*\".\"GET ~ ^/c\"]\nrespond = \"c\"\n",
+        ];
+        assert!(order.map(at).is_sorted(), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= MAX_LINE), "{text}");
     }
 }

@@ -149,9 +149,7 @@ fn combine(
 
 /// Combines the outcomes of clients inside and outside of networks.
 fn by_networks(networks: &[String], inside: &Outcome, outside: &Outcome) -> Option<Outcome> {
-    let has_networks = |outcome: &Outcome| {
-        ["allow", "deny"].iter().any(|key| outcome.options.get(key).is_some())
-    };
+    let has = |outcome: &Outcome, key: &str| outcome.options.get(key).is_some();
     let with = |outcome: &Outcome, key: &str| {
         let mut outcome = outcome.clone();
         outcome.add_to(key, networks.iter().cloned());
@@ -163,11 +161,11 @@ fn by_networks(networks: &[String], inside: &Outcome, outside: &Outcome) -> Opti
     if inside.is_closed() && outside.is_closed() {
         return Some(outside.clone());
     }
-    // A second list would permit more, and a list of denied networks less.
-    if outside.is_closed() && !has_networks(inside) {
+    // A second list would permit more. `deny` precedes `allow`.
+    if outside.is_closed() && !has(inside, "allow") {
         return with(inside, "allow");
     }
-    if inside.is_closed() && outside.options.get("allow").is_none() {
+    if inside.is_closed() && !has(outside, "satisfy") {
         return with(outside, "deny");
     }
     let is_authentication = inside.differs_in_access(outside)
@@ -404,7 +402,7 @@ pub(super) fn collect(
             found.paths.extend(paths.iter().map(|paths| paths.behind(prefix)));
         }
         found.methods.extend(methods.into_iter().map(str::to_owned));
-        found.hosts.extend(hosts.into_iter().map(str::to_owned));
+        found.hosts.extend(hosts.into_iter().map(<[String]>::to_vec));
         let has_handlers = matches!(&*directive.name, "handle" | "handle_path" | "route");
         if has_handlers {
             let inner = stripped_by(directive).unwrap_or_default();
@@ -418,5 +416,6 @@ pub(super) fn collect(
 pub(super) struct Found {
     pub(super) paths: Vec<Paths>,
     pub(super) methods: Vec<String>,
-    pub(super) hosts: Vec<String>,
+    /// Lists of hosts, each of a matcher.
+    pub(super) hosts: Vec<Vec<String>>,
 }

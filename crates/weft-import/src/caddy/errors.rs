@@ -51,8 +51,12 @@ pub(super) fn add<'a>(context: &'a Context<'a>, block: &'a [Directive], host: &m
         }
     }
     if !pages.is_empty() {
+        // Routes that only refuse have the pages of their host.
+        let has_others = host.routes.iter().any(|route| !route.is_refusal);
         let routes = host.routes.iter_mut().filter(|it| !it.pattern.starts_with('@'));
-        routes.for_each(|route| route.table.set("error_pages", pages.clone()));
+        routes
+            .filter(|route| !has_others || !route.is_refusal)
+            .for_each(|route| route.table.set("error_pages", pages.clone()));
     }
 }
 

@@ -245,13 +245,13 @@ pub(super) fn collect<'a>(
     conditions: &'a [Condition],
     paths: &mut Vec<&'a Paths>,
     methods: &mut Vec<&'a str>,
-    hosts: &mut Vec<&'a str>,
+    hosts: &mut Vec<&'a [String]>,
 ) {
     for condition in conditions {
         match condition {
             Condition::Path(all) => paths.extend(all),
             Condition::Method(all) => methods.extend(all.iter().map(|it| &**it)),
-            Condition::Host(all) => hosts.extend(all.iter().map(|it| &**it)),
+            Condition::Host(all) => hosts.push(all),
             Condition::Not(inner) => collect(inner, paths, methods, hosts),
             _ => {}
         }

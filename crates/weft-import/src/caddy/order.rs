@@ -82,17 +82,18 @@ impl Order {
     fn rank(&self, name: &str) -> usize {
         // Both kinds of handlers exclude each other, and are sorted together.
         let name = if name == "handle_path" { "handle" } else { name };
-        self.0.iter().position(|known| known == name).unwrap_or(self.0.len())
+        // An unknown directive may protect what follows.
+        self.0.iter().position(|known| known == name).map_or(0, |at| at + 1)
     }
 }
 
 /// Place of a directive among equal ones: the longest path first, then other matchers.
 fn specificity(directive: &Directive, block: &[Directive]) -> (usize, usize, usize) {
     let first = directive.arg(0);
-    let single = match first.strip_prefix('@') {
+    let single = match first.starts_with('@') {
         _ if first.starts_with('/') => Some(first),
-        Some(_) => only_path(first, block),
-        None => None,
+        true => only_path(first, block),
+        false => None,
     };
     match single {
         Some(path) => {
@@ -104,18 +105,13 @@ fn specificity(directive: &Directive, block: &[Directive]) -> (usize, usize, usi
     }
 }
 
-/// Returns the path of a named matcher that has nothing else.
+/// Returns the path of a named matcher that has only one.
 fn only_path<'a>(name: &str, block: &'a [Directive]) -> Option<&'a str> {
     let matcher = block.iter().find(|directive| directive.name == name)?;
-    let args = match (&*matcher.args, matcher.children()) {
-        ([kind, args @ ..], []) if kind == "path" => args,
-        ([], [only]) if only.name == "path" => &*only.args,
-        _ => return None,
-    };
-    match args {
-        [path] => Some(path),
-        _ => None,
-    }
+    let of_line = matcher.args.iter().skip(1).filter(|_| matcher.arg(0) == "path");
+    let mut paths = of_line.chain(matcher.named("path").flat_map(|it| &it.args));
+    let first = paths.next()?;
+    paths.next().is_none().then_some(first)
 }
 
 #[cfg(test)]
@@ -139,6 +135,7 @@ mod tests {
             "@p path /long/path/*",
             "respond @p 4",
             "@q method GET",
+            "plugin",
             "respond @q 5",
             "handle /xyz/* b",
             "root * /srv",
@@ -150,6 +147,7 @@ mod tests {
         };
         let by_default = sorted(&Order::new(&[]));
         assert_eq!(by_default, [
+            "plugin",
             "root * /srv",
             "handle /xyz/* b",
             "handle_path /x/* a",
@@ -161,8 +159,8 @@ mod tests {
             "file_server",
         ]);
         let global = [directive("order file_server first")];
-        assert_eq!(sorted(&Order::new(&global))[0], "file_server");
+        assert_eq!(sorted(&Order::new(&global))[1], "file_server");
         let global = [directive("order respond before root")];
-        assert_eq!(sorted(&Order::new(&global))[0], "respond @p 4");
+        assert_eq!(sorted(&Order::new(&global))[1], "respond @p 4");
     }
 }

@@ -114,6 +114,7 @@ impl Region {
             (Region::Exact(path), paths) => of(paths.include(target, path)),
             (Region::Below(_, Tail::Regex(regex)), Paths::Regex(other)) => match regex == other {
                 true => Cover::Whole,
+                false if are_disjoint(regex, other) => Cover::None,
                 false => Cover::Part,
             },
             (Region::Below(..), Paths::Regex(_)) => Cover::None,
@@ -210,6 +211,18 @@ impl Region {
             (Region::Below(prefix, Tail::Regex(regex)), None) => below(prefix, regex)?,
             (Region::Below(_, Tail::Regex(_)), Some(_)) => return None,
         })
+    }
+}
+
+/// Returns true if the matches of two expressions begin with different texts.
+fn are_disjoint(one: &str, other: &str) -> bool {
+    let literal = |regex: &str| {
+        let regex = regex.strip_prefix("(?i)").unwrap_or(regex);
+        regex::literal_prefix(regex).map(str::to_ascii_lowercase)
+    };
+    match (literal(one), literal(other)) {
+        (Some(one), Some(other)) => !one.starts_with(&other) && !other.starts_with(&one),
+        _ => false,
     }
 }
 

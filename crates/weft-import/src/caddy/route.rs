@@ -32,15 +32,18 @@ pub(super) fn needs_expression(region: &Region, outcome: &Outcome, outer: &Outco
         outcome.responder,
         Responder::Files(_) | Responder::Php(_) | Responder::Fastcgi(_)
     );
+    // Without an outer route, no path gets more than in Caddy.
+    let is_alone = outer.responder == Responder::None;
+    let differs = outcome.access() != outer.access()
+        || outcome.is_closed() != outer.is_closed()
+        || outcome.is_closed();
     *tail != Tail::Any
         || !prefix.ends_with('/')
         || is_fixed_redirect
         || is_stripped_otherwise
         || uses_files && outcome.stripped.is_empty()
         // A prefix has a path more, and other spellings are not of it.
-        || outcome.access() != outer.access()
-        || outcome.is_closed() != outer.is_closed()
-        || outcome.is_closed()
+        || differs && !is_alone
         || is_special(prefix)
 }
 
@@ -107,13 +110,21 @@ fn fixed(text: &str, status: u64) -> Table {
     table
 }
 
+/// Returns true if a text may have a placeholder of Weft.
+fn has_placeholder(text: &str) -> bool {
+    let mut parts = text.split('{').skip(1);
+    parts.any(|part| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '\u{1}'))
+}
+
 /// A text has its media type in a key of its own.
 fn media_type(text: &str, table: &mut Table, options: &mut Table) {
     let Some(Value::Table(fields)) = options.get("response_headers").cloned() else { return };
     let name = fields.keys().find(|name| {
         name.trim_start_matches(['?', '+']).eq_ignore_ascii_case("content-type")
     });
-    let Some(name) = name.map(str::to_owned).filter(|_| !text.contains('{')) else { return };
+    let Some(name) = name.map(str::to_owned).filter(|_| !has_placeholder(text)) else {
+        return;
+    };
     let value = fields.get(&name).cloned();
     let mut fields = fields;
     fields.remove(&name);

@@ -51,7 +51,7 @@ pub(super) fn hosts<'a>(
 /// the same results.
 fn groups(site: &Site<'_>, found: &Found) -> Vec<Vec<String>> {
     let mut names = site.names.clone();
-    for host in &found.hosts {
+    for host in found.hosts.iter().flatten() {
         let is_below = |name: &String| name == "*" || is_host(name, host);
         if !names.contains(host) && site.names.iter().any(is_below) && !host.contains('{') {
             names.push(host.clone());
@@ -59,13 +59,14 @@ fn groups(site: &Site<'_>, found: &Found) -> Vec<Vec<String>> {
     }
     let mut groups: BTreeMap<Vec<bool>, Vec<String>> = BTreeMap::new();
     for name in names {
-        let results = found.hosts.iter().map(|host| is_host(host, &name)).collect();
+        let lists = found.hosts.iter();
+        let results = lists.map(|list| list.iter().any(|host| is_host(host, &name))).collect();
         groups.entry(results).or_default().push(name);
     }
     let mut groups: Vec<_> = groups.into_values().collect();
     // In the order of the Caddyfile.
-    let place = |names: &Vec<String>| site.names.iter().position(|name| names.contains(name));
-    groups.sort_by_key(|names| place(names).unwrap_or(usize::MAX));
+    let all = || site.names.iter().chain(found.hosts.iter().flatten());
+    groups.sort_by_key(|names| all().position(|name| names.contains(name)));
     groups
 }
 
@@ -138,14 +139,16 @@ fn outer<'a>(context: &Context<'_>, region: &Region, later: &'a [Cases]) -> Opti
 fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &mut Host) {
     let forms = forms(context, all);
     let mut named = Vec::<Route>::new();
+    let common = common_hidden(all);
+    if let Some(first) = all.last().filter(|_| !common.is_empty()) {
+        let outcome = Outcome { hidden: common.clone(), ..Outcome::default() };
+        host.routes = hidden(&first.region, &outcome, context.target);
+    }
     let shared = |note: &String| all.iter().filter(|it| it.notes.contains(note)).count() > 1;
     for (cases, form) in all.iter().zip(&forms) {
         let first = &cases.outcomes[0];
-        let hidden = hidden(&cases.region, first, context.target);
-        for route in hidden {
-            if !host.routes.iter().any(|known| known.pattern == route.pattern) {
-                host.routes.push(route);
-            }
+        if common.is_empty() {
+            host.routes.extend(hidden(&cases.region, first, context.target));
         }
         let Some(pattern) = key(&cases.region, first, *form) else { continue };
         let pattern = match context.target.is_route_key(&pattern) {
@@ -176,6 +179,18 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
         if !host.routes.iter().any(|known| known.pattern == route.pattern) {
             host.routes.push(route);
         }
+    }
+}
+
+/// Returns the expressions of hidden files if all routes that serve something have them.
+fn common_hidden(all: &[Cases]) -> Vec<String> {
+    let Some(last) = all.last().map(|cases| &cases.outcomes[0]) else { return Vec::new() };
+    let is_equal = |outcome: &Outcome| {
+        outcome.is_closed() || outcome.hidden == last.hidden && outcome.stripped.is_empty()
+    };
+    match all.iter().all(|cases| cases.outcomes.iter().all(is_equal)) {
+        true => last.hidden.clone(),
+        false => Vec::new(),
     }
 }
 

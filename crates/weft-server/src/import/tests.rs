@@ -438,13 +438,15 @@ fn imports_logs_of_servers_and_locations() {
         "format = \"%h %t \\\"%r\\\" %s %{upstream.address}x 100%%\"",
         "[hosts.\"a *\"]",
         "\"/b/\" = { files = \"/a/b\", access_log = false }",
-        "\"/c/\" = { files = \"/a/c\", access_log = [",
-        "  { to = \"/log/c\", format = \"combined\", status = [\"4xx\", \"5xx\"] },",
-        "  { to = \"/log/d\", skip_agents = [\"kube-probe\"] },",
-        "] }",
         "\"/e/\" = { files = \"/a/e\", access_log = \"syslog:udp://192.0.2.1:514\" }",
         "\"/f/\" = { files = \"/a/f\", access_log = \"/log/all\" }",
         "\"/\" = \"-> /a\"",
+        "[hosts.\"a *\".\"/c/\"]",
+        "files = \"/a/c\"",
+        "access_log = [",
+        "  { to = \"/log/c\", format = \"combined\", status = [\"4xx\", \"5xx\"] },",
+        "  { to = \"/log/d\", skip_agents = [\"kube-probe\"] },",
+        "]",
     ];
     assert_eq!((&*found.join("\n"), is_complete), (&*expected.join("\n"), true));
     // The only log is that of the server.
@@ -923,9 +925,9 @@ fn imports_uwsgi() {
         "location / { uwsgi_pass unix:/run/app.sock; uwsgi_read_timeout 2m; uwsgi_param UWSGI_SCHEME x; \
          uwsgi_param REQUEST_METHOD $request_method; uwsgi_buffering off; uwsgi_hide_header X-Own; }",
         true,
-        "remove_response_headers = [\"X-Own\"]\n\
-         \"/\" = { uwsgi = \"unix:/run/app.sock\", environment = [\"UWSGI_SCHEME=x\"], \
-         buffer_responses = false, response_timeout = \"2m\", body_timeout = \"2m\" }\n",
+        "remove_response_headers = [\"X-Own\"]\n\n[hosts.\"a.example *\".\"/\"]\n\
+         uwsgi = \"unix:/run/app.sock\"\nenvironment = [\"UWSGI_SCHEME=x\"]\n\
+         buffer_responses = false\nresponse_timeout = \"2m\"\nbody_timeout = \"2m\"\n",
     )]);
 }
 
@@ -937,9 +939,10 @@ fn imports_grpc() {
              grpc_set_header X-A $remote_addr; }",
             true,
             "request_headers = { X-A = \"{client_ip}\" }\n\
-             \"/pkg.A/\" = { proxy = \"h2c://127.0.0.1:50051/pkg.A/\", host = \"upstream\", \
-             response_timeout = \"60m\", body_timeout = \"60m\", tunnel_timeout = \"60m\", \
-             http_version = \"2\" }\n",
+             \n[hosts.\"a.example *\".\"/pkg.A/\"]\n\
+             proxy = \"h2c://127.0.0.1:50051/pkg.A/\"\nhost = \"upstream\"\n\
+             response_timeout = \"60m\"\nbody_timeout = \"60m\"\ntunnel_timeout = \"60m\"\n\
+             http_version = \"2\"\n",
         ),
         (
             "location / { grpc_pass 127.0.0.1:50051; grpc_set_header Host $host; }",

@@ -5,9 +5,9 @@
 //!
 //! `WEFT_IDIOM=NAME` selects the files whose names have that text.
 
-mod exchange;
-mod file;
-mod servers;
+pub mod exchange;
+pub mod file;
+pub mod servers;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -35,6 +35,7 @@ mod import;
 mod jwt;
 mod kept_clients;
 mod layers;
+mod imported_requests;
 mod imported_scripts;
 mod import_listeners;
 mod include;

@@ -100,15 +100,18 @@ fn option(chain: &Chain<'_>, child: &Directive, table: &mut Table, outcome: &mut
         }
         "health_interval" => set_time(chain, child, "check_interval", table),
         "health_timeout" => set_time(chain, child, "check_timeout", table),
-        "health_status" => table.set("check_statuses", statuses(first)),
+        "health_status" => match first.parse::<u64>() {
+            Ok(200..=599) if first.len() == 3 => table.set("check_statuses", first),
+            _ => chain.adapted(child, "health checks succeed with a status from 200 to 399"),
+        },
         "health_body" => table.set("check_body", first),
         "health_fails" => set_number(chain, child, "check_fall", table),
         "health_passes" => set_number(chain, child, "check_rise", table),
         "max_fails" => set_number(chain, child, "max_failures", table),
         "fail_duration" => set_time(chain, child, "down_time", table),
         "unhealthy_status" => {
-            let all: Vec<String> = child.args.iter().map(|it| statuses(it)).collect();
-            table.set("failure_statuses", Value::one_or_list(all));
+            let all: Vec<String> = child.args.iter().flat_map(|it| statuses(it)).collect();
+            table.set_filled("failure_statuses", Value::one_or_list(all));
         }
         "unhealthy_latency" => set_time(chain, child, "failure_latency", table),
         "lb_retries" => set_number(chain, child, "max_retries", table),
@@ -129,11 +132,14 @@ fn option(chain: &Chain<'_>, child: &Directive, table: &mut Table, outcome: &mut
     }
 }
 
-/// Converts `2xx` or `200`.
-fn statuses(text: &str) -> String {
-    match text.len() == 1 {
-        true => format!("{text}xx"),
-        false => text.to_owned(),
+/// Returns the statuses of failures for `503`, or the usual ones for `5xx`.
+fn statuses(text: &str) -> Vec<String> {
+    match text.parse::<u64>() {
+        Ok(400..=599) => vec![text.to_owned()],
+        _ if matches!(text, "5" | "5xx") => {
+            ["500", "502", "503", "504"].map(str::to_owned).into()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -100,7 +100,7 @@ impl Idiom {
 }
 
 impl Request {
-    fn parse(line: &str) -> Request {
+    pub fn parse(line: &str) -> Request {
         let invalid = || -> ! { panic!("invalid request: {line}") };
         let Some((request, statuses)) = line.split_once(" -> ") else { invalid() };
         let (request, body_length) = match request.split_once(" (") {

@@ -123,15 +123,20 @@ impl Upstreams {
     fn fill(self, text: &str, folder: &Path, logs: LogsOf) -> String {
         let logs = logs.folder(folder);
         let folder = folder.display();
-        let mut text = text
+        let text = text
             .replace("/srv/", &format!("{folder}/srv/"))
             .replace("/etc/", &format!("{folder}/etc/"))
             .replace("/run/php/", &format!("{folder}/run/"))
             .replace("/var/log/", &format!("{}/", logs.display()));
-        for (port, address) in self.0.iter().enumerate() {
-            text = text.replace(&format!("127.0.0.1:300{port}"), &address.to_string());
-        }
-        text
+        self.at(&text)
+    }
+
+    /// Replaces the addresses of an idiom by the addresses of this test.
+    pub fn at(self, text: &str) -> String {
+        let addresses = self.0.iter().enumerate();
+        addresses.fold(text.to_owned(), |text, (port, address)| {
+            text.replace(&format!("127.0.0.1:300{port}"), &address.to_string())
+        })
     }
 
     /// Replaces the addresses of this test by the addresses of the idiom.
