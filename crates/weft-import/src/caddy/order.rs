@@ -75,8 +75,34 @@ impl Order {
     pub(super) fn sort<'a>(&self, block: &'a [Directive]) -> Vec<&'a Directive> {
         let is_run = |directive: &&Directive| !directive.name.starts_with('@');
         let mut sorted: Vec<&Directive> = block.iter().filter(is_run).collect();
-        sorted.sort_by_key(|directive| (self.rank(&directive.name), specificity(directive, block)));
+        // The comparison is no order: of paths and other matchers, neither comes first. The result
+        // is the one of Caddy, which inserts each directive among those before it.
+        for index in 1..sorted.len() {
+            let mut at = index;
+            while at > 0 && self.is_less(sorted[at], sorted[at - 1], block) {
+                sorted.swap(at, at - 1);
+                at -= 1;
+            }
+        }
         sorted
+    }
+
+    fn is_less(&self, one: &Directive, other: &Directive, block: &[Directive]) -> bool {
+        let ranks = (self.rank(&one.name), self.rank(&other.name));
+        if ranks.0 != ranks.1 {
+            return ranks.0 < ranks.1;
+        }
+        match (single_path(one, block), single_path(other, block)) {
+            (Some(path), Some(other)) => {
+                let trimmed = |path: &str| path.strip_suffix('*').unwrap_or(path).len();
+                match path.trim_end_matches('*') == other.trim_end_matches('*') {
+                    // Without a wildcard, a path is more specific.
+                    true => path.len() < other.len(),
+                    false => trimmed(path) > trimmed(other),
+                }
+            }
+            _ => has_matcher(one) && !has_matcher(other),
+        }
     }
 
     fn rank(&self, name: &str) -> usize {
@@ -87,22 +113,17 @@ impl Order {
     }
 }
 
-/// Place of a directive among equal ones: the longest path first, then other matchers.
-fn specificity(directive: &Directive, block: &[Directive]) -> (usize, usize, usize) {
+/// Returns the path of a matcher that has only one.
+fn single_path<'a>(directive: &'a Directive, block: &'a [Directive]) -> Option<&'a str> {
     let first = directive.arg(0);
-    let single = match first.starts_with('@') {
-        _ if first.starts_with('/') => Some(first),
-        true => only_path(first, block),
-        false => None,
-    };
-    match single {
-        Some(path) => {
-            let trimmed = path.trim_end_matches('*');
-            (0, usize::MAX - trimmed.len(), path.len() - trimmed.len())
-        }
-        None if first.starts_with('@') => (0, usize::MAX, 0),
-        None => (1, 0, 0),
+    match first.starts_with('/') {
+        true => Some(first),
+        false => only_path(first, block),
     }
+}
+
+fn has_matcher(directive: &Directive) -> bool {
+    directive.arg(0).starts_with(['/', '@'])
 }
 
 /// Returns the path of a named matcher that has only one.
