@@ -223,6 +223,14 @@ impl Connection {
         Connection { exchange: self.exchange ^ 1 << 31, ..self.clone() }
     }
 
+    /// This connection, with the client that middleware has set for another request.
+    pub(super) fn with_client_of(mut self, other: &Connection) -> Connection {
+        if let Some(address) = other.peer.as_deref().and_then(|peer| peer.address) {
+            self.set_peer(address);
+        }
+        Connection { is_secure: other.is_secure, ..self }
+    }
+
     /// The other end of the connection, even if middleware has set another peer.
     pub(super) fn original_peer(&self) -> &Peer {
         &self.shared.peer

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tower")]
 mod parts;
+mod prepared; // requests of tests
 
 use std::net::SocketAddr;
 use std::ops::Deref;

@@ -26,7 +26,7 @@ pub(super) fn check_may_block() -> Result<()> {
 
 /// Returns true if tokio polls the current future. Such a future has a budget, which this call uses
 /// up. The threads of `spawn_blocking`, and threads that have only entered the runtime, have none.
-fn is_polled_by_tokio() -> bool {
+pub(crate) fn is_polled_by_tokio() -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     (0..MAX_BUDGET).any(|_| match poll_proceed(&mut cx) {
         Poll::Ready(unit) => {

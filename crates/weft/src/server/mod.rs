@@ -38,6 +38,7 @@ use crate::message::shutdown::ShutdownSignal;
 use crate::net::address::Address;
 use crate::net::listen::Listener;
 use crate::net::secure::SecureAcceptor;
+use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
 use crate::server::handle::{ServerHandle, ShutdownHandle};
 use crate::server::threads::Threads;
@@ -214,6 +215,16 @@ impl<A: Application + 'static> Server<A> {
         self
     }
 
+    /// Wraps the hooks of each worker.
+    pub(crate) fn wrap_hooks<H: Hooks + 'static>(
+        mut self,
+        wrap: impl Fn(Option<Rc<dyn Hooks>>) -> H + Send + Sync + 'static,
+    ) -> Server<A> {
+        let make = self.hooks.take();
+        self.hooks = Some(Arc::new(move || Rc::new(wrap(make.as_ref().map(|make| make())))));
+        self
+    }
+
     /// Number of workers that the server will have.
     pub fn worker_count(&self) -> usize {
         self.workers
@@ -321,10 +332,20 @@ impl<A: Application + 'static> Server<A> {
     /// The error of an application that cannot be constructed.
     pub async fn serve_connection(&self, stream: impl Stream) -> Result<()> {
         let hooks = self.hooks.as_ref().map(|make| make());
-        let (_, shutdown) = watch::channel(None);
-        let app = (self.make_app)().await?;
-        let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(shutdown));
-        worker.serve_connection(Box::new(stream)).await;
+        let app = Rc::new((self.make_app)().await?);
+        let connection = (Box::new(stream) as _, Peer::default());
+        serve_stream(app, self.settings.clone(), hooks, connection).await;
         Ok(())
     }
+}
+
+/// Serves the connection over a stream, on the task of the caller.
+pub(crate) async fn serve_stream<A: Application>(
+    app: Rc<A>,
+    settings: Settings,
+    hooks: Option<Rc<dyn Hooks>>,
+    (stream, peer): (Box<dyn Stream>, Peer),
+) {
+    let (_, shutdown) = watch::channel(None);
+    Worker::new(app, settings, hooks, Arc::new(shutdown)).serve_connection(stream, peer).await;
 }

@@ -167,8 +167,8 @@ impl<A: Application> Worker<A> {
     }
 
     /// Serves one connection in the task of the caller, in any runtime with timers.
-    pub(super) async fn serve_connection(&self, stream: Box<dyn Stream>) {
-        let mut conn = self.context.connection(Transport::Other(stream), Peer::default());
+    pub(super) async fn serve_connection(&self, stream: Box<dyn Stream>, peer: Peer) {
+        let mut conn = self.context.connection(Transport::Other(stream), peer);
         self.connection_opened();
         let mut served = pin!(connection_life::serve(&mut conn, &self.context));
         let mut sweeper = pin!(self.run_sweeper(Ticker::tokio));

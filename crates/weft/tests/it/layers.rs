@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sync",
         ],
     ),
-    ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
+    ("testing", &["app", "error", "hooks", "message", "net", "peer", "server", "settings"]),
     ("files", &["app", "client_limit", "clock", "compression", "disk", "error", "message"]),
     ("client_limit", &["message", "sync"]),
     (

@@ -40,6 +40,7 @@ mod sse;
 mod streams;
 #[cfg(feature = "tls")]
 mod tls;
+mod testing;
 mod tower;
 #[cfg(feature = "tls")]
 mod transports;
