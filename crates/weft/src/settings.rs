@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use weft_proto::proxy_protocol::Network;
 
+/// Default of [`Settings::max_body_bytes`]. Bodies that axum's extractors read have axum's limit in
+/// place of it.
+pub(crate) const DEFAULT_MAX_BODY_BYTES: u64 = 16 << 20;
+
 /// Limits and timeouts of a server. The defaults are suitable for the open Internet.
 ///
 /// Set the fields you need and take the rest from [`Default`]:
@@ -57,6 +61,10 @@ pub struct Settings {
     ///
     /// Default 16 MiB. An application that accepts larger bodies raises it here, or for one request
     /// with [`Body::set_limit`](crate::Body::set_limit).
+    ///
+    /// The default does not apply to routers of axum ([`weft::axum`](crate#features)), whose
+    /// extractors have axum's own limit, nor to streams of gRPC in any tower service. A value other
+    /// than the default applies to them, too.
     pub max_body_bytes: u64,
 
     /// Maximum number of bytes of an unread request body that are read and discarded so that the
@@ -225,6 +233,29 @@ pub enum Disconnect {
 }
 
 impl Settings {
+    /// Settings for applications that ran on hyper or axum before: the defaults, with heads of 32
+    /// KiB and request lines of 16 KiB. [`weft::axum::serve`](crate#features) has them.
+    ///
+    /// hyper permits heads of 400 KiB, so that such applications may have cookies and URLs that the
+    /// defaults reject. A connection holds a head while it is received, for
+    /// [`head_timeout`](Settings::head_timeout) at most, and while its request is in progress. One
+    /// client, with 4,096 connections, can occupy 128 MiB by heads in place of 64 MiB; over HTTP/2,
+    /// a connection 512 KiB in place of 256 KiB.
+    ///
+    /// ```
+    /// use weft::Settings;
+    ///
+    /// let settings = Settings { max_requests: 1_000, ..Settings::for_frameworks() };
+    /// assert_eq!(settings.max_head_bytes, 32 << 10);
+    /// ```
+    pub fn for_frameworks() -> Settings {
+        Settings {
+            max_request_line_bytes: 16 << 10,
+            max_head_bytes: 32 << 10,
+            ..Settings::default()
+        }
+    }
+
     /// Returns true if a peer is in one of the networks of
     /// [`proxy_protocol`](Settings::proxy_protocol).
     pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
@@ -240,7 +271,7 @@ impl Default for Settings {
             max_head_bytes: 16_384,
             max_fields: 100,
             max_trailer_bytes: 8_192,
-            max_body_bytes: 16 << 20,
+            max_body_bytes: DEFAULT_MAX_BODY_BYTES,
             max_discarded_bytes: 64 << 10,
             max_requests: 0,
             max_write_buffer_bytes: 32 << 10,

@@ -29,9 +29,10 @@ pub use self::make_service::MakeService;
 pub use self::serve::{Serve, ServeFuture, serve};
 use crate::app::Application;
 use crate::error::Result;
+use crate::message::body::LiftedLimits;
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::tower::{HeaderMapCache, call_service, convert, on_runtime};
+use crate::tower::{HeaderMapCache, call_service, convert, lift_grpc_limits, on_runtime};
 
 /// Converts a router, or the result of `into_make_service` or
 /// `into_make_service_with_connect_info`, to an application.
@@ -99,7 +100,9 @@ impl<M: MakeService> App<M> {
 }
 
 impl<M: MakeService> Application for App<M> {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
+        lift_grpc_limits(&mut request);
+        request.body().lift_limits(LiftedLimits::DefaultSize);
         let (runtime, as_tasks) = match &self.handlers {
             Handlers::OnWorkers => {
                 let service = |request: &Request| self.make_service(request);

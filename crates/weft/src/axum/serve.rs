@@ -51,7 +51,7 @@ pub fn serve<M: MakeService>(listeners: impl IntoListeners, make_service: M) -> 
     Serve {
         listeners: listeners.into_listeners(),
         make_service,
-        settings: Settings::default(),
+        settings: Settings::for_frameworks(),
         workers: None,
         handlers: Handlers::OnRuntime,
         signal: Box::pin(pending()),
@@ -97,6 +97,8 @@ impl<M: MakeService> Serve<M> {
     }
 
     /// Sets the limits and timeouts. The settings of listening sockets are not used.
+    ///
+    /// Default [`Settings::for_frameworks`].
     pub fn settings(self, settings: Settings) -> Serve<M> {
         Serve { settings, ..self }
     }

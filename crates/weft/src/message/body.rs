@@ -87,6 +87,9 @@ pub(crate) trait Inbound: Send + Sync {
     /// Replaces the limit for the remaining bytes.
     fn set_limit(&mut self, bytes: u64);
 
+    /// Lifts limits of the settings.
+    fn lift_limits(&mut self, lifted: LiftedLimits);
+
     /// Replaces the minimum rate for the remaining bytes.
     fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration);
 
@@ -95,6 +98,17 @@ pub(crate) trait Inbound: Send + Sync {
 
     /// Takes the trailer fields.
     fn take_trailers(&mut self) -> Option<Headers>;
+}
+
+/// Limits of the settings that do not apply to a body, because a framework has its own. Limits that
+/// the application has set for the body remain.
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only frameworks have limits"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiftedLimits {
+    /// The default size. Another size is a setting of the user, and remains.
+    DefaultSize,
+    /// The default size and the rate, if the length of the body is unknown.
+    SizeAndRateOfStream,
 }
 
 type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>;
@@ -162,6 +176,21 @@ impl Body {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.0, Kind::Empty)
+    }
+
+    /// Returns true if the body has to be received.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only services are watched"))]
+    #[inline]
+    pub(crate) fn is_inbound(&self) -> bool {
+        matches!(self.0, Kind::Inbound(_))
+    }
+
+    /// Lifts limits of the settings.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only frameworks have limits"))]
+    pub(crate) fn lift_limits(&mut self, lifted: LiftedLimits) {
+        if let Kind::Inbound(source) = &mut self.0 {
+            source.lift_limits(lifted);
+        }
     }
 
     /// Returns the bytes, if the body is in memory. Otherwise returns the body unchanged.

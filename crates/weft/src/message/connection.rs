@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 #[cfg(feature = "tower")]
 use tokio::sync::watch;
 
+use crate::error::ErrorKind;
 use crate::message::fields::Fields;
 use crate::message::record_data::RecordData;
 use crate::message::shutdown::{Shutdown, ShutdownSignal};
@@ -33,7 +34,13 @@ pub(crate) struct RequestContext {
     has_record_parts: AtomicBool,
     /// Set while the final response is sent, from the first wait for its body.
     is_responding: AtomicBool,
+    /// The exchange whose body exceeded a limit, and the limit; 0 if there was none.
+    body_failure: AtomicU64,
 }
+
+/// Limits in [`RequestContext::body_failure`].
+const TOO_LARGE: u64 = 1;
+const TOO_SLOW: u64 = 2;
 
 /// Values that middleware has set for the [`Record`](crate::Record) of an exchange.
 #[derive(Clone, Debug)]
@@ -57,6 +64,7 @@ impl RequestContext {
     pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<RequestContext> {
         let (exchange_number, interim, has_interim) = Default::default();
         let (record_parts, has_record_parts, is_responding) = Default::default();
+        let body_failure = AtomicU64::new(0);
         Arc::new(RequestContext {
             peer,
             shutdown,
@@ -66,6 +74,7 @@ impl RequestContext {
             record_parts,
             has_record_parts,
             is_responding,
+            body_failure,
         })
     }
 
@@ -107,6 +116,18 @@ impl RequestContext {
     #[inline]
     pub(crate) fn set_responding(&self, is_responding: bool) {
         self.is_responding.store(is_responding, Relaxed);
+    }
+
+    /// Records that the body of the current exchange exceeded a limit.
+    #[cold]
+    pub(crate) fn set_body_failure(&self, kind: ErrorKind) {
+        let limit = match kind {
+            ErrorKind::BodyTooLarge => TOO_LARGE,
+            ErrorKind::TooSlow => TOO_SLOW,
+            _ => return,
+        };
+        let exchange = u64::from(self.exchange_number.load(Relaxed));
+        self.body_failure.store(exchange << 8 | limit, Release);
     }
 
     /// Takes the interim responses of the current exchange.
@@ -263,6 +284,18 @@ impl Connection {
     /// The same as [`Request::peer`](crate::Request::peer).
     pub fn peer(&self) -> &Peer {
         self.peer.as_deref().unwrap_or(&self.shared.peer)
+    }
+
+    /// Returns the kind of the error if the body of the request has exceeded a limit.
+    #[cfg(feature = "tower")]
+    pub(crate) fn body_failure(&self) -> Option<ErrorKind> {
+        let failure = self.shared.body_failure.load(Acquire);
+        let kind = match failure & 0xff {
+            TOO_LARGE => ErrorKind::BodyTooLarge,
+            TOO_SLOW => ErrorKind::TooSlow,
+            _ => return None,
+        };
+        (failure >> 8 == u64::from(self.exchange)).then_some(kind)
     }
 
     /// The same as [`Request::is_secure`](crate::Request::is_secure).

@@ -9,9 +9,10 @@ use bytes::Bytes;
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::{Inbound, too_large};
+use crate::message::body::{Inbound, LiftedLimits, too_large};
 use crate::message::connection::RequestContext;
 use crate::server::worker_context::WorkerContext;
+use crate::settings::DEFAULT_MAX_BODY_BYTES;
 use weft_proto::headers::Headers;
 
 /// The content of one request, as received by an HTTP version.
@@ -54,6 +55,8 @@ pub(super) struct ReceiveClock {
     exchange: Arc<RequestContext>,
     /// Set if the application has set the rate. Then it applies to a stream, too.
     is_explicit: bool,
+    /// Set if the rate of the settings does not apply to content of unknown length.
+    is_lifted: bool,
 }
 
 impl ReceiveClock {
@@ -62,7 +65,8 @@ impl ReceiveClock {
         exchange: &Arc<RequestContext>,
     ) -> ReceiveClock {
         let (pace, deadline) = (Pace::new(&worker.settings), worker.deadlines.deadline());
-        ReceiveClock { pace, deadline, exchange: exchange.clone(), is_explicit: false }
+        let (exchange, is_explicit, is_lifted) = (exchange.clone(), false, false);
+        ReceiveClock { pace, deadline, exchange, is_explicit, is_lifted }
     }
 
     #[inline]
@@ -85,7 +89,8 @@ impl ReceiveClock {
     /// available.
     fn poll_expired(&mut self, length: Option<u64>, cx: &Context<'_>) -> Poll<()> {
         ready!(self.pace.poll_expired(&self.deadline, cx));
-        if self.is_explicit || !self.is_stream(length) {
+        let is_unpaced = self.is_stream(length) || self.is_lifted && length.is_none();
+        if self.is_explicit || !is_unpaced {
             return Poll::Ready(());
         }
         // The full credit is restored, because the response may end before the content.
@@ -137,6 +142,14 @@ impl<S: ContentSource> InboundBody<S> {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        let polled = self.poll_within_limits(cx);
+        if let Poll::Ready(Err(error)) = &polled {
+            self.clock.exchange.set_body_failure(error.kind());
+        }
+        polled
+    }
+
+    fn poll_within_limits(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         let (Allowance::Default(allowed) | Allowance::Explicit(allowed)) = self.allowed;
         if self.source.length().is_some_and(|length| length > allowed) {
             return Poll::Ready(Err(too_large()));
@@ -195,6 +208,18 @@ impl<S: ContentSource> Inbound for InboundBody<S> {
 
     fn set_limit(&mut self, bytes: u64) {
         self.allowed = Allowance::Explicit(bytes);
+    }
+
+    fn lift_limits(&mut self, lifted: LiftedLimits) {
+        if lifted == LiftedLimits::SizeAndRateOfStream {
+            if self.source.length().is_some() {
+                return;
+            }
+            self.clock.is_lifted = true;
+        }
+        if let Allowance::Default(allowed @ DEFAULT_MAX_BODY_BYTES) = &mut self.allowed {
+            *allowed = u64::MAX;
+        }
     }
 
     fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {

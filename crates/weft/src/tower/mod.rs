@@ -13,6 +13,7 @@
 
 mod upgrade_extension;
 pub(crate) mod convert; // requests and responses, to and from the types of `http`
+mod body_limits; // limits of request bodies
 mod head; // request heads, from the types of `http`
 mod hyper_upgrade; // upgrades by `hyper::upgrade::on`
 mod maps; // a cache of header maps
@@ -33,6 +34,8 @@ use futures_util::stream;
 use http::{Extensions, Method};
 use tower_service::Service;
 
+use self::body_limits::BodyLimits;
+pub(crate) use self::body_limits::lift_grpc_limits;
 use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
 pub(crate) use self::maps::HeaderMapCache;
@@ -126,7 +129,8 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>> + Clone,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
+        lift_grpc_limits(&mut request);
         let convert = |request, converted: &mut http::Request<Body>| {
             convert::to_http_request(&self.maps, request, converted, |body| body)?;
             if let Some(add) = &self.connect_info {
@@ -158,7 +162,7 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has its arguments twice")]
 pub(crate) fn call_service<S, R, B>(
     service: impl FnOnce(&Request) -> S,
-    request: Request,
+    mut request: Request,
     convert: impl FnOnce(Request, &mut http::Request<R>) -> Result<()>,
     into_body: impl FnOnce(B) -> Body,
 ) -> impl Future<Output = Response>
@@ -170,6 +174,7 @@ where
         // Declared here, so that the future of the service is not moved together with them.
         let is_head;
         let mut pending_upgrade = None;
+        let limits = BodyLimits::of(&mut request);
         let call = {
             let mut service = service(&request);
             if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
@@ -186,7 +191,7 @@ where
             }
             service.call(converted)
         };
-        match call.await {
+        let response = match call.await {
             Ok(response) => {
                 let response = convert::from_http_response(is_head, response, into_body);
                 match pending_upgrade {
@@ -195,6 +200,10 @@ where
                 }
             }
             Err(error) => error_response(error),
+        };
+        match limits {
+            Some(limits) => limits.explain(response),
+            None => response,
         }
     }
 }

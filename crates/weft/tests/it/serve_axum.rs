@@ -419,3 +419,133 @@ fn dropped_server_stops() {
         }
     });
 }
+
+/// A form with a file of this size.
+fn multipart(bytes: usize) -> String {
+    let head = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\n";
+    format!("{head}{}\r\n--b--\r\n", "x".repeat(bytes))
+}
+
+/// The limits of axum apply in place of the default of the engine. A limit that the user has set
+/// applies, too, and its status is 413.
+#[test]
+fn limits_of_extractors_raise_the_limit_of_the_engine() {
+    use axum::extract::{DefaultBodyLimit, Multipart};
+
+    fn router() -> Router {
+        let upload = async |mut form: Multipart| -> Result<String, axum::response::Response> {
+            let mut bytes = 0;
+            while let Some(mut field) =
+                form.next_field().await.map_err(IntoResponse::into_response)?
+            {
+                while let Some(piece) = field.chunk().await.map_err(IntoResponse::into_response)? {
+                    bytes += piece.len();
+                }
+            }
+            Ok(bytes.to_string())
+        };
+        let length = async |body: Bytes| body.len().to_string();
+        Router::new()
+            .route("/form", post(upload).layer(DefaultBodyLimit::disable()))
+            .route("/bytes", post(length).layer(DefaultBodyLimit::max(24 << 20)))
+            .route("/default", post(length))
+    }
+    use axum::response::IntoResponse;
+
+    let send = async |server: &RunningServer, path: &str, bytes: usize, is_chunked: bool| {
+        let body = if path == "/form" { multipart(bytes) } else { "x".repeat(bytes) };
+        let body = match is_chunked {
+            true => Body::from_stream(stream::iter([Ok::<_, io::Error>(body)])),
+            false => Body::from(body),
+        };
+        let request = http::Request::post(format!("http://{}{path}", server.address))
+            .header("content-type", "multipart/form-data; boundary=b");
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.request(request.body(body).unwrap()).await;
+        // The client may fail to send the rest of a body that is too large.
+        let Ok(response) = response else { return (413, String::new()) };
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map(|body| body.to_bytes());
+        (status, String::from_utf8(body.unwrap_or_default().to_vec()).unwrap())
+    };
+    let large = 20 << 20;
+    for (max_body_bytes, cases) in [
+        (None, [("/form", large, 200), ("/bytes", large, 200), ("/bytes", 25 << 20, 413)]),
+        (
+            Some(4 << 20),
+            [("/form", 3 << 20, 200), ("/form", 5 << 20, 413), ("/bytes", 5 << 20, 413)],
+        ),
+    ] {
+        Runtime::new().unwrap().block_on(async move {
+            let server = serve("127.0.0.1:0", router()).workers(1);
+            let server = match max_body_bytes {
+                Some(max_body_bytes) => {
+                    server.settings(weft::Settings { max_body_bytes, ..Default::default() })
+                }
+                None => server,
+            };
+            let server = RunningServer::new(server);
+            for (path, bytes, status) in cases {
+                for is_chunked in [false, true] {
+                    let response = send(&server, path, bytes, is_chunked).await;
+                    assert_eq!(response.0, status, "{path} {bytes} {is_chunked} {}", response.1);
+                    if status == 200 {
+                        assert_eq!(response.1, bytes.to_string());
+                    }
+                }
+            }
+            assert_eq!(send(&server, "/default", 3 << 20, false).await.0, 413);
+            server.stop().await;
+        });
+    }
+}
+
+/// A slow upload is answered with 408, whatever the extractor makes of its error.
+#[test]
+fn slow_upload_is_a_timeout() {
+    use weft::testing::TestRequest;
+
+    let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
+    let stall_timeout = Duration::from_millis(100);
+    let settings = weft::Settings { stall_timeout, ..weft::Settings::default() };
+    let send = |declared: &str| {
+        let request = TestRequest::post("/").header("content-length", declared).body("abc");
+        request.settings(settings.clone()).call(weft::axum::app(router.clone()))
+    };
+    assert_eq!(send("3").status, 200);
+    assert_eq!(send("4").status, 408);
+}
+
+/// Heads that hyper accepts, up to 32 KiB, and lines up to 16 KiB.
+#[test]
+fn large_cookies_and_urls_reach_handlers() {
+    let lengths = async |uri: http::Uri, headers: http::HeaderMap| {
+        format!("{} {}", uri.path().len(), headers.get("cookie").map_or(0, |value| value.len()))
+    };
+    let router = Router::new().fallback(lengths);
+    Runtime::new().unwrap().block_on(async move {
+        let server = RunningServer::new(serve("127.0.0.1:0", router).workers(1));
+        for http2 in [false, true] {
+            let client =
+                Client::builder(TokioExecutor::new()).http2_only(http2).build_http::<Body>();
+            for (path, cookie, status) in [
+                (1, 20_000, 200),
+                (9_000, 0, 200),
+                (9_000, 20_000, 200),
+                (17_000, 0, 414),
+                (1, 33_000, 431),
+            ] {
+                let url = format!("http://{}/{}", server.address, "p".repeat(path - 1));
+                let request = http::Request::get(url).header("cookie", "c".repeat(cookie));
+                let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();
+                let case = format!("{http2} {path} {cookie}");
+                assert_eq!(response.status().as_u16(), status, "{case}");
+                let body = response.into_body().collect().await.unwrap().to_bytes();
+                if status == 200 {
+                    assert_eq!(body, format!("{path} {cookie}"), "{case}");
+                }
+            }
+        }
+        server.stop().await;
+    });
+}

@@ -20,10 +20,6 @@ impl Request {
     }
 
     /// The connection of a request.
-    #[cfg_attr(
-        not(feature = "axum"),
-        expect(dead_code, reason = "only axum's applications use it")
-    )]
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
