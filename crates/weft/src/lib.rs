@@ -13,20 +13,21 @@
 //! repository has the map.
 //!
 //! # Features
-//! All are enabled by default, except `axum` and `secret-cookies`. With `default-features = false`
-//! the engine remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
+//! The features with a star are enabled by default; `full` enables all but `axum` and
+//! `secret-cookies`. With `default-features = false` the engine remains: the server for HTTP/1 and
+//! HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
-//! | `brotli`, `gzip`, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
+//! | `brotli`, `gzip`*, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
-//! | `files` | `Directory`: an application that serves files |
-//! | `form` | `form`: forms, uploads and queries |
+//! | `files`* | `Directory`: an application that serves files |
+//! | `form`* | `form`: forms, uploads and queries |
 //! | `secret-cookies` | signed and encrypted cookie jars |
-//! | `sse` | `sse`: server-sent events |
-//! | `tls` | `tls`, `Server::listen_tls` |
-//! | `tower` | `tower`: tower services, axum routers, tower layers |
+//! | `sse`* | `sse`: server-sent events |
+//! | `tls` | `tls`, `Server::listen_tls`; brings aws-lc-rs, which is also a provider of rustls |
+//! | `tower`* | `tower`: tower services, axum routers, tower layers |
 //! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
 //!
 //! The crate `weft-acme` orders and renews certificates.

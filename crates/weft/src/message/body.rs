@@ -106,6 +106,7 @@ pub(crate) trait Inbound: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiftedLimits {
     /// The default size. Another size is a setting of the user, and remains.
+    #[cfg(feature = "axum")]
     DefaultSize,
     /// The default size and the rate, if the length of the body is unknown.
     SizeAndRateOfStream,

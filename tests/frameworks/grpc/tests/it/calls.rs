@@ -124,16 +124,16 @@ fn post_slowly(address: SocketAddr) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_lives_through_an_hour_of_silence_and_a_slow_post_dies() {
-    let patient = app(routes().await, "https://app.example");
-    let patient = patient.wrap(BodyRate::new(1, Duration::MAX));
-    let (usual, patient) = (example(fast_settings()).await, serve(patient, fast_settings()));
+    let strict = app(routes().await, "https://app.example");
+    let strict = strict.wrap(BodyRate::new(500, scaled(Duration::from_secs(20))));
+    let (usual, strict) = (example(fast_settings()).await, serve(strict, fast_settings()));
 
     let mut client = ChatClient::new(channel(&usual).await);
     let (sender, messages) = mpsc::channel(1);
     let mut echo = client.talk(ReceiverStream::new(messages)).await.unwrap().into_inner();
-    // Readings that the server collects before it responds, with the rate of the application.
+    // Readings that the server collects before it responds.
     let (readings, received) = mpsc::channel(1);
-    let mut collector = ChatClient::new(channel(&patient).await);
+    let mut collector = ChatClient::new(channel(&usual).await);
     let joined = tokio::spawn(async move { collector.join(ReceiverStream::new(received)).await });
     for text in ["before", "after"] {
         sender.send(message(text)).await.unwrap();
@@ -147,14 +147,34 @@ async fn stream_lives_through_an_hour_of_silence_and_a_slow_post_dies() {
     assert_eq!(in_time(echo.message()).await.unwrap(), None);
     assert_eq!(in_time(joined).await.unwrap().unwrap().into_inner().text, "before after");
 
-    // With the same settings, a body that is slow ends with a status, over HTTP/1 and 2.
+    // With the same settings, a slow body of known length ends with a status; and so does a stream with a rate of
+    // the application.
     let usual_address = address(&usual);
     let response = tokio::task::spawn_blocking(move || post_slowly(usual_address)).await.unwrap();
     let text = String::from_utf8_lossy(&response).to_ascii_lowercase();
     assert!(text.contains("grpc-status: "), "{text:?}");
     let (stalled, received) = mpsc::channel(1);
     stalled.send(message("the only one")).await.unwrap();
+    let mut client = ChatClient::new(channel(&strict).await);
     let refused = in_time(client.join(ReceiverStream::new(received))).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unknown, "{refused:?}");
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
     drop(stalled);
+}
+
+/// A stream of the client before the response has no maximum size, unless the user sets one.
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_of_40_megabytes_is_received() {
+    let text = "x".repeat(1 << 20);
+    for (max_body_bytes, expected) in
+        [(Settings::default().max_body_bytes, Ok(40 << 20)), (24 << 20, Err(Code::ResourceExhausted))]
+    {
+        let server = example(Settings { max_body_bytes, ..Settings::default() }).await;
+        let client = ChatClient::new(channel(&server).await);
+        let mut client = client.max_decoding_message_size(50 << 20);
+        let text = text.clone();
+        let messages = tokio_stream::iter((0..40).map(move |_| message(&text)));
+        let joined = in_time(client.join(messages)).await;
+        let length = joined.map(|joined| joined.into_inner().text.replace(' ', "").len());
+        assert_eq!(length.map_err(|status| status.code()), expected);
+    }
 }
