@@ -136,7 +136,7 @@ fn panic_of_the_application_is_a_panic_of_the_test() {
     testing::get(odd, "/").assert_text("even\n");
     assert!(panic_message(|| testing::get(odd, "/odd")).unwrap().contains("the path is odd"));
     use weft::Application;
-    let caught = testing::get(odd.with(weft::middleware::CatchPanic::new()), "/odd");
+    let caught = testing::get(odd.wrap(weft::middleware::CatchPanic::new()), "/odd");
     assert_eq!((caught.status, caught.errors.len()), (StatusCode::INTERNAL_SERVER_ERROR, 1));
 }
 
