@@ -200,9 +200,7 @@ fn without_overlaps(sites: &mut Vec<Site<'_>>) {
 fn redirects_to_https(site: &Site<'_>) -> bool {
     let [only] = site.block else { return false };
     let target = only.args.iter().find(|arg| arg.starts_with("https://"));
-    only.name == "redir"
-        && !site.has_tls()
-        && target.is_some_and(|to| *to == "https://{host}{uri}")
+    only.name == "redir" && !site.has_tls() && target.is_some_and(|to| *to == "https://{host}{uri}")
 }
 
 /// Drops the sites that only redirect to HTTPS, if another site has the names and redirects them.

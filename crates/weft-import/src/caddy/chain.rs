@@ -193,9 +193,8 @@ fn by_file(
     if let Some(outcome) = rewritten_without_file(candidates, with_file, without) {
         return Some(outcome);
     }
-    let is_plain = |outcome: &Outcome| {
-        outcome.path == CurrentPath::OfRequest && outcome.stripped.is_empty()
-    };
+    let is_plain =
+        |outcome: &Outcome| outcome.path == CurrentPath::OfRequest && outcome.stripped.is_empty();
     let is_usual = |it: &String| matches!(&**it, "{path}" | "{path}/" | "{path}.html");
     if !is_plain(with_file) || !is_plain(without) || !candidates.iter().all(is_usual) {
         return None;
@@ -261,12 +260,7 @@ impl<'a> Chain<'a> {
         self.items(&items, &scopes, outcome)
     }
 
-    fn items(
-        &self,
-        items: &[&'a Directive],
-        scopes: &Scopes<'a>,
-        outcome: &mut Outcome,
-    ) -> Flow {
+    fn items(&self, items: &[&'a Directive], scopes: &Scopes<'a>, outcome: &mut Outcome) -> Flow {
         let mut used_groups = Vec::new();
         for directive in items {
             // Of these, the first that matches is run.

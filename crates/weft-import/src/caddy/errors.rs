@@ -24,7 +24,9 @@ pub(super) fn add<'a>(context: &'a Context<'a>, block: &'a [Directive], host: &m
         let root = root(context, handler.children()).or_else(|| root(context, block));
         if let Some(files) = files_by_status(handler, root.as_deref()) {
             if files.is_empty() {
-                context.notes.lost(handler, "there are no files for statuses; add them to `error_pages`");
+                context
+                    .notes
+                    .lost(handler, "there are no files for statuses; add them to `error_pages`");
             }
             files.iter().for_each(|(status, file)| pages.set(status.to_string(), &**file));
             continue;
@@ -76,7 +78,8 @@ fn root(context: &Context<'_>, block: &[Directive]) -> Option<String> {
 fn files_by_status(handler: &Directive, root: Option<&str>) -> Option<Vec<(u16, String)>> {
     let rewrite = handler.child("rewrite")?;
     let to = rewrite.args.last()?;
-    let name = ["{err.status_code}", "{http.error.status_code}"].iter().find(|it| to.contains(**it))?;
+    let name =
+        ["{err.status_code}", "{http.error.status_code}"].iter().find(|it| to.contains(**it))?;
     handler.child("file_server")?;
     let file = |status: u16| {
         let path = to.replace(name, &status.to_string());

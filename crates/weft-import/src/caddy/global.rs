@@ -41,8 +41,15 @@ pub(super) fn translate(options: &[Directive], notes: &Notes, document: &mut Doc
     for option in options {
         let first = option.arg(0);
         match &*option.name {
-            "http_port" | "https_port" | "auto_https" | "local_certs" | "default_bind"
-            | "order" | "skip_install_trust" | "persist_config" | "renew_interval"
+            "http_port"
+            | "https_port"
+            | "auto_https"
+            | "local_certs"
+            | "default_bind"
+            | "order"
+            | "skip_install_trust"
+            | "persist_config"
+            | "renew_interval"
             | "storage_clean_interval" => {}
             "admin" if first == "off" => {}
             "admin" => notes.adapted(option, "`[status] config_changes` permits changes"),

@@ -171,25 +171,25 @@ mod tests {
         for (text, expected) in [
             ("a b\nc", vec![word("a", true), word("b", false), word("c", true)]),
             ("a # b\n#c\nd#e", vec![word("a", true), word("d#e", true)]),
-            ("a \"b \\\"c\\\"\nd\" e", vec![
-                word("a", true),
-                word("b \"c\"\nd", false),
-                word("e", false),
-            ]),
+            (
+                "a \"b \\\"c\\\"\nd\" e",
+                vec![word("a", true), word("b \"c\"\nd", false), word("e", false)],
+            ),
             ("a `b \\\" \"`", vec![word("a", true), word("b \\\" \"", false)]),
             ("a \\\n  b", vec![word("a", true), word("b", false)]),
-            ("a {x} {\n}", vec![
-                word("a", true),
-                word("{x}", false),
-                word("{", false),
-                word("}", true),
-            ]),
-            ("respond <<HTML\n  <p>\n    x\n  HTML 200\nb", vec![
-                word("respond", true),
-                word("<p>\n  x", false),
-                word("200", false),
-                word("b", true),
-            ]),
+            (
+                "a {x} {\n}",
+                vec![word("a", true), word("{x}", false), word("{", false), word("}", true)],
+            ),
+            (
+                "respond <<HTML\n  <p>\n    x\n  HTML 200\nb",
+                vec![
+                    word("respond", true),
+                    word("<p>\n  x", false),
+                    word("200", false),
+                    word("b", true),
+                ],
+            ),
         ] {
             assert_eq!(words(text), expected, "{text}");
         }

@@ -148,7 +148,9 @@ fn file(args: &[String], block: &[Directive]) -> Condition {
     if candidates.is_empty() {
         candidates.push("{path}".to_owned());
     }
-    Condition::File(candidates.iter().map(|it| it.replace("{http.request.uri.path}", "{path}")).collect())
+    Condition::File(
+        candidates.iter().map(|it| it.replace("{http.request.uri.path}", "{path}")).collect(),
+    )
 }
 
 /// Evaluates conditions, all of which must apply. `stripped` is the prefix that the path has lost.
@@ -187,8 +189,7 @@ pub(super) enum PathInCase<'a> {
 
 fn one(condition: &Condition, case: Case<'_>, path: &PathInCase<'_>) -> Matched {
     let of = |is: bool| if is { Matched::Yes } else { Matched::No };
-    let depends =
-        |kind: Kind| Matched::Depends(Dependence { kind, is_negated: false });
+    let depends = |kind: Kind| Matched::Depends(Dependence { kind, is_negated: false });
     match condition {
         Condition::Path(all) => match path {
             PathInCase::Stripped(stripped) => {
@@ -213,9 +214,7 @@ fn one(condition: &Condition, case: Case<'_>, path: &PathInCase<'_>) -> Matched 
         Condition::Networks(networks) => depends(Kind::Networks(networks.clone())),
         Condition::Protocol(protocol) => match &**protocol {
             "http" => depends(Kind::Unencrypted),
-            "https" => {
-                Matched::Depends(Dependence { kind: Kind::Unencrypted, is_negated: true })
-            }
+            "https" => Matched::Depends(Dependence { kind: Kind::Unencrypted, is_negated: true }),
             "grpc" => depends(Kind::OfClient),
             _ => depends(Kind::Unknown),
         },
@@ -272,9 +271,8 @@ mod tests {
         let path = |patterns: &[&str]| {
             Condition::Path(patterns.iter().map(|it| Paths::parse(it)).collect())
         };
-        let depends = |kind: Kind, is_negated: bool| {
-            Matched::Depends(Dependence { kind, is_negated })
-        };
+        let depends =
+            |kind: Kind, is_negated: bool| Matched::Depends(Dependence { kind, is_negated });
         for (conditions, expected) in [
             (vec![], Matched::Yes),
             (vec![path(&["/b/*", "/a/*"])], Matched::Yes),

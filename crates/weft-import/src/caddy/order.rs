@@ -167,18 +167,21 @@ mod tests {
             order.sort(&block).iter().map(|it| it.text()).collect()
         };
         let by_default = sorted(&Order::new(&[]));
-        assert_eq!(by_default, [
-            "plugin",
-            "root * /srv",
-            "handle /xyz/* b",
-            "handle_path /x/* a",
-            "respond @p 4",
-            "respond /a/b/* 3",
-            "respond /a/* 1",
-            "respond @q 5",
-            "respond 2",
-            "file_server",
-        ]);
+        assert_eq!(
+            by_default,
+            [
+                "plugin",
+                "root * /srv",
+                "handle /xyz/* b",
+                "handle_path /x/* a",
+                "respond @p 4",
+                "respond /a/b/* 3",
+                "respond /a/* 1",
+                "respond @q 5",
+                "respond 2",
+                "file_server",
+            ]
+        );
         let global = [directive("order file_server first")];
         assert_eq!(sorted(&Order::new(&global))[1], "file_server");
         let global = [directive("order respond before root")];

@@ -175,9 +175,7 @@ impl Outcome {
     pub(super) fn current_path(&self) -> String {
         match &self.path {
             CurrentPath::OfRequest => PATH.to_owned(),
-            CurrentPath::Changed(path) => {
-                path.split('?').next().unwrap_or_default().to_owned()
-            }
+            CurrentPath::Changed(path) => path.split('?').next().unwrap_or_default().to_owned(),
         }
     }
 }

@@ -94,10 +94,8 @@ mod tests {
 
     #[test]
     fn converts_placeholders() {
-        let outcome = Outcome {
-            variables: vec![("a".to_owned(), "1".to_owned())],
-            ..Outcome::default()
-        };
+        let outcome =
+            Outcome { variables: vec![("a".to_owned(), "1".to_owned())], ..Outcome::default() };
         for (text, expected) in [
             ("{host} {http.request.host}", Ok("{host} {host}".to_owned())),
             ("https://x{uri}", Ok(format!("https://x{URI}"))),

@@ -119,9 +119,9 @@ fn has_placeholder(text: &str) -> bool {
 /// A text has its media type in a key of its own.
 fn media_type(text: &str, table: &mut Table, options: &mut Table) {
     let Some(Value::Table(fields)) = options.get("response_headers").cloned() else { return };
-    let name = fields.keys().find(|name| {
-        name.trim_start_matches(['?', '+']).eq_ignore_ascii_case("content-type")
-    });
+    let name = fields
+        .keys()
+        .find(|name| name.trim_start_matches(['?', '+']).eq_ignore_ascii_case("content-type"));
     let Some(name) = name.map(str::to_owned).filter(|_| !has_placeholder(text)) else {
         return;
     };

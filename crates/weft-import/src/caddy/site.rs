@@ -158,12 +158,8 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
         let mut notes: Vec<String> =
             cases.notes.iter().filter(|note| !shared(note)).cloned().collect();
         for (outcome, key) in by_methods(cases, methods, &pattern) {
-            let case = Case {
-                region: &cases.region,
-                method: None,
-                host: "",
-                target: context.target,
-            };
+            let case =
+                Case { region: &cases.region, method: None, host: "", target: context.target };
             let outcome = if outcome.stripped == first.stripped {
                 outcome.clone()
             } else {

@@ -85,9 +85,15 @@ impl Tls {
         let file = directive
             .child("trusted_ca_cert_file")
             .map(|it| it.arg(0))
-            .or_else(|| directive.child("trust_pool").filter(|it| it.arg(0) == "file").map(|it| {
-                if it.args.len() > 1 { it.arg(1) } else { it.child("pem_file").map_or("", |it| it.arg(0)) }
-            }))
+            .or_else(|| {
+                directive.child("trust_pool").filter(|it| it.arg(0) == "file").map(|it| {
+                    if it.args.len() > 1 {
+                        it.arg(1)
+                    } else {
+                        it.child("pem_file").map_or("", |it| it.arg(0))
+                    }
+                })
+            })
             .filter(|file| !file.is_empty());
         let is_other = |file: &str| self.client_ca.as_deref().is_some_and(|known| known != file);
         match (mode, file) {

@@ -237,11 +237,7 @@ impl Reader<'_> {
         let mut found: Vec<PathBuf> = found.flatten().filter(|path| path.is_file()).collect();
         found.sort();
         if found.is_empty() && !pattern.contains(['*', '?', '[']) {
-            return Err(format!(
-                "{}: there is no file or snippet `{}`",
-                import.at,
-                import.arg(0)
-            ));
+            return Err(format!("{}: there is no file or snippet `{}`", import.at, import.arg(0)));
         }
         let mut directives = Vec::new();
         for path in found {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::regex;
 use super::tree::{Directive, named};
 use crate::Target;
+use crate::regex;
 
 pub(super) struct Global<'a> {
     /// The server that reads the result.

@@ -1,7 +1,7 @@
 //! `log_format` → the format of an access log. Pure.
 
-use crate::values::lists;
 use super::variables::split_name;
+use crate::values::lists;
 
 /// A format, and the variables that are missing in it.
 #[derive(Debug, PartialEq, Eq)]

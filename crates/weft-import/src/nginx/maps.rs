@@ -1,8 +1,8 @@
 //! `map`: values by the value of a variable. Pure.
 
-use crate::regex;
 use super::tree::Directive;
 use crate::Target;
+use crate::regex;
 
 /// Server name of TLS in a stream that forwards the connection as it is.
 pub(super) const SERVER_NAME: &str = "$ssl_preread_server_name";

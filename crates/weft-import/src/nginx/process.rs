@@ -10,9 +10,9 @@ use super::outcomes::Outcomes;
 use super::scope::Scope;
 use super::sites::Server;
 use super::tree::{Directive, named};
-use crate::values::{bytes, duration, time};
 use crate::document::{Document, Table, Value};
 use crate::listeners::Listening;
+use crate::values::{bytes, duration, time};
 
 pub(super) struct Process<'a> {
     pub(super) main: &'a [Directive],

@@ -8,13 +8,13 @@ use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
 use super::location::{Location, Pattern, rewrite, route};
 use super::location::{folder, pages, precedence, script_patterns};
-use crate::regex;
 use super::scope::Scope;
 use super::sites::Server;
 use super::tree::{Directive, named};
 use super::variables::{Variables, group_names};
 use crate::Target;
 use crate::document::{Route, Table, Value};
+use crate::regex;
 
 /// Returns the routes of a server, each with the location that it is made of.
 pub(super) fn routes<'a>(

@@ -13,9 +13,9 @@ use super::process::{ANY_NETWORK, certificate_pairs};
 use super::scope::Scope;
 use super::tree::{Directive, named};
 use super::upstream::{self, GroupKind, member};
-use crate::values::lists;
 use super::variables::is_client_address;
 use crate::document::{Document, Stream, Table, Value};
+use crate::values::lists;
 
 /// Directives of `stream` blocks, and of the servers in them, that have an equivalent.
 const READ: &str = "

@@ -136,9 +136,7 @@ fn option(chain: &Chain<'_>, child: &Directive, table: &mut Table, outcome: &mut
 fn statuses(text: &str) -> Vec<String> {
     match text.parse::<u64>() {
         Ok(400..=599) => vec![text.to_owned()],
-        _ if matches!(text, "5" | "5xx") => {
-            ["500", "502", "503", "504"].map(str::to_owned).into()
-        }
+        _ if matches!(text, "5" | "5xx") => ["500", "502", "503", "504"].map(str::to_owned).into(),
         _ => Vec::new(),
     }
 }
@@ -223,8 +221,15 @@ fn header_up(chain: &Chain<'_>, directive: &Directive, table: &mut Table, outcom
 fn transport(chain: &Chain<'_>, option: &Directive, table: &mut Table) {
     let first = option.arg(0);
     match &*option.name {
-        "tls" | "compression" | "keepalive" | "keepalive_interval" | "read_buffer"
-        | "write_buffer" | "max_response_header" | "tls_timeout" | "dial_fallback_delay" => {}
+        "tls"
+        | "compression"
+        | "keepalive"
+        | "keepalive_interval"
+        | "read_buffer"
+        | "write_buffer"
+        | "max_response_header"
+        | "tls_timeout"
+        | "dial_fallback_delay" => {}
         "tls_server_name" if !first.contains('{') => table.set("tls_name", first),
         "tls_trusted_ca_certs" => table.set("ca", first),
         "tls_trust_pool" if first == "file" && option.args.len() == 2 => {

@@ -42,7 +42,9 @@ pub(super) fn respond(
             let text = if has_body { text } else { String::new() };
             outcome.responder = Responder::Fixed { text, status };
         }
-        Err(name) => return refuse(chain, directive, &format!("{name} has no equivalent"), outcome),
+        Err(name) => {
+            return refuse(chain, directive, &format!("{name} has no equivalent"), outcome);
+        }
     }
     Flow::Done
 }
@@ -71,7 +73,9 @@ pub(super) fn redirect(
     match template(to, outcome) {
         Ok(to) if is_target(&to) => outcome.responder = Responder::Redirect { to, status },
         Ok(_) => return refuse(chain, directive, "its target has no equivalent", outcome),
-        Err(name) => return refuse(chain, directive, &format!("{name} has no equivalent"), outcome),
+        Err(name) => {
+            return refuse(chain, directive, &format!("{name} has no equivalent"), outcome);
+        }
     }
     Flow::Done
 }

@@ -4,9 +4,9 @@ use super::folder::{folder, is_script};
 use super::{Location, Pattern, Refusal, Responder};
 use super::{access, conditions, limits, script_patterns};
 use crate::document::{Table, Value};
-use crate::regex;
 use crate::nginx::tree::Directive;
 use crate::nginx::upstream;
+use crate::regex;
 use crate::values::lists;
 
 pub(crate) fn translate<'a>(

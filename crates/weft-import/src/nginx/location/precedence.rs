@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 
 use super::access::{denies_all, is_access_rule};
 use super::{Location, Pattern};
-use crate::regex;
 use crate::nginx::tree::{Directive, named};
+use crate::regex;
 
 /// Arranges the locations of a server. A location that would lose paths to one with a shorter
 /// prefix becomes a regular expression itself, or the paths are refused.

@@ -3,8 +3,8 @@
 use super::redirect::matches_all;
 use super::{Location, Pattern, Refusal};
 use crate::document::Table;
-use crate::regex;
 use crate::nginx::tree::Directive;
+use crate::regex;
 
 /// A `rewrite` directive.
 pub(super) struct Rewrite<'a> {

@@ -7,8 +7,8 @@ use super::rewrite::{
 };
 use super::{Location, Pattern, route};
 use crate::document::{Route, Table};
-use crate::regex;
 use crate::nginx::tree::Directive;
+use crate::regex;
 
 /// The routes of the `rewrite` directives of a location.
 #[derive(Default)]

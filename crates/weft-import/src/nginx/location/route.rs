@@ -4,10 +4,10 @@ use super::{Location, Pattern, Refusal, Responder};
 use super::{access, conditions, fastcgi, fields, files, limits, pages, proxy, returns, rewrite};
 use crate::document::{Route, Table, Value};
 use crate::nginx::directives::{Treatment, treatment};
-use crate::regex::escape;
 use crate::nginx::tree::Directive;
-use crate::values::lists;
 use crate::nginx::{location::access::is_access_rule, logs};
+use crate::regex::escape;
+use crate::values::lists;
 
 /// Directives that respond, and have no equivalent.
 const OTHER_RESPONDERS: &str = "

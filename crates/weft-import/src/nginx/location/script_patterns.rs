@@ -3,8 +3,8 @@
 
 use super::Location;
 use crate::document::Value;
-use crate::regex;
 use crate::nginx::tree::{Directive, named};
+use crate::regex;
 
 /// Regular expressions that match the paths of all scripts, without `(?i)`.
 const OF_ALL: [&str; 14] = [

@@ -104,7 +104,8 @@ fn targets(text: &str) -> Vec<String> {
     });
     for word in words {
         let base = word.trim_end_matches(['*', '/']).to_owned();
-        for end in ["", "/", "/a", "/plan.txt", "/a/../b", "x", "/guide.html", "/index.html", "/a?b=c"]
+        for end in
+            ["", "/", "/a", "/plan.txt", "/a/../b", "x", "/guide.html", "/index.html", "/a?b=c"]
         {
             targets.push(format!("{base}{end}"));
         }
@@ -127,13 +128,8 @@ fn import(machine: &Machine, path: &Path) -> (String, u8) {
     let source = own.join("Caddyfile");
     fs::write(&source, machine.fill(&fs::read_to_string(path).unwrap())).unwrap();
     let users = own.join("users");
-    let output = run([
-        Path::new("import"),
-        Path::new("caddy"),
-        &source,
-        Path::new("--users"),
-        &users,
-    ]);
+    let output =
+        run([Path::new("import"), Path::new("caddy"), &source, Path::new("--users"), &users]);
     let status = output.status.unwrap_or(-1);
     assert!(matches!(status, 0 | 3), "{name}: {}", output.stderr);
     let (_, text) = output.stdout.split_once("\n\n").expect("an empty line");
@@ -175,8 +171,7 @@ fn imported_caddyfiles_are_as_expected_and_start() {
 fn start(machine: &Machine, name: &str, text: &str, address: SocketAddr) -> Program {
     let folder = machine.path().join(format!("{name}-caddy"));
     fs::create_dir_all(&folder).unwrap();
-    let mut all =
-        "{\n admin off\n auto_https off\n log {\n level ERROR\n }\n}\n".to_owned();
+    let mut all = "{\n admin off\n auto_https off\n log {\n level ERROR\n }\n}\n".to_owned();
     for line in machine.fill(text).lines() {
         let Some(rest) = line.strip_prefix("http://") else {
             all.push_str(&format!("{line}\n"));
@@ -233,7 +228,9 @@ fn compare(machine: &Machine, path: &Path, index: usize) -> (Vec<String>, usize,
                     && !own.content.starts_with(FRONT_CONTROLLER)
                 {
                     let (own, other) = ((own.status, own.content), (other.status, other.content));
-                    open.push(format!("{name}: {method} {host} {target}: {reason}: {own:?}, not {other:?}"));
+                    open.push(format!(
+                        "{name}: {method} {host} {target}: {reason}: {own:?}, not {other:?}"
+                    ));
                 }
             }
         }

@@ -60,7 +60,9 @@ async fn echo(mut request: Request) -> Response {
             text += &format!("\ntrailer {name}: {}", String::from_utf8_lossy(value));
         }
     }
-    Response::text(text).with_header(header::SET_COOKIE, "a=1").with_header(header::SET_COOKIE, "b")
+    Response::text(text)
+        .with_header(header::SET_COOKIE, "a=1")
+        .with_appended_header("set-cookie", "b")
 }
 
 // -- a client that reads to the end of the connection
