@@ -46,6 +46,10 @@ struct Verified {
 /// Longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
+/// Longest password that is verified, in bytes: the limit of libxcrypt. SHA-crypt takes time in
+/// proportion to the length, 250 ms for 11 KB.
+const MAX_PASSWORD_BYTES: usize = 512;
+
 impl PasswordFile {
     /// Reads a file.
     ///
@@ -70,7 +74,7 @@ impl PasswordFile {
     }
 
     /// Returns the user if the password is right, and caches the `Authorization` of the request.
-    /// Unknown users take as long as known ones.
+    /// Unknown users take as long as known ones. Passwords over 512 bytes are wrong.
     ///
     /// # Errors
     /// If too many other passwords are being verified.
@@ -81,6 +85,9 @@ impl PasswordFile {
         field: &[u8],
         client: Option<Client>,
     ) -> Result<Option<User>, Busy> {
+        if password.len() > MAX_PASSWORD_BYTES {
+            return Ok(None);
+        }
         let Some((hash, is_known)) = self.current_hash(name) else { return Ok(None) };
         let (password, hash_to_verify) = (password.to_owned(), hash.clone());
         let verify = move || is_match(&hash_to_verify, &password);

@@ -1,8 +1,9 @@
 //! Changes to the fields of requests that upstreams and scripts get.
 
+use weft::HeaderName;
 use weft_config::{ConfigResult, Key, ValueKind, quoted_list};
 
-use super::fields::changes::{FieldChanges, parse_request_field, show_fields};
+use super::fields::changes::{FieldChanges, FieldOperation, parse_request_field, show_fields};
 use super::fields::middleware::RequestFieldChanges;
 use super::fields::names::{check_changed_name, parse_name};
 use super::layer::{Layer, OpenContext};
@@ -13,6 +14,14 @@ use crate::template::Template;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RequestHeaderOptions {
     changes: FieldChanges,
+}
+
+impl RequestHeaderOptions {
+    /// Names of the fields that upstreams never get from a client.
+    pub(super) fn own_names(&self) -> impl Iterator<Item = &HeaderName> {
+        let set = self.changes.set.iter().filter(|field| field.operation == FieldOperation::Set);
+        set.map(|field| &field.name).chain(&self.changes.remove)
+    }
 }
 
 impl RouteOption for RequestHeaderOptions {

@@ -122,7 +122,7 @@ pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
 pub(crate) fn status_limits() -> Settings {
     Settings {
         max_connections: 64,
-        max_connections_per_peer: 64,
+        max_connections_per_peer: 32,
         backlog: 64,
         max_body_bytes: MAX_CONFIG_BYTES as u64,
         head_timeout: Duration::from_secs(5),

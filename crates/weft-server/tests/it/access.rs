@@ -1,5 +1,6 @@
 //! Authentication by another server, and its combination with addresses and passwords.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -199,6 +200,21 @@ fn satisfy_combines_addresses_and_authentication() {
         let response = send(&server, "GET", target, &fields.concat());
         assert_eq!(response.status, status, "{target} {fields:?}");
     }
+}
+
+#[test]
+fn a_refusal_has_the_challenges_of_all_methods() {
+    let route = "\"/\" = { respond = \"\", basic_auth = \"users\", jwt_secret = \"secret\", \
+                 satisfy = \"any\", allow = \"192.0.2.0/24\" }\n";
+    let (_folder, server) =
+        serve_with_files(&[("secret", SECRET)], &format!("[hosts.\"*\"]\n{route}"));
+    let response = send(&server, "GET", "/", "");
+    let lines = response.head.iter().map(|line| line.to_lowercase());
+    let challenges =
+        lines.filter_map(|line| Some(line.strip_prefix("www-authenticate: ")?.to_owned()));
+    let schemes: BTreeSet<_> =
+        challenges.map(|value| value.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!((response.status, schemes), (401, ["basic", "bearer"].map(str::to_owned).into()));
 }
 
 /// Each row: what admits the request, and the user that the upstream is told. The client always

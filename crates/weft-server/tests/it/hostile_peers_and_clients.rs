@@ -324,6 +324,107 @@ fn identities_of_clients_are_removed_whatever_admits_them() {
     }
 }
 
+/// The route with the page of an error gets the request of the client, but no field that the failed
+/// route sets or removes. Each row: the target, and its status before the page.
+#[test]
+fn pages_of_errors_get_no_identity_of_a_client() {
+    let (upstream, authentication) = (echo(""), echo("Remote-User: carol\r\n"));
+    let site = Site::start(
+        &[("users", &user("bob", "right", 4))],
+        &format!(
+            "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\nerror_pages = {{ \"4xx\" = \"@page\" }}\n\
+             \"@page\" = {{ proxy = \"http://{upstream}\" }}\n\
+             [hosts.\"*\".\"/asked/\"]\nrespond = \"\"\nstatus = 404\n\
+             forward_auth = \"http://{authentication}/\"\nforward_auth_headers = [\"Remote-User\"]\n\
+             [hosts.\"*\".\"/refused/\"]\nrespond = \"\"\nbasic_auth = \"users\"\n\
+             forward_auth = \"http://{authentication}/\"\nforward_auth_headers = [\"Remote-User\"]\n\
+             [hosts.\"*\".\"/set/\"]\nrespond = \"\"\nstatus = 404\n\
+             request_headers = {{ Remote-User = \"{{user}}\" }}\n\
+             [hosts.\"*\".\"/removed/\"]\nrespond = \"\"\nstatus = 404\n\
+             remove_request_headers = [\"Remote-User\"]\n\
+             [hosts.\"*\".\"/other/\"]\nrespond = \"\"\nstatus = 404\n"
+        ),
+    );
+    for (target, status, arrives) in [
+        ("/asked/", 404, false),
+        ("/refused/", 401, false),
+        ("/set/", 404, false),
+        ("/removed/", 404, false),
+        // No authentication has this name here.
+        ("/other/", 404, true),
+    ] {
+        for name in ["Remote-User", "remote_user"] {
+            let fields = format!("{name}: admin\r\nX-Own: mine\r\n");
+            let response = site.get(HOSTILE, "a", target, &fields);
+            let received = text(&response).to_lowercase();
+            assert_eq!(response.status, status, "{target}");
+            assert!(received.contains("x-own: mine\r\n"), "{target}: {received}");
+            // A name with an underscore is not forwarded.
+            let has_name = arrives && name == "Remote-User";
+            assert_eq!(received.contains("admin"), has_name, "{target} {name}: {received}");
+        }
+    }
+}
+
+/// Applications may merge trailers into the fields, so that fields of the program are no trailers.
+#[test]
+fn trailers_name_no_user() {
+    let authentication = echo("Remote-User: carol\r\n");
+    let upstream = raw_upstream(move |_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let mut body = Vec::new();
+            while !body.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                body.push(byte[0]);
+            }
+            respond(&mut stream, "200 OK", "", &(head + &String::from_utf8(body).unwrap()));
+        }
+    });
+    let trailers = "request_trailers = [\"Remote-User\", \"X-User\", \"X-T\"]";
+    let site = Site::start(
+        &[],
+        &format!(
+            "listen = \"127.0.0.1:0\"\n\
+             [hosts.\"*\".\"/asked/\"]\nproxy = \"http://{upstream}/\"\n{trailers}\n\
+             forward_auth = \"http://{authentication}/\"\nforward_auth_headers = [\"Remote-User\"]\n\
+             request_headers = {{ X-User = \"{{user}}\" }}\n\
+             [hosts.\"*\".\"/open/\"]\nproxy = \"http://{upstream}/\"\n{trailers}\n"
+        ),
+    );
+    for (target, listed, forged) in
+        [("/asked/", "x-t", 0), ("/open/", "remote-user, x-user, x-t", 2)]
+    {
+        let mut client = site.connect(HOSTILE);
+        client.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+             Trailer: X-T, Remote-User, x-user, X-Not-Permitted\r\n\r\n\
+             1\r\na\r\n0\r\nRemote-User: forged\r\nX-User: forged\r\nX-T: mine\r\n\
+             X-Not-Permitted: 1\r\n\r\n"
+        ));
+        let received = text(&client.response()).to_lowercase();
+        assert!(received.contains(&format!("trailer: {listed}\r\n")), "{received}");
+        assert!(received.contains("x-t: mine\r\n"), "{received}");
+        assert_eq!(received.matches("forged").count(), forged, "{received}");
+        assert!(!received.contains("not-permitted"), "{received}");
+    }
+}
+
+/// The time of a verification by SHA-crypt grows with the length of the password. bcrypt ignores
+/// bytes behind the first 72, so that the longest password that is verified is right here.
+#[test]
+fn long_passwords_are_wrong_at_once() {
+    let site = Site::start(
+        &[("users", &user("bob", &"a".repeat(72), 4))],
+        "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\
+         \"/\" = { respond = \"\", basic_auth = \"users\" }\n",
+    );
+    for (length, status) in [(71, 401), (72, 200), (512, 200), (513, 401), (5_000, 401)] {
+        let password = basic("bob", &"a".repeat(length));
+        assert_eq!(site.get(HOSTILE, "a", "/", &password).status, status, "{length}");
+    }
+}
+
 #[test]
 fn certificates_of_trusted_proxies_are_not_certificates_of_their_clients() {
     let folder = tempfile::tempdir().unwrap();

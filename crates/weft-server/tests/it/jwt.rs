@@ -232,6 +232,20 @@ fn refuses_extensions_that_must_be_understood() {
         let token = encode(&header, &claims(), &key).unwrap();
         assert_eq!(send(&server, &token).0, status, "{header:?}");
     }
+    // The parameter is refused in any form.
+    for (header, status) in [
+        (r#"{"alg":"HS256"}"#, 200),
+        (r#"{"alg":"HS256","crit":null}"#, 401),
+        (r#"{"alg":"HS256","crit":"exp"}"#, 401),
+        (r#"{"alg":"HS256","cri\u0074":null}"#, 401),
+    ] {
+        let parts = [header, &claims().to_string()].map(|part| URL_SAFE_NO_PAD.encode(part));
+        let signed = parts.join(".");
+        let key = EncodingKey::from_secret(SECRET.as_bytes());
+        let signature =
+            jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256).unwrap();
+        assert_eq!(send(&server, &format!("{signed}.{signature}")).0, status, "{header}");
+    }
     server.stop();
 }
 

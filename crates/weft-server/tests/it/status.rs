@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::external::chromium;
 use crate::common::{
-    Client, PATIENCE, Program, Response, Signal, Weft, has_tool, raw_upstream, read_head, run,
-    until, unused_address, weft,
+    Client, PATIENCE, Program, Response, Signal, Weft, connect_from, has_tool, raw_upstream,
+    read_head, run, until, unused_address, weft,
 };
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
@@ -112,6 +112,28 @@ fn config(routes: &str) -> String {
 // -- hosts
 
 /// A site whose name resolves to the address of the endpoint (DNS rebinding) gets nothing.
+/// One client can occupy half of the connections to the endpoint.
+#[test]
+fn a_client_has_half_of_the_status_connections() {
+    let site = Site::start(ROUTES);
+    let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n";
+    let mut open = |from: [u8; 4]| {
+        let mut client = Client::from_stream(connect_from(from, site.status));
+        client.send(get);
+        client
+    };
+    let held: Vec<Client> = (0..40).map(|_| open([127, 0, 0, 2])).collect();
+    let refused = held.into_iter().map(|mut client| {
+        client.send("\r\n");
+        client.response().status
+    });
+    let refused = refused.filter(|status| *status == 503).count();
+    assert_eq!(refused, 8);
+    let mut other = open([127, 0, 0, 3]);
+    other.send("\r\n");
+    assert_eq!(other.response().status, 200);
+}
+
 #[test]
 fn serves_expected_hosts_only() {
     let site = Site::start(ROUTES);

@@ -108,7 +108,7 @@ static ABOUT_CLIENT: FieldNames<35> = FieldNames::new([
     b"x-rewrite-url",
 ]);
 
-/// The list of the trailers of a request, which is forwarded if trailers are.
+/// The list of the trailers of a request. The proxy sends a list of the forwarded ones.
 const TRAILER: &[u8] = b"trailer";
 
 /// Prefix of the names of the fields by which proxies describe the original request.
@@ -129,8 +129,6 @@ pub(crate) struct RequestFieldFilter<'a> {
     pub(crate) names: ForwardedNames,
     /// The client is a trusted proxy, which may describe the original client.
     pub(crate) is_trusted: bool,
-    /// Trailers of requests are forwarded.
-    pub(crate) has_trailers: bool,
 }
 
 impl RequestFieldFilter<'_> {
@@ -146,7 +144,7 @@ impl RequestFieldFilter<'_> {
         GENERATED.contains(name)
             || HOP_BY_HOP.contains(name)
             || !self.is_trusted && describes_client(name)
-            || !self.has_trailers && is_same_name(name, TRAILER)
+            || is_same_name(name, TRAILER)
     }
 
     /// Acts as [`selects`](RequestFieldFilter::selects) for a name with other bytes. Some upstreams
@@ -265,11 +263,11 @@ mod tests {
             hop_by_hop: HopByHopFields::new(&headers),
             names: ForwardedNames::Any,
             is_trusted,
-            has_trailers: is_trusted,
         };
         for name in names.chain([TRAILER.to_vec()]) {
             let text = String::from_utf8_lossy(&name);
-            let is_kept = !GENERATED.contains(&name) && !HOP_BY_HOP.contains(&name);
+            let is_kept =
+                !GENERATED.contains(&name) && !HOP_BY_HOP.contains(&name) && name != TRAILER;
             assert_eq!(filter(true).selects(&name), is_kept, "{text}");
             for name in [name.clone(), name.to_ascii_uppercase()] {
                 assert!(!filter(false).selects(&name), "{text}");

@@ -1,6 +1,8 @@
 //! The head of the forwarded request: composed from the parsed request, field by field. Pure.
 
-use weft::{Error, ErrorKind, Headers, Method, Request, Version};
+use std::sync::Arc;
+
+use weft::{Error, ErrorKind, HeaderName, Headers, Method, Request, Version};
 
 use super::client_certificate::is_from_trusted_proxy;
 use super::client_fields as forwarded;
@@ -149,9 +151,11 @@ impl<'a> ForwardedRequest<'a> {
             hop_by_hop,
             names: settings.field_names,
             is_trusted: self.is_trusted,
-            has_trailers: !settings.request_trailers.is_empty(),
         };
         push_fields(out, self.request, &filter);
+        if !settings.request_trailers.is_empty() {
+            push_trailer_names(out, self.request, &settings.request_trailers);
+        }
     }
 
     /// Appends the fields that describe the client, and `Via`.
@@ -171,6 +175,35 @@ impl<'a> ForwardedRequest<'a> {
         if let Some(via) = via {
             push_field(out, "via", via.value(request.version()).as_bytes());
         }
+    }
+}
+
+/// Returns the permitted trailers without the names of fields that the program sets or removes: an
+/// application may merge trailers into the fields.
+pub(crate) fn forwarded_trailers(
+    request: &Request,
+    permitted: &Arc<[HeaderName]>,
+) -> Arc<[HeaderName]> {
+    let changes = RequestFields::of(request);
+    let is_replaced = |name: &HeaderName| {
+        changes.is_some_and(|changes| changes.replaces(name.as_str().as_bytes()))
+    };
+    match permitted.iter().any(is_replaced) {
+        true => permitted.iter().filter(|name| !is_replaced(name)).cloned().collect(),
+        false => permitted.clone(),
+    }
+}
+
+/// Appends the list of trailers (RFC 9110 §6.6.2) with those names that are forwarded.
+fn push_trailer_names(out: &mut Vec<u8>, request: &Request, permitted: &Arc<[HeaderName]>) {
+    let forwarded = forwarded_trailers(request, permitted);
+    let is_listed = |name: &&HeaderName| {
+        let mut listed = request.headers().list("trailer");
+        listed.any(|it| it.eq_ignore_ascii_case(name.as_str().as_bytes()))
+    };
+    let names: Vec<&str> = forwarded.iter().filter(is_listed).map(HeaderName::as_str).collect();
+    if !names.is_empty() {
+        push_field(out, "trailer", names.join(", ").as_bytes());
     }
 }
 

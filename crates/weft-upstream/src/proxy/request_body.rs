@@ -11,6 +11,7 @@ use super::proxy_context::WorkerContext;
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::upload::{Framing, Upload};
 use crate::gateway_error::GatewayError;
+use crate::head::forwarded_request::forwarded_trailers;
 use crate::head::grpc;
 use crate::settings::proxy_settings::UpstreamProtocol;
 use crate::spool;
@@ -68,7 +69,7 @@ impl RequestBodies<'_> {
                 None => Framing::Chunked,
             };
             let expect_continue = outbound.options.expect_continue && outbound.script.is_none();
-            let trailers = settings.request_trailers.clone();
+            let trailers = forwarded_trailers(&outbound.request, &settings.request_trailers);
             let body = std::mem::take(outbound.request.body());
             let upload = Upload::new(body, framing, expect_continue, trailers);
             outbound.upload = Some(Box::new(upload));

@@ -307,7 +307,9 @@ fn joined_refusal(response: Response, former: Option<Response>) -> Response {
         return former;
     }
     match former.header("www-authenticate") {
-        Some(challenge) => response.with_header(header::WWW_AUTHENTICATE, challenge.clone()),
+        Some(challenge) => {
+            response.with_appended_header(header::WWW_AUTHENTICATE, challenge.clone())
+        }
         None => response,
     }
 }

@@ -150,11 +150,20 @@ impl RouteOption for ErrorPageOptions {
         )]
     }
 
-    fn open(&self, _: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
+    fn open(&self, all: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
         let intercepts = self.intercepts == Some(true);
         let pages = self.middleware();
         let pages = pages.map(|pages| if intercepts { pages.intercept() } else { pages });
-        let of_routes = self.routes().next().map(|_| RoutePages::layer(&self.list, intercepts));
+        let own_fields = || {
+            all.forward_auth
+                .copied()
+                .iter()
+                .chain(all.request_headers.own_names())
+                .cloned()
+                .collect()
+        };
+        let of_routes =
+            self.routes().next().map(|_| RoutePages::layer(&self.list, intercepts, own_fields()));
         Ok(pages.map(Layer::of_middleware).into_iter().chain(of_routes).collect())
     }
 }

@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::{Method, Request, Response, StatusCode, header};
+use weft::{HeaderName, Method, Request, Response, StatusCode, header};
+use weft_upstream::RequestFields;
 
 use super::{ErrorPage, PageSource, PageStatus};
 use crate::options::layer::{Layer, NamedRoutes, WorkerLayer, WrappedApp};
@@ -13,6 +14,9 @@ use crate::options::layer::{Layer, NamedRoutes, WorkerLayer, WrappedApp};
 pub(super) struct RoutePages {
     pages: Arc<[ErrorPage]>,
     intercepts: bool,
+    /// Names of request fields that the failed route sets or removes. A page's route gets them from
+    /// no client, who could claim to be another user.
+    own_fields: Arc<[HeaderName]>,
     routes: NamedRoutes,
 }
 
@@ -23,11 +27,16 @@ struct IsForPage;
 
 impl RoutePages {
     /// Creates the layer for the pages of `list` that routes have.
-    pub(super) fn layer(list: &[ErrorPage], intercepts: bool) -> Layer {
-        let pages: Arc<[ErrorPage]> = list.into();
+    pub(super) fn layer(
+        list: &[ErrorPage],
+        intercepts: bool,
+        own_fields: Vec<HeaderName>,
+    ) -> Layer {
+        let (pages, own_fields): (Arc<[_]>, Arc<[_]>) = (list.into(), own_fields.into());
         Layer::with_routes(move |routes| RoutePages {
             pages: pages.clone(),
             intercepts,
+            own_fields: own_fields.clone(),
             routes: routes.clone(),
         })
     }
@@ -55,6 +64,7 @@ impl RoutePages {
             question.set_method(Method::GET);
         }
         question.extensions_mut().insert(IsForPage);
+        self.own_fields.iter().for_each(|name| RequestFields::remove(&mut question, name.clone()));
         let mut page = self.routes.respond(question, name).await;
         if status == PageStatus::OfRoute {
             return page;

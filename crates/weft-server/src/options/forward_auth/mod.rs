@@ -33,6 +33,11 @@ impl ForwardAuthOptions {
         self.url().is_some()
     }
 
+    /// Names of the fields that only the server may set.
+    pub(super) fn copied(&self) -> &[HeaderName] {
+        self.headers.as_deref().filter(|_| self.is_enabled()).unwrap_or_default()
+    }
+
     /// Creates the client of the server, if there is one.
     ///
     /// # Errors
@@ -40,8 +45,7 @@ impl ForwardAuthOptions {
     pub(super) fn client(&self, context: &OpenContext<'_>) -> Result<Option<ForwardAuth>, String> {
         let client = |url| {
             let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
-            let copied = self.headers.as_deref().unwrap_or_default();
-            ForwardAuth::new(url, copied, timeout, context)
+            ForwardAuth::new(url, self.copied(), timeout, context)
         };
         self.url().map(client).transpose()
     }
