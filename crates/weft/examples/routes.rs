@@ -1,9 +1,9 @@
 //! Routing is a `match`: `cargo run --release -p weft-http --example routes -- [ADDRESS]`.
 
-use weft::{Body, Request, Response, StatusCode};
+use weft::{Request, Response, StatusCode};
 
 async fn routes(request: Request) -> weft::Result<Response> {
-    let (head, body) = request.into_parts();
+    let head = request.head().clone();
     Ok(match (head.method().as_str(), &*head.segments()) {
         ("GET" | "HEAD", []) => Response::html("<!doctype html><title>Routes</title><p>Hello!\n"),
         ("GET" | "HEAD", ["hello", name]) => Response::text(format!("Hello, {name}!\n")),
@@ -11,16 +11,15 @@ async fn routes(request: Request) -> weft::Result<Response> {
             (Ok(a), Ok(b)) => Response::text(format!("{}\n", i128::from(a) + i128::from(b))),
             _ => Response::text("two whole numbers, please\n").with_status(StatusCode::BAD_REQUEST),
         },
-        ("POST", ["length"]) => length(body).await?,
-        (_, [] | ["hello", _] | ["add", _, _] | ["length"]) => {
-            Response::new(StatusCode::METHOD_NOT_ALLOWED)
-        }
+        ("POST", ["length"]) => length(request).await?,
+        (_, [] | ["hello", _] | ["add", _, _]) => Response::method_not_allowed("GET, HEAD"),
+        (_, ["length"]) => Response::method_not_allowed("POST"),
         _ => Response::not_found(),
     })
 }
 
-async fn length(body: Body) -> weft::Result<Response> {
-    let body = body.collect(1 << 20).await?;
+async fn length(request: Request) -> weft::Result<Response> {
+    let body = request.into_body().collect(1 << 20).await?;
     Ok(Response::text(format!("{} bytes\n", body.len())))
 }
 

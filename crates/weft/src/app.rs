@@ -3,13 +3,15 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::message::into_response::IntoResponse;
 use crate::message::request::Request;
 use crate::message::response::Response;
 
 /// A function from a request to a response.
 ///
-/// Async functions and closures are applications. Their return value is converted into a response:
-/// either a [`Response`] or a `Result`, so that `?` works with [`Error`](crate::Error).
+/// Async functions and closures are applications. They return a [`Response`] or any other value
+/// that is [`IntoResponse`], such as text, or a `Result`, so that `?` works with
+/// [`Error`](crate::Error).
 ///
 /// Each worker thread has its own clone of the application, so its futures need not be `Send`.
 /// [`Request`] and [`Response`] are `Send` and may be moved to other threads.
@@ -27,7 +29,7 @@ use crate::message::response::Response;
     message = "`{Self}` is not an application",
     label = "expected an application here",
     note = "an application is an async function or closure from `weft::Request` to \
-            `weft::Response` (or to a `Result` of it whose error is `Into<Response>`), \
+            `weft::Response`, or another value that is `weft::IntoResponse`, \
             or a type that implements `weft::Application`",
     note = "a tower service, such as a router of axum, becomes an application by \
             `weft::tower::app(service)`"
@@ -69,10 +71,10 @@ pub trait Application {
 impl<F, T> Application for F
 where
     F: AsyncFn(Request) -> T,
-    T: Into<Response>,
+    T: IntoResponse,
 {
     async fn call(&self, request: Request) -> Response {
-        self(request).await.into()
+        self(request).await.into_response()
     }
 }
 
@@ -80,8 +82,8 @@ where
 /// it.
 ///
 /// A middleware may respond itself, change the request, or change the response. Async functions and
-/// closures from a [`Request`] and a [`Next`] to a [`Response`], or to a `Result` as of an
-/// [`Application`], are middleware; a type that implements this trait avoids the allocation that
+/// closures from a [`Request`] and a [`Next`] to a value that is [`IntoResponse`] are middleware;
+/// [`from_fn`](crate::middleware::from_fn) gives a function a state; a type that implements this trait avoids the allocation that
 /// `Next` needs per call.
 ///
 /// ```
@@ -116,16 +118,28 @@ pub trait Middleware {
 impl<F, T> Middleware for F
 where
     F: AsyncFn(Request, Next<'_>) -> T,
-    T: Into<Response>,
+    T: IntoResponse,
 {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        self(request, Next(next)).await.into()
+        self(request, Next(next)).await.into_response()
     }
 }
 
 /// The application wrapped by a middleware function.
 #[derive(Clone, Copy)]
 pub struct Next<'a>(&'a dyn DynApplication);
+
+impl<'a> Next<'a> {
+    pub(crate) fn new(app: &'a impl Application) -> Next<'a> {
+        Next(app)
+    }
+
+    /// Passes the request on. It is the method of the trait [`Application`], which a middleware
+    /// function need not import.
+    pub async fn call(&self, request: Request) -> Response {
+        self.0.call_boxed(request).await
+    }
+}
 
 impl Application for Next<'_> {
     async fn call(&self, request: Request) -> Response {

@@ -10,7 +10,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the engine: its [kind](ErrorKind), a readable reason, and the error that caused it,
 /// if any.
-#[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     reason: Cow<'static, str>,
@@ -76,6 +75,12 @@ pub enum ErrorKind {
     BodyFailed,
     /// A [tower service](crate::tower) returned an error.
     ServiceFailed,
+    /// The application set a header field whose name or value is not valid in HTTP.
+    InvalidField,
+    /// The application responds with this status, 4xx or 5xx: see [`Error::status`].
+    Status(StatusCode),
+    /// Any other failure of the application: see [`Error::other`].
+    Other,
     /// A setting has an invalid value.
     InvalidSetting,
     /// A call would block the only thread of a tokio runtime. The tasks of the runtime could never
@@ -97,8 +102,9 @@ impl ErrorKind {
             Malformed | TargetTooLong | HeadTooLarge | BodyTooLarge | BodyIncomplete
             | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
             | TooSlow | TlsFailed | ProxyHeader | Disconnected => Fault::Peer,
+            Status(status) if status.is_client_error() => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
-            | InvalidSetting | WouldBlock => Fault::Application,
+            | InvalidSetting | InvalidField | WouldBlock | Status(_) | Other => Fault::Application,
             NoCertificate | Cancelled | Listen | Accept | Io => Fault::System,
         }
     }
@@ -116,8 +122,9 @@ impl ErrorKind {
             NotImplemented => Some(StatusCode::NOT_IMPLEMENTED),
             ExpectationFailed => Some(StatusCode::EXPECTATION_FAILED),
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
+            Status(status) => Some(status),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
-            | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
+            | InvalidSetting | InvalidField | Other => Some(StatusCode::INTERNAL_SERVER_ERROR),
             TlsFailed | NoCertificate | ProxyHeader | Disconnected | Cancelled | WouldBlock
             | Listen | Accept | Io => None,
         }
@@ -128,6 +135,52 @@ impl Error {
     /// Creates an error of this kind with a readable reason.
     pub fn new(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
         Error { kind, reason: reason.into(), source: None, follows_data: false }
+    }
+
+    /// Creates an error whose response has this status, and, below 500, this text. The text of
+    /// 5xx is for hooks and logs only. A [`StatusCode`] alone also converts to an error, for `?`.
+    /// A status other than 4xx and 5xx is no error; such a mistake becomes 500.
+    ///
+    /// ```
+    /// use weft::{Error, Request, Response, StatusCode};
+    ///
+    /// fn find(name: &str) -> Option<&'static str> { (name == "ada").then_some("Ada Lovelace") }
+    ///
+    /// async fn user(request: Request) -> weft::Result<Response> {
+    ///     let [name] = &*request.segments() else { return Err(StatusCode::NOT_FOUND.into()) };
+    ///     if name.len() > 20 {
+    ///         return Err(Error::status(StatusCode::BAD_REQUEST, "names have up to 20 bytes"));
+    ///     }
+    ///     let name = find(name).ok_or(StatusCode::NOT_FOUND)?;
+    ///     Ok(Response::text(name))
+    /// }
+    /// weft::testing::get(user, "/ada").assert_text("Ada Lovelace");
+    /// weft::testing::get(user, "/eve").assert_text("404 Not Found\n");
+    /// let long = weft::testing::get(user, "/abcdefghijklmnopqrstuvwxyz");
+    /// long.assert_text("400 Bad Request: names have up to 20 bytes\n");
+    /// ```
+    pub fn status(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Error {
+        let is_error = status.is_client_error() || status.is_server_error();
+        let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Error::new(ErrorKind::Status(status), text)
+    }
+
+    /// Converts an error of another library, for `map_err`. The response is 500 without details;
+    /// hooks and logs get the error with its sources. An [`Error`] stays the same error.
+    ///
+    /// ```
+    /// use weft::{Error, Request};
+    ///
+    /// async fn port(_: Request) -> weft::Result<String> {
+    ///     let port: u16 = "eighty".parse().map_err(Error::other)?;
+    ///     Ok(format!("{port}\n"))
+    /// }
+    /// weft::testing::get(port, "/").assert_text("500 Internal Server Error\n");
+    /// ```
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        let other =
+            |error| Error::new(ErrorKind::Other, "the application failed").with_source(error);
+        error.into().downcast::<Error>().map_or_else(other, |error| *error)
     }
 
     /// Sets the error that caused this one.
@@ -207,6 +260,28 @@ impl From<std::io::Error> for Error {
     }
 }
 
+/// The same as [`Error::status`] without a text.
+impl From<StatusCode> for Error {
+    fn from(status: StatusCode) -> Error {
+        Error::status(status, "")
+    }
+}
+
+/// The same as [`Error::other`].
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        Error::other(error)
+    }
+}
+
+/// As [`Error::other`]: an [`Error`] in the chain of sources determines the response.
+#[cfg(feature = "anyhow")]
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Error {
+        error.downcast().unwrap_or_else(Error::other)
+    }
+}
+
 impl From<weft_proto::Error> for Error {
     fn from(error: weft_proto::Error) -> Error {
         let kind = match error.kind() {
@@ -222,11 +297,31 @@ impl From<weft_proto::Error> for Error {
     }
 }
 
-/// Writes the reason and the chain of sources.
+/// Writes the same text as `Display`, because `fn main() -> weft::Result<()>` prints it; `{:#?}`
+/// writes the parts of the error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        let Error { kind, reason, source, follows_data } = self;
+        f.debug_struct("Error")
+            .field("kind", kind)
+            .field("reason", reason)
+            .field("source", source)
+            .field("follows_data", follows_data)
+            .finish()
+    }
+}
+
+/// Writes the reason, or the status if there is no reason, and the chain of sources.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)?;
-        let mut written = self.reason.to_string();
+        let mut written = match self.kind {
+            ErrorKind::Status(status) if self.reason.is_empty() => status.to_string(),
+            _ => self.reason.to_string(),
+        };
+        f.write_str(&written)?;
         let mut source = std::error::Error::source(self);
         while let Some(error) = source {
             let text = error.to_string();

@@ -13,17 +13,19 @@
 //! repository has the map.
 //!
 //! # Features
-//! The features with a star are enabled by default; `full` enables all but `axum` and
+//! The features with a star are enabled by default; `full` enables all but `anyhow`, `axum` and
 //! `secret-cookies`. With `default-features = false` the engine remains: the server for HTTP/1 and
 //! HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `anyhow` | `anyhow::Error` as the error of handlers |
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
 //! | `brotli`, `gzip`*, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
 //! | `files`* | `Directory`: an application that serves files |
 //! | `form`* | `form`: forms, uploads and queries |
+//! | `json` | `Request::json`, `Response::json` |
 //! | `secret-cookies` | signed and encrypted cookie jars |
 //! | `sse`* | `sse`: server-sent events |
 //! | `tls` | `tls`, `Server::listen_tls`; brings aws-lc-rs, which is also a provider of rustls |
@@ -71,6 +73,8 @@ pub mod cookie; // request cookies and Set-Cookie
 mod files; // Directory: an application that serves files
 #[cfg(feature = "form")]
 pub mod form; // forms, uploads and queries
+#[cfg(feature = "json")]
+mod json; // Request::json, Response::json
 pub mod client_limit; // limits on concurrent uses, with a share per client
 pub mod middleware; // one file per middleware
 #[cfg(feature = "sse")]
@@ -92,6 +96,7 @@ pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;
+pub use message::into_response::IntoResponse;
 pub use message::record_data::RecordData;
 pub use message::request::Request;
 pub use message::request_head::RequestHead;

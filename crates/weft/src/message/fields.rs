@@ -43,8 +43,13 @@ pub(crate) static HTML: StaticFields = StaticFields {
     line: b"content-type: text/html; charset=utf-8\r\n",
 };
 
-#[cfg(feature = "tower")]
-static JSON: StaticFields = StaticFields {
+pub(crate) static BYTES: StaticFields = StaticFields {
+    list: [(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))],
+    line: b"content-type: application/octet-stream\r\n",
+};
+
+#[cfg(any(feature = "json", feature = "tower"))]
+pub(crate) static JSON: StaticFields = StaticFields {
     list: [(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
     line: b"content-type: application/json\r\n",
 };

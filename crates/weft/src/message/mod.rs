@@ -9,6 +9,7 @@ pub(crate) mod escape;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "cached files use the rest"))]
 pub(crate) mod fields;
 pub(crate) mod grpc;
+pub(crate) mod into_response;
 pub(crate) mod limited_body;
 pub(crate) mod payload;
 pub(crate) mod record_data;

@@ -1,5 +1,6 @@
 //! Requests, in the form that applications use.
 
+mod changes; // fields and body, as middleware changes them
 #[cfg(feature = "tower")]
 mod parts;
 mod prepared; // requests of tests
@@ -162,13 +163,6 @@ impl Request {
         &mut self.body
     }
 
-    /// Splits the request into head and body, so that a `match` on the segments of the head can
-    /// pass the body on.
-    #[inline]
-    pub fn into_parts(self) -> (RequestHead, Body) {
-        (self.head, self.body)
-    }
-
     /// Returns a request with the same head and connection, without body and extensions, to ask
     /// another application about this one. Its interim responses are not sent.
     ///
@@ -297,10 +291,10 @@ impl Request {
     }
 }
 
-/// The same as [`Request::into_parts`].
+/// Head and body of a request, for functions that need no more of it.
 impl From<Request> for (RequestHead, Body) {
     fn from(request: Request) -> (RequestHead, Body) {
-        request.into_parts()
+        (request.head, request.body)
     }
 }
 

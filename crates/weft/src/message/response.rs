@@ -1,8 +1,10 @@
 //! Responses, in the form that applications create.
 
+mod changes; // fields and content, as middleware reads and changes them
+
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::disk::File;
@@ -110,6 +112,17 @@ impl Response {
         StatusCode::NOT_FOUND.into()
     }
 
+    /// Creates a 405 response with a line of text and the field `Allow` (RFC 9110 §15.5.6), which
+    /// lists the methods of the resource.
+    ///
+    /// ```
+    /// let response = weft::Response::method_not_allowed("GET, HEAD");
+    /// assert_eq!(response.header("allow").unwrap(), "GET, HEAD");
+    /// ```
+    pub fn method_not_allowed(allowed: &str) -> Response {
+        Response::from(StatusCode::METHOD_NOT_ALLOWED).with_header(ALLOW, allowed)
+    }
+
     /// Creates a redirect (3xx) to a URI reference. Control characters in it are replaced by spaces,
     /// so that untrusted text cannot inject another field.
     pub fn redirect(status: StatusCode, location: &str) -> Response {
@@ -181,7 +194,6 @@ impl Response {
     /// assert_eq!(json.header_values("content-type").count(), 1);
     /// let limit = Response::text("").with_header("x-limit", 5);
     /// assert_eq!(limit.header("X-Limit").unwrap(), "5");
-    ///
     /// ```
     pub fn with_header<N, V>(mut self, name: N, value: V) -> Response
     where
@@ -490,8 +502,8 @@ impl From<&Error> for Response {
     fn from(error: &Error) -> Response {
         let status = error.kind().status().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = match error.kind().fault() {
-            Fault::Peer => format!("{status}: {}\n", error.reason()),
-            Fault::Application | Fault::System => format!("{status}\n"),
+            Fault::Peer if !error.reason().is_empty() => format!("{status}: {}\n", error.reason()),
+            Fault::Peer | Fault::Application | Fault::System => format!("{status}\n"),
         };
         generated(status, text)
     }
@@ -515,15 +527,9 @@ impl From<Error> for Response {
     }
 }
 
-impl<E: Into<Response>> From<Result<Response, E>> for Response {
-    fn from(result: Result<Response, E>) -> Response {
-        result.unwrap_or_else(E::into)
-    }
-}
-
 /// Converts the name and the value of a field.
 #[inline]
-fn field<N, V>(name: N, value: V) -> Result<Field, http::Error>
+pub(crate) fn field<N, V>(name: N, value: V) -> Result<Field, http::Error>
 where
     N: TryInto<HeaderName, Error: Into<http::Error>>,
     V: TryInto<HeaderValue, Error: Into<http::Error>>,

@@ -33,6 +33,7 @@ mod access; // addresses, passwords and tokens, origins
 mod catch_panic; // error page for panics of the application
 mod content; // content coding, entity-tags, error pages, substitution of texts
 mod fields; // request IDs, client address, response fields
+mod from_fn; // functions with a state
 mod grpc; // deadlines and status of gRPC calls
 mod grpc_web; // gRPC-Web as gRPC
 mod health; // health check endpoint
@@ -51,6 +52,7 @@ pub use catch_panic::CatchPanic;
 pub use content::Compress;
 pub use content::{ETag, ErrorPages, Replacement, Substitute};
 pub use fields::{RealAddress, RequestId, RequestIds, ResponseHeaders, SecurityHeaders};
+pub use from_fn::{FromFn, from_fn};
 pub use grpc::Grpc;
 pub use grpc_web::GrpcWeb;
 pub use health::Health;

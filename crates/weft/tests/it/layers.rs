@@ -70,6 +70,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sse", &["error", "message"]),
     ("form", &["disk", "error", "message"]),
     ("cookie", &["message"]),
+    ("json", &["error", "message"]),
 ];
 
 /// The files and folders of `server/`, each above all files and folders that it uses.

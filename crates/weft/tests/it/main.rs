@@ -19,6 +19,7 @@ mod forms;
 #[cfg(all(feature = "tls", feature = "tower"))]
 mod grpc;
 mod h2;
+mod handlers;
 mod http1;
 #[cfg(all(feature = "tls", feature = "websocket"))]
 mod hyper_upgrade;

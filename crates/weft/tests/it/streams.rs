@@ -9,7 +9,9 @@ use crate::common::{SHORT_TIMEOUT, boxed_server, short_timeouts, stop, until};
 use bytes::Bytes;
 use futures_util::stream;
 use weft::middleware::BodyRate;
-use weft::{Application, Body, Error, ErrorKind, Request, Response, ServerHandle, Settings};
+use weft::{
+    Application, Body, Error, ErrorKind, IntoResponse, Request, Response, ServerHandle, Settings,
+};
 
 async fn chat(request: Request) -> Response {
     Response::body(request.into_body())
@@ -23,7 +25,7 @@ async fn collect(request: Request) -> weft::Result<Response> {
 async fn app(mut request: Request) -> Response {
     match request.path() {
         "/chat" => chat(request).await,
-        "/collect" => collect(request).await.into(),
+        "/collect" => collect(request).await.into_response(),
         "/patient" => collect.wrap(BodyRate::new(500, Duration::MAX)).call(request).await,
         "/strict" => {
             request.body().set_min_rate(500, SHORT_TIMEOUT);

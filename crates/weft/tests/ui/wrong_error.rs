@@ -1,5 +1,6 @@
-//~ `Response: From<std::fmt::Error>` is not satisfied
-//~ to implement `weft::Application`
+//~ `std::fmt::Error` is not a response
+//~ a handler cannot return this
+//~ for an error of another library, return `weft::Result` and write `.map_err(weft::Error::other)?`
 
 use weft::{Request, Response, serve};
 

@@ -1,5 +1,6 @@
-//~ `Response: From<i32>` is not satisfied
-//~ to implement `weft::Application`
+//~ `i32` is not a response
+//~ a handler cannot return this
+//~ handlers and middleware return `weft::Response`, text, bytes, `StatusCode`,
 
 use weft::{Request, serve};
 

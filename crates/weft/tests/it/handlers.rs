@@ -1,0 +1,212 @@
+//! Values that handlers return, and requests and responses that middleware takes apart.
+
+use std::sync::Arc;
+
+use weft::middleware::{HeadAsGet, from_fn};
+use weft::testing::TestRequest;
+use weft::{
+    Application, Error, IntoResponse, Next, Request, Response, StatusCode, header, stack, testing,
+};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn echo(request: Request) -> weft::Result<Response> {
+    let field = request.headers().get("x-added").unwrap_or("none").to_owned();
+    let note = request.extensions().get::<&str>().copied().unwrap_or("none");
+    let peer = request.peer().address().map_or(0, |address| address.port());
+    let length = request.headers().get("content-length").unwrap_or("none").to_owned();
+    let body = request.into_body().collect(100).await?;
+    let body = body.escape_ascii();
+    Ok(Response::text(format!("{field} {note} {peer} {length} {body}")))
+}
+
+#[test]
+fn middleware_changes_fields_and_body_of_a_request() {
+    async fn change(mut request: Request, next: Next<'_>) -> weft::Result<Response> {
+        request.extensions_mut().insert("noted");
+        request.set_header("x-added", "a")?;
+        let (head, body) = request.into_parts();
+        let body = body.collect(100).await?.to_ascii_uppercase();
+        let mut request = Request::from_parts(head, "");
+        request.set_body([&body[..], b"!"].concat());
+        Ok(next.call(request).await)
+    }
+    let request = || TestRequest::post("/").body("hello").peer(([192, 0, 2, 1], 7));
+    request().call(echo).assert_text("none none 7 5 hello");
+    request().call(echo.wrap(change)).assert_text("a noted 7 6 HELLO!");
+}
+
+#[test]
+fn invalid_field_of_a_request_is_an_error_that_is_reported() {
+    async fn change(mut request: Request, next: Next<'_>) -> weft::Result<Response> {
+        let value = request.query().unwrap_or_default().replace('+', "\n");
+        request.set_header("x-added", value)?;
+        Ok(next.call(request).await)
+    }
+    let app = echo.wrap(change);
+    testing::get(app.clone(), "/?a").assert_text("a none 0 none ");
+    let response = testing::get(app, "/?a+b");
+    assert_eq!(response.status, 500);
+    let expected = "the application has set an invalid field: failed to parse header value";
+    assert_eq!(response.errors, [expected]);
+}
+
+#[test]
+fn middleware_changes_the_body_of_a_response_and_keeps_the_rest() {
+    async fn exclaim(request: Request, next: Next<'_>) -> weft::Result<Response> {
+        let (mut head, body) = next.call(request).await.into_parts();
+        let body = body.collect(100).await?;
+        for (name, value) in head.headers_mut() {
+            if name == "x-twice" {
+                *value = format!("{0}{0}", value.to_str().unwrap()).parse().unwrap();
+            }
+        }
+        head.retain_headers(|name, _| name != "x-secret");
+        Ok(Response::from_parts(head, [&body[..], b"!"].concat()))
+    }
+    async fn app(request: Request) -> Response {
+        let response = Response::text("hello").with_status(StatusCode::CREATED);
+        let response = response.with_header("x-twice", "a").with_header("x-secret", "b");
+        match request.path() {
+            "/length" => response.with_header(header::CONTENT_LENGTH, 5),
+            "/error" => StatusCode::GONE.into(),
+            _ => response,
+        }
+    }
+    let response = testing::get(app.wrap(exclaim), "/");
+    assert_eq!((response.status.as_u16(), response.header("x-twice")), (201, Some("aa")));
+    assert_eq!((response.header("x-secret"), response.header("content-length")), (None, Some("6")));
+    response.assert_text("hello!");
+    // The body no longer has the length that the application has set.
+    let response = testing::get(app.wrap(exclaim), "/length");
+    assert_eq!(response.status, 500);
+    assert_eq!(response.errors, ["Content-Length is not the length of the body"]);
+    // A page for browsers does not replace a body that middleware has set.
+    let browser = || TestRequest::get("/error").header("accept", "text/html");
+    assert!(browser().call(app).header("content-type").unwrap().starts_with("text/html"));
+    browser().call(app.wrap(exclaim)).assert_text("410 Gone\n!");
+}
+
+#[test]
+fn set_body_replaces_the_length() {
+    async fn empty(request: Request, next: Next<'_>) -> Response {
+        next.call(request).await.with_body("empty")
+    }
+    async fn app(_: Request) -> Response {
+        Response::text("text").with_header(header::CONTENT_LENGTH, 4)
+    }
+    let response = testing::get(app.wrap(empty), "/");
+    assert_eq!((response.status.as_u16(), response.header("content-length")), (200, Some("5")));
+}
+
+#[test]
+fn middleware_functions_have_a_state() {
+    #[derive(Clone)]
+    struct Greeting(Arc<str>);
+
+    async fn greet(
+        greeting: &Greeting,
+        request: Request,
+        next: Next<'_>,
+    ) -> weft::Result<Response> {
+        if request.path() == "/closed" {
+            return Err(Error::status(StatusCode::FORBIDDEN, greeting.0.to_string()));
+        }
+        Ok(next.call(request).await.with_header("x-greeting", &*greeting.0))
+    }
+    async fn hello(_: Request) -> &'static str {
+        "hello"
+    }
+    let greeting: Arc<str> = "good morning".into();
+    let closure_state = greeting.clone();
+    let closure = async move |request: Request, next: Next<'_>| {
+        next.call(request).await.with_header("x-closure", &*closure_state)
+    };
+    let app = stack(hello).with(from_fn(Greeting(greeting), greet)).with(closure);
+    // The application may run on several workers.
+    let server = testing::TestServer::start(app.clone());
+    drop(server);
+    let response = testing::get(app.clone(), "/");
+    assert_eq!(response.header("x-greeting"), Some("good morning"));
+    assert_eq!(response.header("x-closure"), Some("good morning"));
+    testing::get(app, "/closed").assert_text("403 Forbidden: good morning\n");
+}
+
+#[test]
+fn errors_of_other_libraries_are_reported_and_keep_a_status() {
+    fn number(text: &str) -> Result<u8, BoxError> {
+        if text == "7" {
+            return Err(Error::status(StatusCode::CONFLICT, "7 is taken").into());
+        }
+        Ok(text.parse()?)
+    }
+    async fn boxed(request: Request) -> Result<String, BoxError> {
+        Ok(format!("{}", number(request.query().unwrap_or_default())?))
+    }
+    async fn converted(request: Request) -> weft::Result<String> {
+        let number = number(request.query().unwrap_or_default())?;
+        Ok(number.to_string())
+    }
+    for (query, status, text, errors) in [
+        ("5", 200, "5", &[][..]),
+        ("7", 409, "409 Conflict: 7 is taken\n", &[]),
+        (
+            "x",
+            500,
+            "500 Internal Server Error\n",
+            &["the application failed: invalid digit found in string"],
+        ),
+    ] {
+        let target = format!("/?{query}");
+        for response in [testing::get(boxed, &target), testing::get(converted, &target)] {
+            assert_eq!(response.status, status);
+            response.assert_text(text);
+            assert_eq!(response.errors, errors);
+        }
+    }
+}
+
+#[test]
+fn handler_returns_any_response() {
+    async fn app(request: Request) -> impl IntoResponse {
+        match request.path() {
+            "/created" => Ok(Some((StatusCode::CREATED, "created"))),
+            "/missing" => Ok(None),
+            _ => Err(StatusCode::IM_A_TEAPOT),
+        }
+    }
+    let app = stack(app).with(HeadAsGet);
+    for (path, status) in [("/created", 201), ("/missing", 404), ("/", 418)] {
+        assert_eq!(testing::get(app.clone(), path).status, status, "{path}");
+    }
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn handler_of_a_match_on_segments_reads_json() {
+    #[derive(serde::Deserialize, serde::Serialize)]
+    struct Item {
+        name: String,
+    }
+
+    async fn put(id: u32, request: Request) -> weft::Result<Response> {
+        let Item { name } = request.json().await?;
+        Ok(Response::json(&(id, Item { name })))
+    }
+
+    async fn app(request: Request) -> weft::Result<Response> {
+        let head = request.head().clone();
+        match (head.method().as_str(), &*head.segments()) {
+            ("PUT", ["items", id]) => {
+                put(id.parse().or(Err(StatusCode::NOT_FOUND))?, request).await
+            }
+            _ => Ok(Response::not_found()),
+        }
+    }
+    let request = |target: &str| {
+        let request = TestRequest::put(target).header("content-type", "application/json");
+        request.body(r#"{"name":"tea"}"#).call(app)
+    };
+    request("/items/5").assert_text(r#"[5,{"name":"tea"}]"#);
+    assert_eq!(request("/items/x").status, 404);
+}
