@@ -33,7 +33,7 @@ fn main() -> weft::Result<()> {
     // A request passes through the middleware in this order, a response in reverse order.
     let app = weft::stack(site)
         .with(RequestIds::new())
-        .with(Log::new(|line| eprint!("{line}")))
+        .with(Log::new(|line| eprintln!("{line}")))
         .with(SecurityHeaders::new())
         .with(greet)
         .with(RateLimit::new(1_000, Duration::from_secs(1)))

@@ -1,6 +1,7 @@
 //! Hooks for connections, errors and responses.
 
 use std::any::Any;
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -28,6 +29,19 @@ pub trait Hooks {
     /// fault.
     fn on_error(&self, peer: &Peer, error: &Error) {}
 
+    /// Called for a handler that has blocked its worker for
+    /// [`slow_handler_threshold`](Hooks::slow_handler_threshold), at most once per second.
+    fn on_slow_handler(&self, slow: &SlowHandler<'_>) {}
+
+    /// Returns the time for which a handler may occupy its worker between two `.await`s before
+    /// [`on_slow_handler`](Hooks::on_slow_handler) is called. It is called once, at the start of the
+    /// worker. With [`Duration::MAX`] the time is not measured.
+    ///
+    /// Default 100 ms in debug builds, [`Duration::MAX`] in others.
+    fn slow_handler_threshold(&self) -> Duration {
+        default_slow_handler_threshold()
+    }
+
     /// Called after certificates were loaded again because their files have changed.
     fn on_certificates_reloaded(&self) {}
 
@@ -48,6 +62,41 @@ pub trait Hooks {
     /// the values of its request, and [`tunnel_received`](Record::tunnel_received). It follows the
     /// record of the exchange, which has [`is_upgrade`](Record::is_upgrade).
     fn on_tunnel_end(&self, record: &Record<'_>) {}
+}
+
+/// Default of [`Hooks::slow_handler_threshold`], also without hooks.
+pub(crate) fn default_slow_handler_threshold() -> Duration {
+    if cfg!(debug_assertions) { Duration::from_millis(100) } else { Duration::MAX }
+}
+
+/// A handler that has blocked its worker: while it computed or waited without `.await`, no other
+/// connection of the worker made progress.
+///
+/// Its text names the request, the duration and the remedy.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SlowHandler<'a> {
+    /// The peer that sent the request.
+    pub peer: &'a Peer,
+    /// The request head.
+    pub head: Option<&'a RequestHead>,
+    /// Time of one poll of the handler, or of the body of its response.
+    pub duration: Duration,
+}
+
+impl fmt::Display for SlowHandler<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (method, path) =
+            self.head.map_or(("", ""), |head| (head.method().as_str(), head.full_path()));
+        write!(
+            f,
+            "the handler of {method} {} has blocked its worker for {:?}, which delayed the other \
+             connections of the worker: move code that blocks or computes for long to \
+             `tokio::task::spawn_blocking`",
+            path.escape_debug(),
+            self.duration
+        )
+    }
 }
 
 /// Data about a request and its response for logs and counters;

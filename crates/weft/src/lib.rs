@@ -27,10 +27,19 @@
 //! | `form`* | `form`: forms, uploads and queries |
 //! | `json` | `Request::json`, `Response::json` |
 //! | `secret-cookies` | signed and encrypted cookie jars |
+//! | `signal`* | `Server::graceful`: an orderly end at Ctrl-C and SIGTERM |
 //! | `sse`* | `sse`: server-sent events |
 //! | `tls` | `tls`, `Server::listen_tls`; brings aws-lc-rs, which is also a provider of rustls |
 //! | `tower`* | `tower`: tower services, axum routers, tower layers |
+//! | `tracing`, `log` | [events of the engine](crate#events) for these crates |
 //! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
+//!
+//! # Events
+//! [`Hooks`] get the errors of the engine and of handlers. With the feature `tracing`, they are also
+//! events with the target `weft`, so that one line of a program shows them:
+//! `tracing_subscriber::fmt::init()`. Failures of the application are `ERROR`, failures of the
+//! system and handlers that block their worker `WARN`, failed handshakes `INFO`, and other errors
+//! of clients `DEBUG`. With the feature `log`, loggers of that crate get them.
 //!
 //! The crate `weft-acme` orders and renews certificates.
 
@@ -53,6 +62,7 @@ mod runtime; // the runtime of a worker, and calls outside of it
 mod settings; // all limits and timeouts
 mod stream; // Stream: any bidirectional byte stream
 mod sync; // locks of cells that threads share
+mod trace; // events for the crate `tracing`
 
 // The interface.
 mod app; // Application, Middleware, and their implementations for functions
@@ -92,7 +102,7 @@ pub use error::{Error, ErrorKind, Fault, Result};
 pub use files::{
     Directory, DirectoryFuture, DirectorySettings, FallbackPaths, HeaderRule, Symlinks,
 };
-pub use hooks::{Hooks, Record};
+pub use hooks::{Hooks, Record, SlowHandler};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;

@@ -24,6 +24,18 @@ pub(crate) fn catch_panic_sync<T>(code: impl FnOnce() -> T) -> Result<T> {
             Ok(text) => *text,
             Err(panic) => panic.downcast_ref::<&str>().map_or("?", |text| text).to_owned(),
         };
-        Error::new(ErrorKind::Panicked, "the application panicked").with_source(text)
+        Error::new(ErrorKind::Panicked, "the application panicked").with_source(with_remedy(text))
     })
+}
+
+/// Adds the remedy to the message by which `tokio::task::block_in_place` panics on a worker.
+fn with_remedy(message: String) -> String {
+    match message.starts_with("can call blocking only when running on the multi-threaded runtime") {
+        true => format!(
+            "{message}: each worker is a runtime with one thread; use `tokio::task::spawn_blocking` \
+             in place of `block_in_place`, or let handlers run on a runtime of yours \
+             (`weft::axum::serve`, `weft::tower::on_runtime`)"
+        ),
+        false => message,
+    }
 }

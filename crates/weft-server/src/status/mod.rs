@@ -49,7 +49,7 @@ impl Status {
         let site = Site::new(registry.clone(), plans, changes);
         let server = Server::per_worker(move || {
             let app = site.clone().wrap(site::security_headers());
-            async { Ok(ServedApplication::other(app)) }
+            async { Ok::<_, weft::Error>(ServedApplication::other(app)) }
         });
         let server = server.settings(status_limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);

@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,13 +15,14 @@ use tokio::runtime::Handle;
 use crate::axum::listeners::IntoListeners;
 use crate::axum::make_service::MakeService;
 use crate::error::Result;
+use crate::hooks::Hooks;
 use crate::net::listen::Listener;
 use crate::server::Server;
 use crate::server::handle::ServerHandle;
+use crate::server::shutdown_signal::DEFAULT_GRACE;
+#[cfg(feature = "signal")]
+use crate::server::shutdown_signal::TerminationSignals;
 use crate::settings::Settings;
-
-/// Maximum time for requests in progress, and for WebSockets, after the shutdown signal.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
 /// output and the protocol, and the handlers run on the runtime of the caller. So everything in
@@ -45,7 +48,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 ///
 /// [`handlers_as_tasks`](Serve::handlers_as_tasks) starts them on the threads of the runtime, and
 /// [`handlers_on_workers`](Serve::handlers_on_workers) does without that runtime.
-/// For TLS, hooks and all other options of a server, use [`app`](super::app) with
+/// For TLS and all other options of a server, use [`app`](super::app) with
 /// [`Server`](crate::Server), or a [`Listener`](crate::Listener) with TLS.
 pub fn serve<M: MakeService>(listeners: impl IntoListeners, make_service: M) -> Serve<M> {
     Serve {
@@ -56,6 +59,9 @@ pub fn serve<M: MakeService>(listeners: impl IntoListeners, make_service: M) -> 
         handlers: Handlers::OnRuntime,
         signal: Box::pin(pending()),
         grace: DEFAULT_GRACE,
+        hooks: None,
+        #[cfg(feature = "signal")]
+        is_graceful: false,
     }
 }
 
@@ -69,7 +75,13 @@ pub struct Serve<M> {
     handlers: Handlers,
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
     grace: Duration,
+    hooks: Option<Arc<MakeHooks>>,
+    #[cfg(feature = "signal")]
+    is_graceful: bool,
 }
+
+/// Makes the hooks of a worker.
+type MakeHooks = dyn Fn() -> Rc<dyn Hooks> + Send + Sync;
 
 /// The threads on which the handlers run.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +99,37 @@ impl<M: MakeService> Serve<M> {
         F: Future<Output = ()> + Send + 'static,
     {
         Serve { signal: Box::pin(signal), ..self }
+    }
+
+    /// Stops the server in order at Ctrl-C (SIGINT) and SIGTERM, as
+    /// [`with_graceful_shutdown`](Serve::with_graceful_shutdown) does.
+    #[cfg(feature = "signal")]
+    pub fn graceful(self) -> Serve<M> {
+        Serve { is_graceful: true, ..self }
+    }
+
+    /// Sets the [`Hooks`]. `make` is called once in each worker.
+    ///
+    /// ```
+    /// use weft::{Hooks, Record};
+    ///
+    /// struct Log;
+    ///
+    /// impl Hooks for Log {
+    ///     fn on_response(&self, record: &Record<'_>) {
+    ///         println!("{}", record.status);
+    ///     }
+    /// }
+    ///
+    /// let server = weft::axum::serve("127.0.0.1:0", axum::Router::new()).hooks(|| Log);
+    /// # drop(server);
+    /// ```
+    pub fn hooks<H: Hooks + 'static>(
+        self,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Serve<M> {
+        let hooks: Arc<MakeHooks> = Arc::new(move || Rc::new(make()));
+        Serve { hooks: Some(hooks), ..self }
     }
 
     /// Sets the maximum time for requests in progress and for WebSockets after the shutdown signal.
@@ -139,7 +182,20 @@ impl<M: MakeService> Serve<M> {
     }
 
     async fn run(self) -> Result<()> {
-        let Serve { listeners, make_service, settings, workers, handlers, signal, grace } = self;
+        #[cfg(feature = "signal")]
+        let signal = match self.is_graceful {
+            true => {
+                let mut signals = TerminationSignals::register()?;
+                let asked = self.signal;
+                Box::pin(async move {
+                    futures_util::future::select(asked, pin!(signals.next())).await;
+                })
+            }
+            false => self.signal,
+        };
+        #[cfg(not(feature = "signal"))]
+        let signal = self.signal;
+        let Serve { listeners, make_service, settings, workers, handlers, grace, hooks, .. } = self;
         let app = super::app(make_service);
         let app = match handlers {
             Handlers::OnRuntime => app.handlers_on(Handle::current()),
@@ -149,6 +205,9 @@ impl<M: MakeService> Serve<M> {
         let mut server = Server::new(app).settings(settings);
         if let Some(workers) = workers {
             server = server.workers(workers);
+        }
+        if let Some(hooks) = hooks {
+            server = server.shared_hooks(hooks);
         }
         for listener in listeners? {
             server = server.listener(listener);

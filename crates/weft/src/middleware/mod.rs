@@ -13,7 +13,7 @@
 //! let app = weft::stack(hello)
 //!     .with(RequestIds::new())
 //!     .with(RealAddress::x_forwarded_for(["10.0.0.0/8".parse()?]))
-//!     .with(Log::new(|line| eprint!("{line}")))
+//!     .with(Log::new(|line| eprintln!("{line}")))
 //!     .with(RateLimit::new(50, Duration::from_secs(1)))
 //!     .with(BasicAuth::new("hello", fixed_users(&[("alice", "s3cret")])))
 //!     .with(BodyLimit::new(1 << 20))

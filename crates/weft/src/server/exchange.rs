@@ -167,7 +167,7 @@ pub(super) fn serve<'a, A: Application, S: ResponseSink>(
             let call = catch_panic_sync(|| worker.app.call(request));
             let mut call = pin!(call.map_err(|error| panicked = Some(Box::new(error))).ok());
             match call.as_mut().as_pin_mut() {
-                Some(call) => await_response(exchange.sink, call).await,
+                Some(call) => await_response(worker, exchange.sink, call).await,
                 None => Err(panicked.map_or_else(cancelled, |error| *error)),
             }
         };
@@ -221,15 +221,25 @@ pub(super) fn record_invalid<A: Application, S: ResponseSink>(
 }
 
 /// Polls the future of the application and, while it is pending, the connection.
-fn await_response<S: ResponseSink>(
+fn await_response<A: Application, S: ResponseSink>(
+    worker: &WorkerContext<A>,
     sink: &mut S,
     mut call: Pin<&mut impl Future<Output = Response>>,
 ) -> impl Future<Output = Result<Response>> {
-    poll_fn(move |cx| match catch_panic_sync(|| call.as_mut().poll(cx)) {
-        Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
-        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
-        Err(panicked) => Poll::Ready(Err(panicked)),
+    poll_fn(move |cx| {
+        match worker.watch_poll(|| request_of(sink), || catch_panic_sync(|| call.as_mut().poll(cx)))
+        {
+            Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
+            Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        }
     })
+}
+
+/// Returns the request of an exchange, for a report.
+#[cold]
+fn request_of<S: ResponseSink>(sink: &S) -> (Arc<RequestContext>, Option<RequestHead>) {
+    (sink.shared().clone(), sink.head().cloned())
 }
 
 fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
@@ -257,6 +267,11 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         Exchange { worker, sink, watch, status: None, has_response: false, cause: None }
     }
 
+    /// Reports an error of the exchange.
+    fn report(&self, error: &Error) {
+        self.worker.report_of_request(&self.sink.shared().peer, self.sink.head(), error);
+    }
+
     /// Starts the response for the result of a call. Returns `None` if the exchange has ended
     /// without a response.
     fn begin_response(&mut self, result: Result<Response>) -> Option<Remaining> {
@@ -264,7 +279,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         if let Ok(response) = &result
             && let Some(error) = response.shared_error()
         {
-            worker.report(&self.sink.shared().peer, error);
+            self.report(error);
             self.cause = Some(error.clone());
         }
         match result {
@@ -283,7 +298,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                 self.begin(&mut response)
             }
             Err(error) => {
-                worker.report(&self.sink.shared().peer, &error);
+                self.report(&error);
                 if error.kind() == ErrorKind::Disconnected || self.sink.is_closed() {
                     self.record(Some(&error));
                     return None;
@@ -330,7 +345,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         if !self.sink.roll_back(&error) {
             return Err(error);
         }
-        self.worker.report(&self.sink.shared().peer, &error);
+        self.report(&error);
         let mut response = error_response(self.sink.head(), &error);
         self.cause = Some(Arc::new(error));
         self.try_begin(&mut response)
@@ -388,7 +403,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     #[cold]
     fn abort(&mut self, error: &Error) -> Outcome {
-        self.worker.report(&self.sink.shared().peer, error);
+        self.report(error);
         self.sink.abandon(error);
         self.record(Some(error));
         Outcome::Aborted

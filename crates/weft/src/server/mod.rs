@@ -14,6 +14,7 @@ mod handshake_semaphore;
 mod head_buffers;
 mod inbound;
 mod linger;
+pub(crate) mod shutdown_signal;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;
@@ -89,6 +90,9 @@ pub struct Server<A> {
     workers: usize,
     listeners: Vec<Listener>,
     hooks: Option<Arc<MakeHooks>>,
+    grace: Duration,
+    #[cfg(feature = "signal")]
+    is_graceful: bool,
 }
 
 type MakeApp<A> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<A>>>> + Send + Sync;
@@ -105,7 +109,7 @@ impl<A: Application + 'static> Server<A> {
         let app = Mutex::new(app);
         Server::per_worker(move || {
             let app = app.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            async move { Ok(app) }
+            async move { Ok::<_, Error>(app) }
         })
     }
 
@@ -120,7 +124,7 @@ impl<A: Application + 'static> Server<A> {
     ///
     /// let server = Server::per_worker(|| async {
     ///     let count = Rc::new(Cell::new(0));
-    ///     Ok(move |_: Request| {
+    ///     Ok::<_, weft::Error>(move |_: Request| {
     ///         count.set(count.get() + 1);
     ///         let text = format!("This worker has served {} requests.\n", count.get());
     ///         async move { Response::text(text) }
@@ -130,16 +134,26 @@ impl<A: Application + 'static> Server<A> {
     /// ```
     ///
     /// If `make` returns an error, [`start`](Server::start), [`run`](Server::run) or
-    /// [`serve_connection`](Server::serve_connection) returns it.
-    pub fn per_worker<F: Future<Output = Result<A>> + 'static>(
-        make: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Server<A> {
+    /// [`serve_connection`](Server::serve_connection) returns it: an [`Error`] as it is, any other
+    /// error, such as `anyhow::Error`, as the source of a
+    /// [`ServiceFailed`](ErrorKind::ServiceFailed).
+    pub fn per_worker<F, E>(make: impl Fn() -> F + Send + Sync + 'static) -> Server<A>
+    where
+        F: Future<Output = Result<A, E>> + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         Server {
-            make_app: Arc::new(move || Box::pin(make())),
+            make_app: Arc::new(move || {
+                let made = make();
+                Box::pin(async move { made.await.map_err(construction_error) })
+            }),
             settings: Settings::default(),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             listeners: Vec::new(),
             hooks: None,
+            grace: shutdown_signal::DEFAULT_GRACE,
+            #[cfg(feature = "signal")]
+            is_graceful: false,
         }
     }
 
@@ -157,13 +171,22 @@ impl<A: Application + 'static> Server<A> {
         self,
         wrap: impl Fn(A) -> B + Send + Sync + 'static,
     ) -> Server<B> {
-        let Server { make_app, settings, workers, listeners, hooks } = self;
+        let make_app = self.make_app;
         let wrap = Arc::new(wrap);
         let make_app = move || {
             let (made, wrap) = (make_app(), wrap.clone());
-            async move { Ok(wrap(made.await?)) }
+            async move { made.await.map(|app| wrap(app)) }
         };
-        Server { settings, workers, listeners, hooks, ..Server::per_worker(make_app) }
+        Server {
+            settings: self.settings,
+            workers: self.workers,
+            listeners: self.listeners,
+            hooks: self.hooks,
+            grace: self.grace,
+            #[cfg(feature = "signal")]
+            is_graceful: self.is_graceful,
+            ..Server::per_worker(make_app)
+        }
     }
 
     /// Sets the limits and timeouts. Call it before [`listen`](Server::listen), which uses some of
@@ -213,6 +236,15 @@ impl<A: Application + 'static> Server<A> {
     ) -> Server<A> {
         self.hooks = Some(Arc::new(move || Rc::new(make())));
         self
+    }
+
+    /// Sets the function that makes the hooks.
+    #[cfg(feature = "axum")]
+    pub(crate) fn shared_hooks(
+        self,
+        make: Arc<dyn Fn() -> Rc<dyn Hooks> + Send + Sync>,
+    ) -> Server<A> {
+        Server { hooks: Some(make), ..self }
     }
 
     /// Wraps the hooks of each worker.
@@ -313,15 +345,76 @@ impl<A: Application + 'static> Server<A> {
         Ok(())
     }
 
+    /// Sets the maximum time for requests in progress at the end of [`run`](Server::run), when it is
+    /// [graceful](Server::graceful), and of [`run_until`](Server::run_until).
+    ///
+    /// Default 30 s.
+    pub fn grace_period(self, grace: Duration) -> Server<A> {
+        Server { grace, ..self }
+    }
+
+    /// Makes [`run`](Server::run) end in order at Ctrl-C (SIGINT) and SIGTERM: idle connections
+    /// close, and requests in progress have the [`grace_period`](Server::grace_period). A second
+    /// signal ends it at once.
+    ///
+    /// ```no_run
+    /// use weft::{Request, Response, Server};
+    ///
+    /// fn main() -> weft::Result<()> {
+    ///     let server = Server::new(async |_: Request| Response::text("Hello\n"));
+    ///     server.graceful().listen("127.0.0.1:8080")?.run()
+    /// }
+    /// ```
+    #[cfg(feature = "signal")]
+    pub fn graceful(self) -> Server<A> {
+        Server { is_graceful: true, ..self }
+    }
+
     /// Starts the server and waits until it has stopped. This blocks the thread.
     ///
     /// # Errors
     /// The errors of [`start`](Server::start), and [`WouldBlock`](ErrorKind::WouldBlock) in a
     /// future that a current-thread runtime polls.
     pub fn run(self) -> Result<()> {
+        #[cfg(feature = "signal")]
+        if self.is_graceful {
+            return self.run_until_signals();
+        }
         blocking::check_may_block()?;
         self.start()?.wait();
         Ok(())
+    }
+
+    /// Starts the server and waits until `signal` is ready, and then until the requests in progress
+    /// are answered, or the [`grace_period`](Server::grace_period) is over. This blocks the thread.
+    /// The future has an event loop of its own.
+    ///
+    /// ```
+    /// use weft::{Request, Response, Server};
+    ///
+    /// # fn main() -> weft::Result<()> {
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    /// # stop.send(()).unwrap();
+    /// let server = Server::new(async |_: Request| Response::text("Hello\n"));
+    /// server.listen("127.0.0.1:0")?.run_until(async { drop(stopped.await) })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`run`](Server::run).
+    pub fn run_until(self, signal: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        blocking::check_may_block()?;
+        let grace = self.grace;
+        let handle = self.start()?;
+        shutdown_signal::block_on_thread(shutdown_signal::run_until(handle, signal, grace))
+    }
+
+    #[cfg(feature = "signal")]
+    fn run_until_signals(self) -> Result<()> {
+        blocking::check_may_block()?;
+        let grace = self.grace;
+        let start = move || self.start();
+        shutdown_signal::block_on_thread(shutdown_signal::run_until_signals(start, grace))?
     }
 
     /// Serves one connection over any stream, on the caller's task. The timers of the caller's
@@ -336,6 +429,17 @@ impl<A: Application + 'static> Server<A> {
         let connection = (Box::new(stream) as _, Peer::default());
         serve_stream(app, self.settings.clone(), hooks, connection).await;
         Ok(())
+    }
+}
+
+/// Converts the error of an application that cannot be constructed.
+fn construction_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    match error.into().downcast::<Error>() {
+        Ok(error) => *error,
+        Err(source) => {
+            let reason = "the application of a worker cannot be constructed";
+            Error::new(ErrorKind::ServiceFailed, reason).with_source(source)
+        }
     }
 }
 

@@ -3,14 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 
 use crate::app::Application;
 use crate::clock::deadline::{Deadlines, Stopwatch};
 use crate::error::Error;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, SlowHandler, default_slow_handler_threshold};
 use crate::message::connection::RequestContext;
+use crate::message::request_head::RequestHead;
 use crate::message::shutdown::{Drain, ShutdownSignal};
 use crate::net::buffers::Buffers;
 use crate::net::transport::Transport;
@@ -20,6 +22,7 @@ use crate::server::date::CachedDate;
 use crate::server::handshake_semaphore::HandshakeSemaphore;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::settings::Settings;
+use crate::trace;
 use weft_proto::http1::parse::Limits;
 
 /// The state that the connections of a worker share, for one version of the settings. After an
@@ -39,9 +42,15 @@ pub(crate) struct WorkerContext<A> {
     pub(super) handshake_semaphore: HandshakeSemaphore,
     pub(crate) shutdown: Arc<ShutdownSignal>,
     drain: Cell<Option<Drain>>,
+    /// Time of a poll of the application that is reported; `None` if it is not measured.
+    slow_handler_threshold: Option<Duration>,
+    slow_handler_reported: Cell<Option<Stopwatch>>,
     /// Policies of its TLS connections that were in effect as of the last sweep.
     policies: RefCell<Vec<Arc<AuthPolicy>>>,
 }
+
+/// Minimum time between two reports of handlers that block the worker.
+const MIN_SLOW_HANDLER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum size of a head: positions in a head are stored in 16 bits.
 const MAX_REQUEST_HEAD_BYTES: usize = 65_000;
@@ -62,7 +71,11 @@ impl<A: Application> WorkerContext<A> {
             Limits { head: settings.max_trailer_bytes.min(MAX_REQUEST_HEAD_BYTES), ..limits };
         let server_name = HeaderValue::from_str(&settings.server_name).ok();
         let server_name = server_name.filter(|name| !name.is_empty());
+        let threshold = hooks.as_ref().map(|hooks| hooks.slow_handler_threshold());
+        let threshold = threshold.unwrap_or_else(default_slow_handler_threshold);
         WorkerContext {
+            slow_handler_threshold: Some(threshold).filter(|it| *it < Duration::MAX),
+            slow_handler_reported: Cell::new(None),
             limits,
             trailer_limits,
             date: CachedDate::new(server_name.as_ref()),
@@ -142,8 +155,49 @@ impl<A: Application> WorkerContext<A> {
         self.recorder().map(|_| Stopwatch::start())
     }
 
+    /// Runs a poll of the application, and reports one that blocks the worker.
+    #[inline]
+    pub(super) fn watch_poll<T>(
+        &self,
+        request: impl FnOnce() -> (Arc<RequestContext>, Option<RequestHead>),
+        poll: impl FnOnce() -> T,
+    ) -> T {
+        let Some(threshold) = self.slow_handler_threshold else { return poll() };
+        let watch = Stopwatch::start();
+        let polled = poll();
+        let duration = watch.elapsed();
+        if duration >= threshold {
+            self.report_slow_handler(request(), duration);
+        }
+        polled
+    }
+
+    #[cold]
+    fn report_slow_handler(
+        &self,
+        (shared, head): (Arc<RequestContext>, Option<RequestHead>),
+        duration: Duration,
+    ) {
+        let reported = self.slow_handler_reported.get();
+        if reported.is_some_and(|reported| reported.elapsed() < MIN_SLOW_HANDLER_INTERVAL) {
+            return;
+        }
+        self.slow_handler_reported.set(Some(Stopwatch::start()));
+        let slow = SlowHandler { peer: &shared.peer, head: head.as_ref(), duration };
+        trace::report_slow_handler(&slow, self.hooks.is_some());
+        if let Some(hooks) = &self.hooks {
+            hooks.on_slow_handler(&slow);
+        }
+    }
+
     /// Reports an error to the hooks.
     pub(crate) fn report(&self, peer: &Peer, error: &Error) {
+        self.report_of_request(peer, None, error);
+    }
+
+    /// Reports an error of an exchange to the hooks.
+    pub(super) fn report_of_request(&self, peer: &Peer, head: Option<&RequestHead>, error: &Error) {
+        trace::report_error(peer, head, error);
         if let Some(hooks) = &self.hooks {
             hooks.on_error(peer, error);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::app::{Application, BoxApplication};
 use crate::error::{Error, ErrorKind};
-use crate::hooks::{Hooks, Record};
+use crate::hooks::{Hooks, Record, SlowHandler, default_slow_handler_threshold};
 use crate::net::address::LocalAddress;
 use crate::peer::Peer;
 use crate::server::Server;
@@ -60,6 +60,15 @@ impl Hooks for PanicHooks {
             self.panics.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
         }
         self.inner.iter().for_each(|hooks| hooks.on_error(peer, error));
+    }
+
+    fn on_slow_handler(&self, slow: &SlowHandler<'_>) {
+        self.inner.iter().for_each(|hooks| hooks.on_slow_handler(slow));
+    }
+
+    fn slow_handler_threshold(&self) -> Duration {
+        let inner = self.inner.as_ref().map(|hooks| hooks.slow_handler_threshold());
+        inner.unwrap_or_else(default_slow_handler_threshold)
     }
 
     fn on_certificates_reloaded(&self) {

@@ -1,6 +1,8 @@
 //! Limits of request bodies that a service reads: the limits of its framework, and the status if a
 //! limit of the engine is exceeded.
 
+use http::Version;
+
 use crate::error::{Error, ErrorKind};
 use crate::message::body::LiftedLimits;
 use crate::message::connection::Connection;
@@ -15,7 +17,9 @@ use weft_proto::semantics::grpc::{GRPC_STATUS, is_grpc};
 ///
 /// Windows and the number of streams bound the memory that such a stream takes.
 pub(crate) fn lift_grpc_limits(request: &mut Request) {
-    if request.body().is_inbound() && is_grpc(request.headers()) {
+    // gRPC needs HTTP/2, whose windows and streams are limited for a connection.
+    let is_http2 = request.version() == Version::HTTP_2;
+    if is_http2 && request.body().is_inbound() && is_grpc(request.headers()) {
         request.body().lift_limits(LiftedLimits::SizeAndRateOfStream);
     }
 }

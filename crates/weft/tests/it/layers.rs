@@ -24,6 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("app", &["message"]),
     ("stack", &["app", "message"]),
     ("hooks", &["error", "message", "peer"]),
+    ("trace", &["clock", "error", "hooks", "message", "peer"]),
     ("net", &["clock", "disk", "error", "panic", "peer", "settings", "stream", "sync"]),
     (
         "server",
@@ -43,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "settings",
             "stream",
             "sync",
+            "trace",
         ],
     ),
     ("testing", &["app", "error", "hooks", "message", "net", "peer", "server", "settings"]),
@@ -65,7 +67,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tower", &["app", "clock", "error", "message", "random", "runtime"]),
-    ("axum", &["app", "error", "message", "net", "peer", "server", "settings", "tower"]),
+    ("axum", &["app", "error", "hooks", "message", "net", "peer", "server", "settings", "tower"]),
     ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
     ("form", &["disk", "error", "message"]),
@@ -95,6 +97,7 @@ const SERVER: &[&str] = &[
     "threads",
     "acceptors",
     "handle",
+    "shutdown_signal",
     "mod",
     "tls",
 ];

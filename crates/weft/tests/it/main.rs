@@ -26,6 +26,7 @@ mod hyper_upgrade;
 #[cfg(all(feature = "tls", feature = "websocket"))]
 mod interop;
 mod layers;
+mod lifecycle;
 mod listeners;
 mod listing;
 mod middleware_limits;
@@ -36,6 +37,7 @@ mod root_link;
 #[cfg(feature = "axum")]
 mod serve_axum;
 mod site;
+mod slow_handlers;
 mod sse;
 #[cfg(feature = "tls")]
 mod streams;
@@ -43,6 +45,8 @@ mod streams;
 mod tls;
 mod testing;
 mod tower;
+#[cfg(feature = "tracing")]
+mod tracing_events;
 #[cfg(feature = "tls")]
 mod transports;
 mod ui;

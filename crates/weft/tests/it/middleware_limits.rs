@@ -80,7 +80,7 @@ struct Lines(Arc<Mutex<String>>);
 impl Lines {
     fn log(&self) -> Log {
         let lines = self.clone();
-        let log = Log::new(move |line| lines.0.lock().unwrap().push_str(line));
+        let log = Log::new(move |line| lines.0.lock().unwrap().push_str(&format!("{line}\n")));
         log.pattern("%r: %s %B %X").unwrap()
     }
 

@@ -99,7 +99,7 @@ fn head_response_has_the_fields_of_get() {
 fn ranges_do_not_apply_to_head_in_any_order_of_middleware() {
     let lines = Arc::new(Mutex::new(String::new()));
     let sink = lines.clone();
-    let log = Log::new(move |line| sink.lock().unwrap().push_str(line));
+    let log = Log::new(move |line| sink.lock().unwrap().push_str(&format!("{line}\n")));
     let log = log.pattern("%r %s %B").unwrap();
     for server in [
         start(weft::stack(bodies).with(HeadAsGet).with(log.clone())),

@@ -1,6 +1,6 @@
-//! The replacement for `axum::serve`. `cargo test -p weft-http --features axum --test it
+//! The replacement for `axum::serve`. `cargo test -p weft-http --features axum,full --test it
 //! serve_axum`.
-#![cfg(feature = "axum")]
+#![cfg(all(feature = "axum", feature = "websocket"))]
 
 use std::convert::Infallible;
 use std::io;

@@ -44,7 +44,7 @@ use weft_proto::http1::framing::is_bodiless;
 /// let sink = lines.clone();
 /// let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%r, %s, %B")?;
 /// testing::get(hello.wrap(log), "/a?b");
-/// assert_eq!(*lines.lock().unwrap(), "GET /a?b HTTP/1.1, 200, 6\n");
+/// assert_eq!(*lines.lock().unwrap(), "GET /a?b HTTP/1.1, 200, 6");
 /// # Ok::<(), weft::Error>(())
 /// ```
 ///
@@ -78,18 +78,18 @@ impl Log {
     /// Creates a log in Apache's combined format: `%h - %u %t "%r" %s %b "%{Referer}i"
     /// "%{User-Agent}i"`.
     ///
-    /// `sink` receives complete lines with their line feed, so that each takes a single write. It
-    /// is shared by all workers, runs on their event loops, which it should not block for long,
-    /// and must not panic.
+    /// `sink` receives lines without a line feed. It is shared by all workers, runs on their event
+    /// loops, which it should not block for long, and must not panic. A sink that writes to a file
+    /// writes a line and its line feed at once, because workers write at the same time.
     ///
     /// ```no_run
     /// use std::io::Write;
     /// use weft::middleware::Log;
     ///
-    /// let stderr = Log::new(|line| eprint!("{line}"));
+    /// let stderr = Log::new(|line| eprintln!("{line}"));
     ///
     /// let file = std::fs::File::options().append(true).create(true).open("access.log")?;
-    /// let file = Log::new(move |line| drop((&file).write_all(line.as_bytes())));
+    /// let file = Log::new(move |line| drop((&file).write_all(format!("{line}\n").as_bytes())));
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Log {
@@ -115,7 +115,8 @@ impl Log {
         line.clear();
         self.format
             .append(&mut line, &entry.to_log_entry(&EntryValues { entry, fields }, &self.format));
-        (self.sink)(std::str::from_utf8(&line).expect("a line is UTF-8"));
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        (self.sink)(std::str::from_utf8(text).expect("a line is UTF-8"));
         LINE_BUFFER.set(line);
     }
 
@@ -332,7 +333,8 @@ mod tests {
     fn lines(configure: impl Fn(Log) -> Log, app: impl Application, request: &str) -> String {
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
-        let log = configure(Log::new(move |line| sink.lock().unwrap().push_str(line)));
+        let log =
+            configure(Log::new(move |line| sink.lock().unwrap().push_str(&format!("{line}\n"))));
         let app = async |request| log.call(request, &app).await;
         testing::call(app, testing::request(request.to_owned()));
         lines.lock().unwrap().clone()
@@ -425,7 +427,9 @@ mod tests {
     fn logs_the_request_id_of_the_response_in_either_order() {
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
-        let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%L").unwrap();
+        let log = Log::new(move |line| sink.lock().unwrap().push_str(&format!("{line}\n")))
+            .pattern("%L")
+            .unwrap();
         for (path, ids_first) in [("/", true), ("/", false), ("/stream", true), ("/stream", false)]
         {
             let reply = match ids_first {
@@ -449,7 +453,8 @@ mod tests {
         let request = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0,5-6\r\n\r\n";
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
-        let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%s %B");
+        let log = Log::new(move |line| sink.lock().unwrap().push_str(&format!("{line}\n")))
+            .pattern("%s %B");
         let reply = testing::call(app.wrap(log.unwrap()), testing::request(request));
         assert_eq!(*lines.lock().unwrap(), format!("206 {}\n", reply.body.len()));
     }
@@ -472,8 +477,8 @@ mod tests {
         for path in ["/1", "/2"] {
             testing::get(app.wrap(log.clone().pattern("%r").unwrap()), path);
         }
-        let inner = "inner GET /inner HTTP/1.1\n";
-        let outer = ["1", "2"].map(|path| format!("outer GET /{path} HTTP/1.1\n"));
+        let inner = "inner GET /inner HTTP/1.1";
+        let outer = ["1", "2"].map(|path| format!("outer GET /{path} HTTP/1.1"));
         assert_eq!(*lines.lock().unwrap(), [inner, &outer[0], inner, &outer[1]]);
     }
 }

@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use example_grpc::chat::RepeatRequest;
 use example_grpc::chat::chat_client::ChatClient;
-use example_grpc::{app, routes};
+use example_grpc::chat::chat_server::ChatServer;
+use example_grpc::{ChatService, app, routes};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::service::Routes;
+use tonic::transport::server::TcpConnectInfo;
 use weft::middleware::BodyRate;
 use weft::{Application, Settings};
 
@@ -177,4 +180,25 @@ async fn stream_of_40_megabytes_is_received() {
         let length = joined.map(|joined| joined.into_inner().text.replace(' ', "").len());
         assert_eq!(length.map_err(|status| status.code()), expected);
     }
+}
+
+/// `Request::remote_addr` of tonic finds the address of the client, as under tonic's own server.
+#[tokio::test]
+async fn calls_have_the_address_of_their_client() {
+    let services = || {
+        let is_local = |call: tonic::Request<()>| match call.remote_addr() {
+            Some(address) if address.ip().is_loopback() => Ok(call),
+            _ => Err(tonic::Status::failed_precondition("the address is unknown")),
+        };
+        let chat = ChatServer::with_interceptor(ChatService, is_local);
+        weft::tower::app(Routes::new(chat).prepare())
+    };
+    let connect_info =
+        |client| TcpConnectInfo { local_addr: None, remote_addr: Some(client) };
+    let server = serve(services().connect_info(connect_info), Settings::default());
+    let mut client = ChatClient::new(channel(&server).await);
+    assert_eq!(client.greet(message("Ada")).await.unwrap().into_inner().text, "Hello, Ada!");
+    let server = serve(services(), Settings::default());
+    let mut client = ChatClient::new(channel(&server).await);
+    assert_eq!(client.greet(message("Ada")).await.unwrap_err().code(), Code::FailedPrecondition);
 }
