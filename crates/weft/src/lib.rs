@@ -43,6 +43,14 @@
 //!
 //! The crate `weft-acme` orders and renews certificates.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Weft runs on Linux only: it needs epoll(7), sendfile(2) and openat2(2); for development on \
+     another system, use a container or a virtual machine with Linux"
+);
+
 // The foundation: no knowledge of HTTP messages.
 mod clock; // deadlines and dates
 #[cfg(any(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]

@@ -82,6 +82,10 @@ impl Hooks for PanicHooks {
     fn on_response(&self, record: &Record<'_>) {
         self.inner.iter().for_each(|hooks| hooks.on_response(record));
     }
+
+    fn on_tunnel_end(&self, record: &Record<'_>) {
+        self.inner.iter().for_each(|hooks| hooks.on_tunnel_end(record));
+    }
 }
 
 impl TestServer {
