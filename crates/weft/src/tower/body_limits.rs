@@ -48,7 +48,7 @@ impl BodyLimits {
 
     /// Replaces the error response of a service that could not read the body because of a limit of
     /// the engine: frameworks do not know these errors, and respond with 400 or 500.
-    pub(super) fn explain(self: Box<Self>, response: Response) -> Response {
+    pub(super) fn explain(&self, response: Response) -> Response {
         let Some(kind) = self.connection.body_failure() else { return response };
         let is_error = match self.is_grpc {
             true => response.header(GRPC_STATUS.as_str()).is_some_and(|status| status != "0"),

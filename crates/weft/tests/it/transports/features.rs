@@ -19,7 +19,7 @@ fn runs_a_middleware_chain() {
         let lines = EventLog::default();
         let sink = lines.clone();
         let log =
-            Log::new(move |line| sink.push(&format!("{line}\n"))).pattern("%r %s %B %X").unwrap();
+            Log::new(move |line| sink.push(format!("{line}\n"))).pattern("%r %s %B %X").unwrap();
         let catch = CatchPanic::new().page(|head, _| {
             Response::text(format!("{} failed", head.path()))
                 .with_status(500u16.try_into().unwrap())
@@ -58,8 +58,7 @@ fn logs_client_disconnect_as_499() {
     on_every_transport(async |transport| {
         let (lines, started) = (EventLog::default(), Arc::new(AtomicUsize::new(0)));
         let (sink, count) = (lines.clone(), started.clone());
-        let log =
-            Log::new(move |line| sink.push(&format!("{line}\n"))).pattern("%r %s %X").unwrap();
+        let log = Log::new(move |line| sink.push(format!("{line}\n"))).pattern("%r %s %X").unwrap();
         let app = move |_: Request| {
             count.fetch_add(1, SeqCst);
             pending::<Response>()
