@@ -13,6 +13,21 @@ use crate::location::{ConfigText, Problem};
 /// Beginning of a placeholder for an environment variable.
 pub(crate) const BEGIN: &str = "{env.";
 
+/// Beginning of an environment variable in a file of Caddy.
+const OF_CADDY: &str = "{$";
+
+/// Returns the name of the first environment variable that is written as in Caddy, such as
+/// `{$NAME}`.
+fn of_caddy(text: &str) -> Option<&str> {
+    text.match_indices(OF_CADDY).find_map(|(at, _)| {
+        let name = text[at + OF_CADDY.len()..].split(['}', ':']).next()?;
+        let is_closed = text[at..].contains('}');
+        let is_name = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        (is_closed && is_name && !text[..at].ends_with('{')).then_some(name)
+    })
+}
+
 /// Replaces the variables in all strings and keys of a table.
 pub(crate) fn expand_table(
     table: &mut DeTable<'_>,
@@ -20,7 +35,7 @@ pub(crate) fn expand_table(
     problems: &mut Vec<Problem>,
 ) {
     // Nothing is rebuilt without a variable.
-    if !text.as_str().contains(BEGIN) {
+    if !text.as_str().contains(BEGIN) && !text.as_str().contains(OF_CADDY) {
         return;
     }
     for (name, mut value) in std::mem::take(table) {
@@ -75,6 +90,11 @@ fn expand<'t>(
     variable: impl Fn(&str) -> Result<Option<String>, String>,
 ) -> Result<Cow<'t, str>, String> {
     let (mut expanded, mut rest) = (String::new(), text);
+    if let Some(name) = of_caddy(text) {
+        return Err(format!(
+            "`{{${name}}}` of Caddy is `{{env.{name}}}`; as a text it is `{{{{${name}}}`"
+        ));
+    }
     while let Some(at) = rest.find("{{").into_iter().chain(rest.find(BEGIN)).min() {
         let (before, from) = rest.split_at(at);
         expanded.push_str(before);
@@ -143,6 +163,10 @@ mod tests {
             ("{env.}", Err("expected the name of an environment variable")),
             ("{env.A B}", Err("expected the name of an environment variable")),
             ("{env.BAD}", Err("not valid")),
+            ("-> {$ROOT}", Err("`{$ROOT}` of Caddy is `{env.ROOT}`; as a text it is `{{$ROOT}`")),
+            ("{$A:b}{env.A}", Err("`{$A}` of Caddy is `{env.A}`")),
+            ("{{$A}", Ok("{{$A}")),
+            ("{$a} {$} {$A ^[a-z]{$", Ok("{$a} {$} {$A ^[a-z]{$")),
         ] {
             match (expand(text, variable), expected) {
                 (Ok(expanded), Ok(expected)) => assert_eq!(expanded, expected, "{text}"),

@@ -9,7 +9,7 @@ use super::form::{OpenContext, Operator, PlanContext, RouteApp, RouteForm, secti
 use super::response_keys::{show_status, status_code, status_key};
 use super::{ResponseFuture, respond_now};
 use crate::options::RouteOptions;
-use crate::template::{Template, escape};
+use crate::template::{Template, escape, nginx_variable};
 
 /// Values of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,6 +51,12 @@ impl RouteForm for RedirectForm {
     }
 
     fn plan(&mut self, _: &mut RouteOptions, context: &PlanContext<'_>) -> Result<(), String> {
+        if let Some((variable, placeholder)) = nginx_variable(&self.to) {
+            return Err(format!(
+                "`${variable}` is a variable of nginx, and clients would get it as it is; its value \
+                 is {{{placeholder}}} here"
+            ));
+        }
         let to = context.patterns.parse_template(&self.to)?;
         check_redirect(&to, context.has_rest)?;
         match self.status.get_or_insert(301) {

@@ -3,6 +3,7 @@
 //! [`Config`] is syntax only; a file and the command line accept the same keys. [`Plan`] is
 //! resolved and validated, but nothing is opened yet.
 
+mod foreign_keys; // directives of other servers in place of keys
 mod host_listeners; // listeners of hosts
 mod host_names; // names of the hosts of a section
 mod host_plan; // routes of a host
@@ -113,6 +114,7 @@ impl Config {
         let unused = snippets.unused();
         let unused = unused.map(|name| name.problem("no host and no route uses this snippet"));
         config.warnings.extend(unused);
+        foreign_keys::name_directives(&mut problems);
         config.problems = document.with_syntax_problems(problems);
         config
     }
@@ -239,6 +241,9 @@ fn read_hosts(
 }
 
 fn unknown_host_key(name: &Name) -> Problem {
+    if let Some(problem) = foreign_keys::foreign_key(name) {
+        return problem;
+    }
     if is_top_key(name) {
         return misplaced(name, "hosts");
     }

@@ -6,6 +6,7 @@ use weft_config::{
     Entries, Located, Name, Problem, SectionKey, Snippets, Value, find, read_entries,
 };
 
+use super::foreign_keys::{advice_on_text, foreign_key};
 use crate::apps::{FORMS, Form, FormTable, FormType};
 use crate::options::{RouteOptions, option_keys};
 use crate::route::{REWRITE, RewriteConfig, SPLIT, SplitConfig};
@@ -41,7 +42,11 @@ fn parse_form(text: &str, base: &Path) -> Result<Form, String> {
         let expected = operators().map(|OperatorForm { sign, argument, subject, .. }| {
             format!("`{sign} {argument}` for {subject}")
         });
-        return Err(format!("expected {}, found {text:?}", enumerate(expected, "or")));
+        let expected = enumerate(expected, "or");
+        return Err(match advice_on_text(text) {
+            Some(advice) => format!("expected {expected}; {advice}"),
+            None => format!("expected {expected}, found {text:?}"),
+        });
     };
     match text.trim_start()[operator.sign.len()..].trim() {
         "" => Err(format!("the target behind `{}` is missing", operator.sign)),
@@ -175,6 +180,11 @@ fn read_form(
         (Some((name, target)), None) => (find_target_form(&name.value)?, target),
         (None, _) if is_rewritten => (find_form(REWRITE[0].name)?, table),
         (None, _) => {
+            let foreign = entries.iter().find_map(|(name, _)| foreign_key(name));
+            if let Some(problem) = foreign {
+                problems.push(problem);
+                return None;
+            }
             let names = FORMS.iter().map(|form| format!("`{}`", (form.name)()));
             let names = enumerate(names, "and");
             problems.push(table.problem(format!("a route has one of the keys {names}")));

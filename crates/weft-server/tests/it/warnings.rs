@@ -56,7 +56,7 @@ fn check_warns_of_probably_unintended_values() {
             ],
         ),
         (
-            "\"/\" = \"<< https://$host/\"\n",
+            "\"/\" = { respond = \"$host\" }\n",
             &[
                 ":2:7: warning: `$host`, a variable of nginx, is sent as it is; its value is {host} here",
             ],

@@ -268,6 +268,9 @@ impl FromStr for UpstreamUrl {
                 (UpstreamAddress::Unix(socket.into()), "localhost".to_owned());
             (address, Scheme::Http, authority, format!("/{path}"))
         } else {
+            if !text.contains("://") && has_port(text) {
+                return Err(invalid(&format!("an upstream is a URL: http://{text}")));
+            }
             let uri: Uri =
                 text.parse().map_err(|error| invalid(&format!("invalid URL: {error}")))?;
             let scheme = match uri.scheme_str() {
@@ -314,6 +317,14 @@ impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Returns true for an address without a scheme, such as `localhost:3000`.
+fn has_port(text: &str) -> bool {
+    let authority = text.split('/').next().unwrap_or_default();
+    authority.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 #[cfg(test)]
@@ -375,6 +386,8 @@ mod tests {
             ("srv+unix:/run/a", Err("a service has a name")),
             ("srv+tcp://a", Err("expected http://")),
             ("srv://a", Err("expected http://")),
+            ("localhost:3000", Err("an upstream is a URL: http://localhost:3000")),
+            ("10.0.0.1:80/x", Err("an upstream is a URL: http://10.0.0.1:80/x")),
         ] {
             check_service(text, UpstreamUrl::parse_member, expected);
         }
