@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::unix_address::UnixAddress;
+
 /// Prefix of an address with TLS in `listen` of a host.
 pub(crate) const TLS_PREFIX: &str = "tls://";
 
@@ -84,8 +86,8 @@ enum WrittenEnd {
 
 fn written_ends(address: &str) -> Vec<WrittenEnd> {
     let address = address.strip_prefix(TLS_PREFIX).unwrap_or(address);
-    if let Some(path) = address.strip_prefix("unix:") {
-        return vec![WrittenEnd::Unix(path.into())];
+    if let Some(socket) = UnixAddress::parse(address) {
+        return socket.map(|it| WrittenEnd::Unix(it.path().to_owned())).into_iter().collect();
     }
     let Some((host, port)) = address.rsplit_once(':') else { return Vec::new() };
     let Some(port) = port.parse::<u16>().ok().filter(|port| *port > 0) else { return Vec::new() };

@@ -6,6 +6,7 @@ use weft::Address;
 use weft_config::{ConfigResult, Located, Problem, quoted_texts};
 
 use crate::base::listen_end::{Ipv4Ports, ListenEnd};
+use crate::base::unix_address::UnixAddress;
 
 /// Addresses to listen on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,9 @@ impl Addresses {
 
 /// Checks an address to listen on. The error has the right spelling, if another is usual elsewhere.
 pub(super) fn check_address(text: &str) -> Result<(), String> {
+    if let Some(Err(message)) = UnixAddress::parse(text) {
+        return Err(message);
+    }
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     let (address, parameters) = text.split_once(' ').unwrap_or((text, ""));
     let of_all = address.strip_prefix("*:").or(Some(address)).filter(|text| is_port(text));

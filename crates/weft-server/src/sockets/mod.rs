@@ -14,6 +14,7 @@ use weft::tls::Tls;
 use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
 use crate::base::listen_end::{Ipv4Ports, ListenEnd, TcpEnd};
+use crate::base::unix_address::UnixAddress;
 use crate::sections::addresses::Addresses;
 use crate::sections::status::status_limits;
 use crate::sections::streams::{StreamConfig, udp_address};
@@ -115,6 +116,22 @@ impl ListenSpec {
 }
 
 impl ListenPlan<'_> {
+    /// Sets the modes and owners of the files of Unix sockets.
+    fn apply_unix_settings(&self) -> weft::Result<()> {
+        let tls = self.tls.into_iter().flat_map(Addresses::texts);
+        let all = self.plain.texts().chain(tls).chain(self.status.texts());
+        for text in all {
+            let Some(Ok(address)) = UnixAddress::parse(text) else { continue };
+            if address.has_settings() {
+                address.apply().map_err(|error| {
+                    let reason = format!("cannot set the mode and the owner of {text}");
+                    weft::Error::new(ErrorKind::Listen, reason).with_source(error)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the ports on which an address of IPv4 is listened on.
     pub(crate) fn ipv4_ports(&self) -> Ipv4Ports {
         let tls = self.tls.into_iter().flat_map(Addresses::texts);
@@ -191,6 +208,7 @@ pub(crate) fn open(
             sockets.push(OpenSocket { spec: spec.clone(), socket });
         }
     }
+    plan.apply_unix_settings()?;
     Ok(sockets)
 }
 
@@ -233,6 +251,7 @@ pub(crate) fn changes(
         !socket.spec.is_from_service_manager() && !required.contains(&socket.spec)
     };
     let closed = served.iter().filter(is_closed).cloned().collect();
+    plan.apply_unix_settings()?;
     Ok(SocketChanges { opened, closed })
 }
 
@@ -259,7 +278,7 @@ fn required_specs(
     let secure = plan.tls.map(|addresses| (addresses, Protocol::Https));
     let status = (plan.status, Protocol::Status);
     let spec = |text: &String, protocol| ListenSpec {
-        source: SocketSource::Config(text.clone()),
+        source: SocketSource::Config(UnixAddress::without_settings(text)),
         protocol,
     };
     let mut specs = Vec::new();

@@ -562,7 +562,17 @@ fn invalid_script_responses_are_a_bad_gateway() {
 fn scripts_that_cannot_be_executed() {
     let site = Site::serve(&[], "");
     for (name, text, log) in [
-        ("a", "#!/no/such/interpreter\n", "cannot be run: No such file or directory"),
+        (
+            "a",
+            "#!/no/such/interpreter\n",
+            "cannot be run: No such file or directory (os error 2): the interpreter \
+             `/no/such/interpreter` of its first line does not exist",
+        ),
+        (
+            "c",
+            "#!/bin/sh\r\necho\r\n",
+            "its lines end as in Windows, so that the system looks for the interpreter `/bin/sh\\r`",
+        ),
         ("b", "no program", "cannot be run: Exec format error"),
     ] {
         write_script(&site.path(name), "");

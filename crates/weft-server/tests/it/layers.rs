@@ -84,14 +84,16 @@ const REFERENCES: &[(&str, &[&str])] = &[
 ];
 
 /// Words that are also the name of a key: sections, commands, fields, values of log lines and of
-/// templates.
+/// templates, and directives of other servers.
 const HOMONYMS: &[(&str, &[&str])] = &[
     ("access", &["logs/open.rs"]),
+    ("access_log", &["config/foreign_keys.rs"]),
     ("certificates", &["cli/args.rs"]),
     ("check", &["cli/args.rs", "cli/help.rs"]),
     ("content_type", &["apps/respond.rs"]),
     ("error", &["logs/open.rs"]),
-    ("files", &["config/section.rs"]),
+    ("files", &["config/foreign_keys.rs", "config/section.rs"]),
+    ("group", &["base/unix_address.rs"]),
     (
         "host",
         &[
@@ -105,6 +107,7 @@ const HOMONYMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("hosts", &["config/mod.rs", "config/schema.rs", "status/site.rs"]),
+    ("log_format", &["config/foreign_keys.rs"]),
     ("proxy", &["options/fields/names.rs"]),
     (
         "request_id",
@@ -115,7 +118,16 @@ const HOMONYMS: &[(&str, &[&str])] = &[
             "template/names.rs",
         ],
     ),
-    ("server_name", &["status/prometheus.rs", "stream/record.rs", "template/names.rs"]),
+    ("root", &["config/foreign_keys.rs"]),
+    (
+        "server_name",
+        &[
+            "config/foreign_keys.rs",
+            "status/prometheus.rs",
+            "stream/record.rs",
+            "template/names.rs",
+        ],
+    ),
     ("state", &["status/prometheus.rs", "status/upstreams.rs"]),
     (
         "status",
@@ -130,13 +142,17 @@ const HOMONYMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("timeout", &["stream/end.rs"]),
-    ("tls", &["config/section.rs", "sockets/systemd.rs", "stream/end.rs"]),
+    (
+        "tls",
+        &["config/foreign_keys.rs", "config/section.rs", "sockets/systemd.rs", "stream/end.rs"],
+    ),
     ("tracing", &["config/section.rs", "sections/tracing/mod.rs"]),
     (
         "user",
         &[
             "base/log_format.rs",
             "base/request_notes/mod.rs",
+            "base/unix_address.rs",
             "open/route_logs.rs",
             "sections/log.rs",
             "template/names.rs",

@@ -75,6 +75,7 @@ mod toxics;
 mod tracing;
 mod try_files;
 mod unavailable;
+mod unix_listeners;
 mod upstream_changes;
 mod upstream_tls;
 mod warnings;

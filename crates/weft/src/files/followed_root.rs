@@ -86,6 +86,11 @@ impl FollowedRoot {
         FollowedRoot { path, state: Mutex::new(state) }
     }
 
+    /// Path of the directory.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_ref().map(|path| &*path.path)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

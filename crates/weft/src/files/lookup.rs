@@ -1,7 +1,10 @@
 //! Lookup of a path in the file system.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -13,7 +16,7 @@ use crate::files::listing::{self, Folder, Listing};
 use crate::files::listing_cache::ListingCache;
 use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
-use crate::files::root::{FileKind, MayBlock, Opened, Root, RootAccess};
+use crate::files::root::{FileKind, MayBlock, Opened, Root, RootAccess, is_not_found};
 use crate::files::settings::DirectorySettings;
 
 /// The root directory and its settings, shared by all workers.
@@ -110,12 +113,29 @@ impl Site {
         path: &PathInRoot<'_>,
         options: LookupOptions<'_>,
     ) -> io::Result<Target> {
-        let Some(opened) = root.open_path(path.path())? else { return Ok(Target::NotFound) };
+        let opened = match root.root.open_path(path.path(), root.may_block) {
+            Err(error) if is_not_found(&error) => {
+                self.report_link(path.path(), &error);
+                return Ok(Target::NotFound);
+            }
+            opened => opened?,
+        };
         match (opened.kind == FileKind::Folder, path.is_folder()) {
             (true, true) => self.lookup_index(root, path, options),
             (true, false) => Ok(Target::FolderWithoutSlash),
             (false, true) => Ok(Target::NotFound),
             (false, false) => self.file_target(root, path.path(), opened, options),
+        }
+    }
+
+    /// Reports a file that is not served because of a link on its path.
+    #[cold]
+    fn report_link(&self, path: &[u8], error: &io::Error) {
+        if Errno::from_io_error(error) == Some(Errno::XDEV)
+            && let Some(report) = self.settings.on_refused_link
+            && let Some(root) = self.root.path()
+        {
+            report(root, Path::new(OsStr::from_bytes(path)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The settings of a directory.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, VARY};
@@ -91,6 +92,13 @@ pub struct DirectorySettings {
     /// Default [`Symlinks::Inside`].
     pub symlinks: Symlinks,
 
+    /// Called with the path of the directory and the path of a file beneath it that is not served
+    /// with [`Symlinks::Inside`], because a link on its path is absolute or leads out of the
+    /// directory. It must not block.
+    ///
+    /// Default `None`.
+    pub on_refused_link: Option<fn(&Path, &Path)>,
+
     /// Serves files and folders with names that begin with a dot. If false, they are treated as
     /// nonexistent, except for `/.well-known` (RFC 8615).
     ///
@@ -179,6 +187,7 @@ impl Default for DirectorySettings {
             media_types: Vec::new(),
             languages: Vec::new(),
             symlinks: Symlinks::default(),
+            on_refused_link: None,
             dot_files: false,
             excluded: Vec::new(),
             precompressed: true,

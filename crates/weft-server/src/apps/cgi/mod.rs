@@ -17,6 +17,7 @@
 //!    terminated.
 
 mod form;
+mod interpreter;
 mod output;
 mod run;
 mod settings;

@@ -1,6 +1,7 @@
 //! `files`: a directory, and with `php` also the scripts in it, which upstreams run.
 
 mod keys; // the keys of [files]
+mod refused_link; // the log line about a link that is not followed
 mod site; // a directory of scripts and other files
 
 use std::io::{self, IsTerminal};
@@ -315,6 +316,7 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         headers,
         languages: languages.unwrap_or_default(),
         symlinks: links.unwrap_or(Symlinks::Inside),
+        on_refused_link: Some(refused_link::report),
         excluded: withheld,
         compress: compress.unwrap_or(true) && !is_uncoded,
         precompressed: !is_uncoded,

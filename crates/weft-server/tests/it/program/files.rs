@@ -169,3 +169,23 @@ fn content_type(name: &str) -> &str {
         other => panic!("unexpected extension .{other}"),
     }
 }
+
+/// The file exists, and nothing else says why it is 404.
+#[test]
+fn links_that_are_not_followed_are_named_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let www = folder.path().join("www");
+    fs::create_dir(&www).unwrap();
+    fs::write(www.join("a.txt"), "A\n").unwrap();
+    std::os::unix::fs::symlink(www.join("a.txt"), www.join("absolute")).unwrap();
+    std::os::unix::fs::symlink("a.txt", www.join("relative")).unwrap();
+    let server = Weft::serve(&www, &[]);
+    assert_eq!(server.client().get("/relative").status, 200);
+    assert_eq!(server.client().get("/absolute").status, 404);
+    until("the link is named", || server.stderr().contains("www/absolute -> /"));
+    let stderr = server.stderr();
+    assert!(stderr.contains("`links = \"anywhere\"` follows all links"), "{stderr}");
+    // Any client could cause further lines.
+    (0..5).for_each(|_| drop(server.client().get("/absolute")));
+    assert_eq!(server.stop().stderr.matches("is not followed").count(), 1);
+}
