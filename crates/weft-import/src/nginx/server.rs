@@ -237,9 +237,28 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
     };
     let is_contained =
         |table: &Table| table.keys().all(|key| root.get(&key_of_root(key)) == table.get(key));
-    routes.retain(|(_, route)| {
-        !(is_of_scripts(route) && is_run(route) && is_contained(&route.table))
+    // A missing script gets 404 there, and not the front controller.
+    let is_stricter = |location: &Option<&Directive>| {
+        root.get("fallback").is_some() && location.is_some_and(refuses_missing_scripts)
+    };
+    routes.retain(|(location, route)| {
+        let is_needless = is_of_scripts(route) && is_run(route) && is_contained(&route.table);
+        !is_needless || is_stricter(location)
     });
+}
+
+/// Returns true if a location responds with 404 to paths without a script.
+fn refuses_missing_scripts(location: &Directive) -> bool {
+    let is_refusal = |directive: &Directive| match &*directive.name {
+        "try_files" => directive.args.last().is_some_and(|last| last == "=404"),
+        "if" => {
+            let is_missing = directive.condition().starts_with("!-");
+            let mut inner = directive.children().iter();
+            is_missing && inner.any(|it| it.name == "return" && it.arg(0) == "404")
+        }
+        _ => false,
+    };
+    location.children().iter().any(is_refusal)
 }
 
 /// Collects the locations in a block. Nested locations come first, as they have precedence.

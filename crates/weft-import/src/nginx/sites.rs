@@ -52,25 +52,32 @@ impl<'a> Server<'a> {
         self.directive.child("return").map(|response| &*response.args)
     }
 
-    /// Returns true if the server does nothing but redirect to HTTPS, except for certain locations.
-    fn redirects_to_https(&self) -> bool {
+    /// Returns true if the server does nothing but redirect a host to HTTPS, except for certain
+    /// locations.
+    fn redirects_to_https(&self, host: &str) -> bool {
         let children = self.directive.children();
         let in_root = |directive: &&Directive| {
             directive.name == "location"
                 && directive.args == ["/"]
-                && redirects(directive.children())
+                && redirects(directive.children(), host)
         };
-        redirects(children) || children.iter().any(|child| in_root(&child))
+        redirects(children, host) || children.iter().any(|child| in_root(&child))
     }
 }
 
-/// Returns true if a block redirects to HTTPS, or does so for some hosts and refuses others.
-fn redirects(block: &[Directive]) -> bool {
+/// Returns true if a block redirects to HTTPS, or does so for this host and refuses others.
+fn redirects(block: &[Directive], host: &str) -> bool {
     let is_refusal = |directive: &Directive| {
         directive.name == "return" && matches!(directive.arg(0), "404" | "403" | "444")
     };
-    let is_conditional =
-        named(block, "if").any(|condition| condition.children().iter().any(is_redirect_to_https));
+    // Unknown hosts are redirected, too: over HTTPS they get the same site.
+    let is_of_host = |condition: &&Directive| match condition.condition().strip_prefix("$host = ") {
+        Some(name) => host == "*" || name.trim() == host,
+        None => true,
+    };
+    let is_conditional = named(block, "if")
+        .filter(is_of_host)
+        .any(|condition| condition.children().iter().any(is_redirect_to_https));
     block.iter().any(is_redirect_to_https) || is_conditional && block.iter().any(is_refusal)
 }
 
@@ -118,7 +125,7 @@ pub(super) fn sites(servers: &[Server<'_>], outcomes: &Outcomes) -> Vec<Site> {
             "*" => defaults.clone(),
             name => servers_of(servers, name, outcomes),
         };
-        for mut site in sites_of(servers, &of_name, &defaults) {
+        for mut site in sites_of(servers, name, &of_name, &defaults) {
             let is_equal = |known: &&mut Site| {
                 (known.server, known.redirecting, known.is_redirected, &known.listeners)
                     == (site.server, site.redirecting, site.is_redirected, &site.listeners)
@@ -173,7 +180,12 @@ fn defaults(servers: &[Server<'_>]) -> ByListener {
 
 /// Returns the sites of a name. A server that redirects to HTTPS and the server with TLS are one
 /// site, if the name has no others.
-fn sites_of(servers: &[Server<'_>], of_name: &ByListener, defaults: &ByListener) -> Vec<Site> {
+fn sites_of(
+    servers: &[Server<'_>],
+    name: &str,
+    of_name: &ByListener,
+    defaults: &ByListener,
+) -> Vec<Site> {
     let distinct = |of: &ByListener, is_tls: bool| -> BTreeSet<usize> {
         of.iter().filter(|((_, tls), _)| *tls == is_tls).map(|(_, server)| *server).collect()
     };
@@ -182,7 +194,8 @@ fn sites_of(servers: &[Server<'_>], of_name: &ByListener, defaults: &ByListener)
     if plain.is_empty() {
         // Without TLS, nginx serves this name by the default server.
         let others = distinct(defaults, false);
-        if others.len() == 1 && others.iter().all(|index| servers[*index].redirects_to_https()) {
+        if others.len() == 1 && others.iter().all(|index| servers[*index].redirects_to_https(name))
+        {
             plain = others;
             let of_plain = defaults.iter().filter(|((_, tls), _)| !tls);
             listeners.extend(of_plain.map(|(listener, server)| (listener.clone(), *server)));
@@ -190,7 +203,7 @@ fn sites_of(servers: &[Server<'_>], of_name: &ByListener, defaults: &ByListener)
     }
     if let (Some(plain), Some(tls)) = (only(&plain), only(&tls))
         && plain != tls
-        && servers[plain].redirects_to_https()
+        && servers[plain].redirects_to_https(name)
     {
         // Another redirect in front of an equal one would be needless.
         let is_equal = servers[plain].response() == servers[tls].response();

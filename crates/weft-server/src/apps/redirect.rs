@@ -192,6 +192,8 @@ fn location(target: &str, rest: &str, query: Option<&str>) -> String {
     let (target, fragment) = target.split_at(target.find('#').unwrap_or(target.len()));
     let mut location = String::with_capacity(target.len() + rest.len() + 1);
     match rest.trim_start_matches('/') {
+        // A named route has the whole path of the request, which is no part of a query.
+        _ if target.contains('?') => location.push_str(target),
         // The asterisk-form of `OPTIONS *` has no path (RFC 9112 §3.2.4).
         "" | "*" => location.push_str(target),
         rest => {
@@ -272,6 +274,7 @@ mod tests {
             ("/new?", "/", Some("c"), "/new"),
             ("/new#d", "/", Some("c"), "/new?c#d"),
             ("/new?a#d", "/", Some("c"), "/new?a#d"),
+            ("/new?", "/b", Some("c"), "/new"),
         ] {
             assert_eq!(location(target, rest, query), expected, "{target} {rest}");
         }

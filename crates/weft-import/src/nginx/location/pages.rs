@@ -31,6 +31,7 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
         _ => (statuses, false),
     };
     let route = route(location, target)?;
+    let has_own_status = has_own_status || redirects(location, target);
     if has_own_status && route.is_none() {
         return Err("the status of the page differs from the status of the response");
     }
@@ -86,6 +87,14 @@ fn route(location: &Location<'_>, target: &str) -> Result<Option<String>, &'stat
         false if is_script(path) => Err("its page is a script, which no location runs"),
         false => Ok(None),
     }
+}
+
+/// Returns true for a named location that redirects, whose status is the status of the response.
+fn redirects(location: &Location<'_>, target: &str) -> bool {
+    let mut locations = named(location.server.children(), "location");
+    let found = locations.find(|child| target.starts_with('@') && child.arg(0) == target);
+    let response = found.and_then(|found| found.child("return"));
+    response.is_some_and(|response| response.arg(0).starts_with('3'))
 }
 
 /// Returns the name of the route that leads to a path for the page of an error.

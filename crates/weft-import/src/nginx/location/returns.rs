@@ -22,7 +22,7 @@ pub(crate) fn translate<'a>(
             Ok(Responder::Redirect)
         }
         444 => {
-            location.scope.outcomes.adapted(response, "the connection gets a response, 403");
+            location.lost(response, "the connection gets a response, 403");
             table.set_response("", 403);
             Ok(Responder::Text)
         }

@@ -19,6 +19,8 @@ pub struct Answer {
     /// First line of the content, if it is the content of a file, a script or an upstream.
     pub content: String,
     body: String,
+    /// Only the status is known.
+    is_recorded: bool,
 }
 
 impl Answer {
@@ -42,9 +44,30 @@ impl Answer {
         Answer {
             status: status.unwrap_or(0),
             location: own_location(location, host),
-            content: if is_mark { line.to_owned() } else { String::new() },
+            // An empty and an absent PATH_INFO are the same.
+            content: if is_mark { line.replace("  ", " - ") } else { String::new() },
             body: body.to_owned(),
+            is_recorded: false,
         }
+    }
+
+    /// Returns the response of a server that is not installed, of which only the status is known.
+    pub fn of_status(status: u16) -> Answer {
+        let status = if status == 444 { 0 } else { status };
+        let body = "unknown".to_owned();
+        Answer { status, body, is_recorded: true, ..Answer::default() }
+    }
+
+    /// Returns true if a client sees no difference.
+    pub fn is_like(&self, other: &Answer) -> bool {
+        self.status == other.status
+            && (other.is_recorded
+                || (&self.location, &self.content) == (&other.location, &other.content))
+    }
+
+    pub fn show(&self) -> String {
+        let status = self.recorded_status();
+        format!("{status} {} {}", self.location, self.content).trim_end().replace("  ", " ")
     }
 
     /// Returns the status 444 of nginx for a connection that is closed.
@@ -62,6 +85,7 @@ impl Answer {
     pub fn opens(&self, other: &Answer) -> Option<&'static str> {
         let is_secret = self.body.contains("secret of") && self.content != other.content;
         match () {
+            () if other.is_recorded && !other.is_closed() => None,
             () if self.body.contains("<?php") && !other.body.contains("<?php") => Some("a source"),
             () if is_secret => Some("a secret"),
             () if other.is_closed() && !self.is_closed() => Some("a response"),
