@@ -280,7 +280,7 @@ impl Host {
             let line = format!("{} = {}", quoted(&route.pattern), show_route(&route.table));
             let is_pattern = route.pattern.contains("~ ");
             let is_long = line.chars().count() > MAX_LINE && !route.table.is_empty();
-            if !is_long && !(is_pattern && has_section) {
+            if !(is_long || is_pattern && has_section) {
                 out.push_str(&format!("{}{line}\n", comments(&route.notes)));
                 continue;
             }

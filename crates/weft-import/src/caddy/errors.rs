@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::chain::{Context, outcome};
+use super::chain::Context;
+use super::decision::outcome;
 use super::matcher::Case;
 use super::outcome::{CurrentPath, Outcome, Responder};
 use super::region::{Region, Tail};

@@ -15,8 +15,10 @@ mod notes; // comments
 mod users; // users and hashed passwords
 mod outcome; // the response to a case
 mod placeholders; // placeholders → placeholders
+mod chain; // the state of an evaluation
 mod handlers; // directives that handle requests
-mod chain; // directives that a request meets
+mod runner; // directives of blocks
+mod decision; // the outcome of a case
 mod route; // an outcome → a route
 mod errors; // pages of errors
 mod site; // a site → hosts

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::addresses::Site;
-use super::chain::{Context, Found, collect, outcome};
+use super::chain::{Context, Found, collect};
+use super::decision::outcome;
 use super::errors;
 use super::matcher::{Case, is_host};
 use super::outcome::Outcome;

@@ -1,7 +1,7 @@
 //! Directives that handle requests.
 
-pub(super) mod paths; // root, rewrite, uri, try_files
-pub(super) mod upstreams; // addresses of upstreams
+mod paths; // root, rewrite, uri, try_files
+mod upstreams; // addresses of upstreams
 mod access; // authentication
 mod fields; // fields of requests and responses
 mod files; // files and scripts

@@ -1,24 +1,11 @@
 //! `root`, `rewrite`, `uri` and `try_files`.
 
-use super::super::chain::{Chain, Flow, Scopes, conditions};
+use super::super::chain::{Chain, Flow, Scopes, conditions, is_try_files};
 use super::super::matcher::Condition;
 use super::super::outcome::{CurrentPath, Outcome};
 use super::super::placeholders::template;
 use super::super::region::Region;
 use super::super::tree::Directive;
-
-/// Placeholders for the file that the matcher `file` has found.
-const FOUND: [&str; 4] = [
-    "{http.matchers.file.relative}",
-    "{file_match.relative}",
-    "{http.matchers.file.relative}?{query}",
-    "{file_match.relative}?{query}",
-];
-
-/// Returns true for a rewrite to the file that its matcher has found.
-pub(crate) fn is_try_files(directive: &Directive, args: &[String]) -> bool {
-    directive.name == "rewrite" && matches!(args, [to] if FOUND.contains(&&**to))
-}
 
 pub(super) fn root(
     chain: &Chain<'_>,
