@@ -27,7 +27,8 @@ impl Target for TestTarget {
     }
 
     fn is_route_key(&self, key: &str) -> bool {
-        key.strip_prefix("~ ").is_some_and(|regex| RegexBuilder::new(regex).build().is_ok())
+        let is_regex = |regex: &str| RegexBuilder::new(regex).build().is_ok();
+        key.starts_with('/') || key.strip_prefix("~ ").is_some_and(is_regex)
     }
 
     fn matches(&self, regex: &str, text: &str) -> bool {

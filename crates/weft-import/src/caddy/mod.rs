@@ -145,3 +145,62 @@ type FoundHost<'s, 'a> = (Vec<String>, Host, &'s Site<'a>);
 fn take<'f, 's, 'a>(found: &'f mut FoundHost<'s, 'a>) -> (&'f [String], Host, ()) {
     (&found.0, std::mem::take(&mut found.1), ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_target::TestTarget;
+
+    /// Imports a Caddyfile, and returns the text without its beginning, and if nothing was lost.
+    fn imported(text: &str) -> Result<(String, bool), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Caddyfile");
+        std::fs::write(&path, text).unwrap();
+        let (imported, _) = import(&path, None, &TestTarget)?;
+        Ok((imported.text, imported.is_complete))
+    }
+
+    #[test]
+    fn conditions_beyond_the_limit_refuse() {
+        let rules = |count: usize| -> String {
+            let rule = |it: usize| format!("@m{it} header X-{it} a\nheader @m{it} X-{it} b\n");
+            let rules: String = (0..count).map(rule).collect();
+            format!("http://a.org {{\nroot * /srv\n{rules}file_server\n}}\n")
+        };
+        let (text, is_complete) = imported(&rules(6)).unwrap();
+        assert!(text.contains("-> /srv") && !is_complete, "{text}");
+        let (text, is_complete) = imported(&rules(7)).unwrap();
+        assert!(text.contains("status = 403") && !is_complete, "{text}");
+        assert!(!text.contains("/srv\""), "{text}");
+    }
+
+    #[test]
+    fn users_without_a_file_refuse() {
+        let site = |rule: &str| format!("http://a.org {{\nroot * /srv\n{rule}\nfile_server\n}}\n");
+        let (text, is_complete) = imported(&site("basic_auth {\nalice $2a$04$x\n}")).unwrap();
+        assert!(text.contains("status = 403") && text.contains("--users"), "{text}");
+        assert!(!is_complete);
+        let (text, is_complete) = imported(&site("encode gzip")).unwrap();
+        assert!(text.contains("\"/\" = \"-> /srv\"") && is_complete, "{text}");
+    }
+
+    #[test]
+    fn sets_of_paths_have_a_limit() {
+        let site = |count: usize| -> String {
+            let rule = |it: usize| format!("respond /p{it} \"{it}\"\n");
+            format!("http://a.org {{\n{}}}\n", (0..count).map(rule).collect::<String>())
+        };
+        assert!(imported(&site(100)).is_ok());
+        let error = imported(&site(region::MAX_REGIONS)).unwrap_err();
+        assert!(error.starts_with("Caddyfile:1: the matchers of a site make more than"), "{error}");
+    }
+
+    #[test]
+    fn files_without_a_site_are_errors() {
+        assert!(imported("{\nadmin off\n}\n").is_err());
+        assert!(imported("http://a.org {\nrespond a\n").is_err());
+        assert!(imported("http://a.org {\nrespond a\n}\n}\n").is_err());
+        assert!(imported("http://a.org {\nrespond {$WEFT_NO_SUCH_VARIABLE}\n}\n").is_err());
+        assert!(imported("http://a.org {\nrespond {$WEFT_NO_SUCH_VARIABLE:b}\n}\n").is_ok());
+    }
+}

@@ -290,3 +290,66 @@ fn read_text(path: &Path) -> Result<String, String> {
     }
     String::from_utf8(bytes).map_err(|_| "it is no UTF-8".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(files: &[(&str, &str)]) -> Result<Vec<Directive>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        read(&folder.path().join("Caddyfile"), &|_| None)
+    }
+
+    fn texts(directives: &[Directive]) -> Vec<String> {
+        directives.iter().map(Directive::text).collect()
+    }
+
+    #[test]
+    fn snippets_and_files_are_in_their_places() {
+        let found = parsed(&[
+            (
+                "Caddyfile",
+                "(s) {\nrespond {args.0} {args[1]}\nheader {args[:]}\n}\na.org,\nb.org {\n\
+                           import s x y\nimport sites/none*\nimport more z\n}\nimport other\n",
+            ),
+            ("more", "redir {args[0]}\n"),
+            ("other", "c.org {\nimport s 1 2\n}\n"),
+        ])
+        .unwrap();
+        assert_eq!(texts(&found), ["a.org, b.org", "c.org"]);
+        assert_eq!(texts(found[0].children()), ["respond x y", "header x y", "redir z"]);
+        assert_eq!(texts(found[1].children()), ["respond 1 2", "header 1 2"]);
+        assert!(found[0].children()[0].at.ends_with("Caddyfile:2"), "{:?}", found[0]);
+    }
+
+    #[test]
+    fn a_file_without_braces_is_one_site() {
+        let found = parsed(&[("Caddyfile", "{\nadmin off\n}\na.org\nrespond a\nhandle {\n}\n")]);
+        let found = found.unwrap();
+        assert_eq!(texts(&found), ["", "a.org"]);
+        assert_eq!(texts(found[1].children()), ["respond a", "handle"]);
+    }
+
+    #[test]
+    fn imports_and_blocks_have_limits() {
+        let error = parsed(&[("Caddyfile", "import Caddyfile\n")]).unwrap_err();
+        assert!(error.contains("more than 16 nested imports"), "{error}");
+        // Each snippet has the one before it ten times.
+        let mut text = "(s0) {\nrespond a\n}\n".to_owned();
+        for level in 1..=6 {
+            let imports = format!("import s{}\n", level - 1).repeat(10);
+            text.push_str(&format!("(s{level}) {{\n{imports}}}\n"));
+        }
+        let site = |level: usize| format!("{text}a.org {{\nimport s{level}\n}}\n");
+        assert!(parsed(&[("Caddyfile", "a.org {\nimport none\n}\n")]).is_err());
+        let error = parsed(&[("Caddyfile", &site(6))]).unwrap_err();
+        assert_eq!(error, "more than 100000 directives");
+        let nested = |depth: usize| format!("{}{}", "a {\n".repeat(depth), "}\n".repeat(depth));
+        assert!(parsed(&[("Caddyfile", &nested(MAX_BLOCK_DEPTH))]).is_ok());
+        let error = parsed(&[("Caddyfile", &nested(MAX_BLOCK_DEPTH + 1))]).unwrap_err();
+        assert!(error.contains("more than 32 nested blocks"), "{error}");
+    }
+}

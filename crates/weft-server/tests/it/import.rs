@@ -118,3 +118,50 @@ fn imported_streams_forward() {
     assert_eq!((&buffer[..length], from.port()), (&b"answer"[..], udp_port));
     server.stop();
 }
+
+#[test]
+fn imports_caddyfiles_with_their_users() {
+    let site = |rule: &str| format!("http://a.example {{\nroot * .\n{rule}\nfile_server\n}}\n");
+    let users =
+        "basic_auth {\nalice $2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n}";
+    for (text, arguments, status, part) in [
+        (site(""), ["import", "caddy", "Caddyfile"].as_slice(), 0, "\"-> "),
+        (site("unknown_plugin"), &["import", "caddy", "Caddyfile"], 3, "status = 403"),
+        (site(users), &["import", "caddy", "Caddyfile"], 3, "status = 403"),
+        (site(users), &["import", "caddy", "Caddyfile", "--users", "users"], 0, "basic_auth = \""),
+        (site("}"), &["import", "caddy", "Caddyfile"], 1, "`}` closes no block"),
+        (site(""), &["import", "nginx", "Caddyfile", "--users", "users"], 2, "expected `weft"),
+        (site(""), &["import", "apache", "Caddyfile"], 2, "expected `weft"),
+    ] {
+        let folder = folder_with(&[("Caddyfile", &text)]);
+        let output = run_in(folder.path(), arguments);
+        let all = output.stdout.clone() + &output.stderr;
+        assert_eq!(output.status, Ok(status), "{text}: {all}");
+        assert!(all.contains(part), "{text}: {all}");
+        if status == 0 {
+            fs::write(folder.path().join("weft.toml"), &output.stdout).unwrap();
+            let check = run_in(folder.path(), &["check", "weft.toml"]);
+            assert_eq!((check.status, &*check.stderr), (Ok(0), ""), "{}", output.stdout);
+        }
+    }
+}
+
+#[test]
+fn imported_users_replace_no_other_file() {
+    let text = "http://a.example {\nbasic_auth {\nalice $2a$04$a\n}\nrespond a\n}\n";
+    let folder = folder_with(&[("Caddyfile", text), ("other", "mine\n")]);
+    let import =
+        |users: &str| run_in(folder.path(), &["import", "caddy", "Caddyfile", "--users", users]);
+    let output = import("other");
+    assert_eq!(output.status, Ok(1), "{}", output.stdout);
+    assert!(output.stderr.contains("cannot write"), "{}", output.stderr);
+    assert_eq!(fs::read_to_string(folder.path().join("other")).unwrap(), "mine\n");
+    // The same users may be written again.
+    for _ in 0..2 {
+        assert_eq!(import("users").status, Ok(0));
+    }
+    let file = folder.path().join("users");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "alice:$2a$04$a\n");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
