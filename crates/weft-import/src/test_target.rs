@@ -27,7 +27,7 @@ impl Target for TestTarget {
     }
 
     fn is_route_key(&self, key: &str) -> bool {
-        let is_regex = |regex: &str| RegexBuilder::new(regex).build().is_ok();
+        let is_regex = |regex: &str| RegexBuilder::new(regex).unicode(false).build().is_ok();
         key.starts_with('/') || key.strip_prefix("~ ").is_some_and(is_regex)
     }
 

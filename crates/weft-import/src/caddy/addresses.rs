@@ -70,16 +70,39 @@ pub(super) fn is_internal(name: &str) -> bool {
         || !name.contains('.')
 }
 
-/// Returns the sites of a Caddyfile.
-pub(super) fn sites<'a>(items: &'a [Directive], global: &Global, notes: &Notes) -> Vec<Site<'a>> {
+/// A part of a site that has an address with a path. It precedes the site with the name.
+pub(super) struct Part {
+    pub(super) host: String,
+    pub(super) path: String,
+}
+
+/// Returns the part of an address that has a path.
+fn part(text: &str) -> Option<Part> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (host, path) = rest.split_at(rest.find('/')?);
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    Some(Part { host: host.to_ascii_lowercase(), path: path.to_owned() })
+}
+
+/// Returns the sites of a Caddyfile, and parts of sites that cannot be carried over.
+pub(super) fn sites<'a>(
+    items: &'a [Directive],
+    global: &Global,
+    notes: &Notes,
+) -> (Vec<Site<'a>>, Vec<Part>) {
     let mut sites = Vec::<Site<'a>>::new();
-    let blocks = items.iter().filter(|item| !item.name.is_empty() && item.block.is_some());
+    let mut parts = Vec::new();
+    let is_site = |item: &&Directive| {
+        !item.name.is_empty() && !item.name.starts_with("&(") && item.block.is_some()
+    };
+    let blocks = items.iter().filter(is_site);
     for (index, item) in blocks.enumerate() {
         let words = std::iter::once(&item.name).chain(&item.args);
         let texts = words.flat_map(|word| word.split(',')).filter(|text| !text.is_empty());
         for text in texts {
             let Some(address) = parse(text) else {
                 notes.lost(item, format!("the address `{text}` has no equivalent"));
+                parts.extend(part(text));
                 continue;
             };
             let mut site = site(&address, item, global);
@@ -89,7 +112,7 @@ pub(super) fn sites<'a>(items: &'a [Directive], global: &Global, notes: &Notes) 
     }
     without_overlaps(&mut sites);
     merge_redirects(&mut sites);
-    sites
+    (sites, parts)
 }
 
 /// Adds a site, or its name to a site of the same block with the same listeners.
@@ -235,11 +258,20 @@ mod tests {
             ("*.example.org", address(None, "*.example.org", None)),
             ("http://", address(Some("http"), "", None)),
             ("example.org/api/*", None),
+            ("example.org/api", None),
             ("a:8000-8010", None),
             ("ftp://a", None),
         ] {
             assert_eq!(parse(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn parts_of_sites_have_a_path() {
+        let parts = |text| part(text).map(|part| (part.host, part.path));
+        let expected = Some(("a.org".to_owned(), "/api/*".to_owned()));
+        assert_eq!(parts("https://A.org:8443/api/*"), expected);
+        assert_eq!(parts("a.org:80-90"), None);
     }
 
     #[test]

@@ -110,9 +110,10 @@ fn condition(kind: &str, args: &[String], block: &[Directive]) -> Condition {
         },
         "method" => Condition::Method(upper()),
         "host" => Condition::Host(args.iter().map(|arg| arg.to_ascii_lowercase()).collect()),
+        // The address in `X-Forwarded-For`, from whomever it comes.
+        "remote_ip" if args.iter().any(|arg| arg == "forwarded") => Condition::Unknown,
         "remote_ip" | "client_ip" => {
-            let words = args.iter().filter(|arg| *arg != "forwarded");
-            Condition::Networks(words.flat_map(|arg| networks(arg)).collect())
+            Condition::Networks(args.iter().flat_map(|arg| networks(arg)).collect())
         }
         "protocol" => Condition::Protocol(args.first().cloned().unwrap_or_default()),
         "file" => file(args, block),

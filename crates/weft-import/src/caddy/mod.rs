@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use super::document::{Document, Host};
 use super::listeners::{self, Listeners};
 use super::{Imported, Target, hoist};
-use addresses::Site;
+use addresses::{Part, Site};
 use chain::Context;
 use global::Global;
 use notes::Notes;
@@ -85,12 +85,12 @@ pub fn import(
     let global = Global::new(options);
     let mut document = Document::default();
     global::translate(options, &context.notes, &mut document);
-    let sites = addresses::sites(&items, &global, &context.notes);
+    let (sites, parts) = addresses::sites(&items, &global, &context.notes);
     document.notes = context.notes.take();
     if sites.is_empty() {
         return Err(format!("{}: there is no site in this file", path.display()));
     }
-    add_hosts(&context, &global, &sites, &mut document)?;
+    add_hosts(&context, &global, &sites, &parts, &mut document)?;
     hoist::hoist(&mut document, target);
     let is_complete = !context.notes.has_loss();
     let text = document.print();
@@ -102,6 +102,7 @@ fn add_hosts<'a>(
     context: &'a Context<'a>,
     global: &Global,
     sites: &[Site<'a>],
+    parts: &[Part],
     document: &mut Document,
 ) -> Result<(), String> {
     let mut tls = Tls::default();
@@ -116,8 +117,10 @@ fn add_hosts<'a>(
             needs_certificate: required == Some(true),
             is_refused: required.is_none() || site.is_refused,
         };
-        let hosts = site::hosts(context, site, &options)?;
-        found.extend(hosts.into_iter().map(|(names, host)| (names, host, site)));
+        for (names, mut host) in site::hosts(context, site, &options)? {
+            site::refuse_parts(context, parts, &names, &mut host);
+            found.push((names, host, site));
+        }
     }
     let all: Vec<Listeners<'_>> = found
         .iter()
@@ -182,6 +185,40 @@ mod tests {
         assert!(!is_complete);
         let (text, is_complete) = imported(&site("encode gzip")).unwrap();
         assert!(text.contains("\"/\" = \"-> /srv\"") && is_complete, "{text}");
+    }
+
+    #[test]
+    fn what_has_no_equivalent_stays_closed() {
+        for (text, refusal) in [
+            // An address with a path.
+            ("http://a.org/x/* {\nrespond 403\n}\nhttp://a.org {\nROOT}", "\"~ (?i)^/x/\" = {"),
+            // An expression that is invalid here.
+            ("http://a.org {\n@x path_regexp (?=a)\nrespond @x 403\nROOT}", "\"/\" = {"),
+            // The address in a field.
+            (
+                "http://a.org {\n@x not remote_ip forwarded 10.0.0.0/8\nrespond @x 403\nROOT}",
+                "\"/\" = {",
+            ),
+            // A named route, and an unknown matcher.
+            ("&(n) {\nrespond 403\n}\nhttp://a.org {\ninvoke n\nROOT}", "\"/\" = {"),
+            ("http://a.org {\nrespond @none 403\nROOT}", "\"/\" = {"),
+        ] {
+            let files = "root * /srv\nfile_server\n}\n";
+            let (text, is_complete) = imported(&text.replace("ROOT}", files)).unwrap();
+            let refused = format!("{refusal} respond = \"\", status = 403 }}");
+            assert!(text.contains(&refused) && !is_complete, "{refused}\n{text}");
+        }
+    }
+
+    #[test]
+    fn hidden_files_stay_hidden_in_exact_paths() {
+        let site = |path: &str| {
+            let rules = format!("header {path} X-A b\nfile_server {{\nhide *.sql\n}}\n");
+            imported(&format!("http://a.org {{\nroot * /srv\n{rules}}}\n")).unwrap().0
+        };
+        let exact = "\"~ (?i)^/a\\\\.sql$\" = { respond = \"\", status = 404";
+        assert!(site("/a.sql").contains(exact), "{}", site("/a.sql"));
+        assert!(!site("/a.txt").contains("a\\\\.txt$\" = { respond"), "{}", site("/a.txt"));
     }
 
     #[test]

@@ -13,7 +13,16 @@ pub(super) struct Notes {
 
 impl Notes {
     fn push(&self, directive: &Directive, text: &str) {
-        let note = format!("{}: `{}`: {text}", directive.at, directive.text());
+        self.push_text(format!("{}: `{}`: {text}", directive.at, directive.text()));
+    }
+
+    /// Reports something of a site that is not carried over.
+    pub(super) fn lost_text(&self, at: &str, reason: &str) {
+        self.has_loss.set(true);
+        self.push_text(format!("{at}: not carried over: {reason}"));
+    }
+
+    fn push_text(&self, note: String) {
         let mut notes = self.current.borrow_mut();
         if !notes.contains(&note) {
             notes.push(note);

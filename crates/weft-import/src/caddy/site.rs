@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::addresses::Site;
+use super::addresses::{Part, Site};
 use super::chain::{Context, Found, collect};
 use super::decision::outcome;
 use super::errors;
 use super::matcher::{Case, is_host};
-use super::outcome::Outcome;
-use super::region::{Region, Tail, regions};
+use super::outcome::{Outcome, Responder};
+use super::region::{Paths, Region, Tail, regions};
 use super::route::{Form, hidden, key, needs_expression, route};
 use crate::document::{Host, Route, Table, Value};
 
@@ -90,11 +90,21 @@ fn add_routes<'a>(
     methods.dedup();
     let all: Vec<Option<&str>> =
         std::iter::once(None).chain(methods.into_iter().map(Some)).collect();
+    let is_invalid = |paths: &&Paths| match paths {
+        Paths::Regex(regex) => !context.target.is_route_key(&format!("~ {regex}")),
+        _ => false,
+    };
+    if let Some(Paths::Regex(regex)) = found.paths.iter().find(is_invalid) {
+        context.notes.lost_text(site.at, &format!("the expression `{regex}` has no equivalent"));
+        host.notes.extend(context.notes.take());
+        host.routes.push(Route::refusal("/".to_owned(), "", 403));
+        return Ok(());
+    }
     let mut cases = Vec::new();
     for region in regions(&found.paths)? {
         let outcome_of = |method: Option<&str>| {
             let case = Case { region: &region, method, host: name, target: context.target };
-            outcome(context, case, site.block)
+            without_hidden(outcome(context, case, site.block), &region, context)
         };
         let outcomes: Vec<Outcome> = all.iter().map(|method| outcome_of(*method)).collect();
         cases.push(Cases { region, outcomes, notes: context.notes.take() });
@@ -118,6 +128,38 @@ fn add_routes<'a>(
         host.routes.push(Route::new("/".to_owned(), table));
     }
     Ok(())
+}
+
+/// Refuses an exact path that belongs to a hidden file.
+fn without_hidden(mut outcome: Outcome, region: &Region, context: &Context<'_>) -> Outcome {
+    let Region::Exact(path) = region else { return outcome };
+    let path = path.strip_prefix(&*outcome.stripped).unwrap_or(path);
+    let is_files = matches!(outcome.responder, Responder::Files(_) | Responder::Php(_));
+    if is_files && outcome.hidden.iter().any(|regex| context.target.matches(regex, path)) {
+        outcome.responder = Responder::Fixed { text: String::new(), status: 404 };
+    }
+    outcome
+}
+
+/// Refuses the paths of sites that have an address with a path.
+pub(super) fn refuse_parts(
+    context: &Context<'_>,
+    parts: &[Part],
+    names: &[String],
+    host: &mut Host,
+) {
+    for part in parts {
+        let is_own = |name: &String| part.host.is_empty() || *name == part.host || name == "*";
+        if !names.iter().any(|name| is_own(name) || is_host(&part.host, name)) {
+            continue;
+        }
+        let Ok(regions) = regions(&[Paths::parse(&part.path)]) else { continue };
+        let regex = regions[0].regex(None).unwrap_or_else(|| "^/".to_owned());
+        let key = format!("~ {regex}");
+        if context.target.is_route_key(&key) {
+            host.routes.insert(0, Route::refusal(key, "", 403));
+        }
+    }
 }
 
 /// Drops regions whose paths have the same outcome in the next one.
@@ -151,10 +193,11 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
         if common.is_empty() {
             host.routes.extend(hidden(&cases.region, first, context.target));
         }
-        let Some(pattern) = key(&cases.region, first, *form) else { continue };
-        let pattern = match context.target.is_route_key(&pattern) {
-            true => pattern,
-            false => continue,
+        let Some(pattern) = key(&cases.region, first, *form) else {
+            // The paths would reach another route.
+            let regex = cases.region.regex(None).unwrap_or_else(|| "^/".to_owned());
+            host.routes.push(Route::refusal(format!("~ {regex}"), "", 403));
+            continue;
         };
         let mut notes: Vec<String> =
             cases.notes.iter().filter(|note| !shared(note)).cloned().collect();
@@ -164,7 +207,7 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
             let outcome = if outcome.stripped == first.stripped {
                 outcome.clone()
             } else {
-                Outcome { responder: super::outcome::Responder::Refused, ..outcome.clone() }
+                Outcome { responder: Responder::Refused, ..outcome.clone() }
             };
             let Some(mut route) = route(case, &outcome, *form, key) else { continue };
             route.notes = std::mem::take(&mut notes);

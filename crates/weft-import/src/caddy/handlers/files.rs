@@ -64,7 +64,8 @@ fn hide(chain: &Chain<'_>, directive: &Directive, name: &str, outcome: &mut Outc
         let parts = text.split('*').map(escape);
         parts.collect::<Vec<_>>().join("[^/]*")
     };
-    let root = outcome.root.clone().unwrap_or_default();
+    let base = || chain.context.base.to_string_lossy().into_owned();
+    let root = outcome.root.clone().unwrap_or_else(base);
     let regex = match name {
         _ if name.contains(['{', '[', '?']) => return refuse(chain, directive, outcome),
         // Weft does not serve such names.
