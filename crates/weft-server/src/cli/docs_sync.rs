@@ -13,7 +13,7 @@ use crate::cli::help::{HelpTopic, help};
 use crate::config::{Config, Plan, flags, sections};
 use crate::options::access_log::ACCESS_LOG;
 use crate::options::key_names;
-use crate::route::{REWRITE, SPLIT};
+use crate::route::{REWRITE, SPLIT, WHEN};
 use crate::sections::host::HOST;
 use crate::sections::limits::LIMITS;
 use crate::sections::streams::STREAM;
@@ -143,6 +143,7 @@ fn reference_tables() -> Vec<(String, String)> {
         ("access_log", reference_table(&ACCESS_LOG, &Default::default())),
         ("rewrite", reference_table(&REWRITE, &Default::default())),
         ("split", reference_table(&SPLIT, &Default::default())),
+        ("when", reference_table(&WHEN, &Default::default())),
         ("a host", reference_table(&HOST, &Default::default())),
         ("[streams]", reference_table(&STREAM, &Default::default())),
     ];

@@ -45,9 +45,12 @@ impl HostPlan {
         }
     }
 
-    /// Returns the route of a GET request for a decoded path.
+    /// Returns the route of a GET request for a decoded path, if it meets no conditions.
     pub(crate) fn route_of(&self, path: &str) -> Option<&RoutePlan> {
-        let all = self.routes.iter().filter(|route| route.key.includes(&Method::GET));
+        let all = self
+            .routes
+            .iter()
+            .filter(|route| route.conditions.is_none() && route.key.includes(&Method::GET));
         let exact =
             all.clone().find(|route| matches!(&route.key.path, PathKey::Exact(it) if it == path));
         let pattern = || {

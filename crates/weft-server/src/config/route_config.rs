@@ -9,12 +9,13 @@ use weft_config::{
 use super::foreign_keys::{advice_on_text, foreign_key};
 use crate::apps::{FORMS, Form, FormTable, FormType};
 use crate::options::{RouteOptions, option_keys};
-use crate::route::{REWRITE, RewriteConfig, SPLIT, SplitConfig};
+use crate::route::{REWRITE, RewriteConfig, SPLIT, SplitConfig, WHEN, WhenConfig};
 
 /// A route: its form for the requests of a key, such as a prefix.
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
     pub(crate) key: Located<String>,
+    pub(crate) when: WhenConfig,
     pub(crate) options: RouteOptions,
     pub(crate) rewrite: RewriteConfig,
     pub(crate) split: SplitConfig,
@@ -96,8 +97,8 @@ pub(crate) fn read_route<'a>(
 impl RouteConfig {
     /// Returns a route without options.
     pub(crate) fn new(key: Located<String>, form: Located<Form>) -> RouteConfig {
-        let (options, rewrite, split) = Default::default();
-        RouteConfig { key, options, rewrite, split, form }
+        let (when, options, rewrite, split) = Default::default();
+        RouteConfig { key, when, options, rewrite, split, form }
     }
 }
 
@@ -114,9 +115,11 @@ fn read_table<'a>(
     let (options, others) = snippets.read_section(&keys, entries, RouteOptions::or, problems);
     let mut split = SplitConfig::default();
     let others = read_entries(&SPLIT, &mut split, others, problems);
+    let mut when = WhenConfig::default();
+    let others = read_entries(&WHEN, &mut when, others, problems);
     let (rewrite, others) = read_path_keys(others, form, problems);
     let form = read_form(table, &others, rewrite.rewrite.is_some(), problems)?;
-    Some(RouteConfig { key, options, rewrite, split, form: table.at(form) })
+    Some(RouteConfig { key, when, options, rewrite, split, form: table.at(form) })
 }
 
 /// Returns the form of a table. `rewrite` is the form if there is no other.
@@ -193,7 +196,8 @@ fn read_form(
     };
     let general =
         option_keys().iter().map(SectionKey::name).chain(REWRITE.iter().map(SectionKey::name));
-    let general: Vec<_> = general.chain(SPLIT.iter().map(SectionKey::name)).collect();
+    let general = general.chain(SPLIT.iter().map(SectionKey::name));
+    let general: Vec<_> = general.chain(WHEN.iter().map(SectionKey::name)).collect();
     let others = entries.iter().filter(|(name, _)| name.value != (form.name)());
     let mut form_table =
         FormTable { target, entries: others.collect(), general: &general, problems };

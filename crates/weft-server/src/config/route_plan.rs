@@ -1,5 +1,7 @@
 //! Plans of routes: each has its form, with the inherited options and values.
 
+use std::sync::Arc;
+
 use weft::{Network, Settings, StatusCode};
 use weft_config::{ConfigLocation, Located, Problem, print_entries, suggest};
 
@@ -7,14 +9,16 @@ use super::route_config::RouteConfig;
 use crate::apps::{FilesConfig, Form, PlanContext, RespondForm};
 use crate::options::{RouteOptions, option_keys};
 use crate::route::{
-    Otherwise, PathKey, REWRITE, Rewrite, RewriteConfig, RouteKey, SPLIT, Split, SplitConfig,
-    TryFiles,
+    Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, Otherwise, PathKey, REWRITE, Rewrite,
+    RewriteConfig, RouteKey, SPLIT, Split, SplitConfig, TryFiles, WHEN, WhenConfig,
 };
 use crate::template::{GroupPatterns, PathPattern, Pattern};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
     pub(crate) key: RouteKey,
+    /// `None`: the route gets all requests that no route with conditions has.
+    pub(crate) conditions: Option<Arc<Conditions>>,
     /// Options of the route, with the inherited ones.
     pub(crate) options: RouteOptions,
     pub(crate) rewrite: Option<Rewrite>,
@@ -39,7 +43,9 @@ impl RoutePlan {
     pub(crate) fn print(&self) -> String {
         let rewrite = self.rewrite.as_ref().map_or_else(RewriteConfig::default, Rewrite::config);
         let split = self.split.as_ref().map_or_else(SplitConfig::default, Split::config);
+        let when = WhenConfig::new(self.conditions.as_deref().cloned());
         let mut keys = self.form.value.print();
+        keys.extend(print_entries(&WHEN, &when, &WhenConfig::default()));
         keys.extend(print_entries(&REWRITE, &rewrite, &RewriteConfig::default()));
         keys.extend(print_entries(&SPLIT, &split, &SplitConfig::default()));
         keys.extend(print_entries(option_keys(), &self.options, &RouteOptions::default()));
@@ -72,6 +78,7 @@ pub(crate) fn plan_routes(
         }
     }
     check_route_names(&plans, problems);
+    check_conditions(&plans, problems);
     plans
 }
 
@@ -80,9 +87,12 @@ fn plan_route(
     inherited: &Inherited<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<RoutePlan> {
-    let RouteConfig { key: written, options, rewrite, split, mut form } = route;
+    let RouteConfig { key: written, when, options, rewrite, split, mut form } = route;
     let key = RouteKey::parse(&written.value);
     let key = key.map_err(|message| problems.push(written.problem(message))).ok();
+    if let Some(key) = &key {
+        problems.extend(when.check_label(key).err().map(|message| written.problem(message)));
+    }
     let path = key.as_ref().map_or(PathPattern::Unknown, RouteKey::path_pattern);
     let patterns = GroupPatterns { path, host: inherited.host_pattern.as_ref() };
     let groups = options.templates().into_iter().filter_map(|it| patterns.check(it).err());
@@ -106,7 +116,31 @@ fn plan_route(
         problems.push(form.problem(message));
         return None;
     }
-    Some(RoutePlan { key: key?, options, rewrite: rewrite?, split: split?, form })
+    let conditions = when.conditions.map(Arc::new);
+    Some(RoutePlan { key: key?, conditions, options, rewrite: rewrite?, split: split?, form })
+}
+
+/// Reports paths with too many conditional routes or patterns.
+fn check_conditions(routes: &[RoutePlan], problems: &mut Vec<Problem>) {
+    let conditional = || routes.iter().filter(|route| route.conditions.is_some());
+    for route in conditional() {
+        let of_path = || conditional().filter(|other| other.key.path == route.key.path);
+        let is_first = of_path().next().is_some_and(|first| std::ptr::eq(first, route));
+        let patterns = of_path().filter_map(|route| route.conditions.as_deref());
+        let patterns: usize = patterns.map(Conditions::count_patterns).sum();
+        let (path, count) = (&route.key.path, of_path().count());
+        if is_first && count > MAX_ROUTES_OF_PATH {
+            problems.push(route.form.problem(format!(
+                "the path {path} has {count} routes with conditions; {MAX_ROUTES_OF_PATH} are permitted"
+            )));
+        }
+        if is_first && patterns > MAX_PATTERNS_OF_PATH {
+            problems.push(route.form.problem(format!(
+                "the conditions of the path {path} have {patterns} patterns; \
+                 {MAX_PATTERNS_OF_PATH} are permitted"
+            )));
+        }
+    }
 }
 
 fn already_given(written: &str, key: &RouteKey) -> String {
@@ -125,14 +159,15 @@ pub(crate) fn route_of_others(
     options: &RouteOptions,
     location: &ConfigLocation,
 ) -> Option<RoutePlan> {
-    let key = RouteKey { methods: None, path: PathKey::Prefix(String::new()) };
+    let key = RouteKey { methods: None, path: PathKey::Prefix(String::new()), label: None };
     if !options.error_pages.has_pages() || routes.iter().any(|route| route.key.conflicts_with(&key))
     {
         return None;
     }
     let form = Form::from(RespondForm::error(StatusCode::NOT_FOUND));
     let form = Located { location: location.clone(), value: form };
-    Some(RoutePlan { key, options: options.clone(), rewrite: None, split: None, form })
+    let options = options.clone();
+    Some(RoutePlan { key, conditions: None, options, rewrite: None, split: None, form })
 }
 
 /// Reports names of routes that their host does not have.

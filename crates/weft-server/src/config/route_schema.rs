@@ -7,7 +7,7 @@ use weft_config::schema::{Properties, matching, or_variable, properties, table};
 use super::route_config::operators;
 use crate::apps::{FORMS, PathKeys};
 use crate::options::option_keys;
-use crate::route::SPLIT;
+use crate::route::{SPLIT, WHEN};
 
 /// Returns the schema of a route: a text, or a table with the key of the form. A table without one
 /// takes it from a snippet. `uses` is the schema of the names of snippets.
@@ -25,6 +25,7 @@ pub(super) fn route_schema(uses: &Value) -> Value {
         let mut keys = (form.properties)();
         keys.extend(properties(option_keys()));
         keys.extend(properties(&SPLIT));
+        keys.extend(properties(&WHEN));
         forms.push(with_form(keys, (form.name)()));
     }
     let mut of_snippet = with_form(all_properties(), "use");
@@ -41,6 +42,7 @@ pub(super) fn route_schema(uses: &Value) -> Value {
 pub(super) fn all_properties() -> Properties {
     let mut all = properties(option_keys());
     all.extend(properties(&SPLIT));
+    all.extend(properties(&WHEN));
     FORMS.iter().for_each(|form| all.extend((form.properties)()));
     all
 }

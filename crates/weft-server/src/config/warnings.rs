@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use weft_config::Problem;
 
+use super::condition_warnings::condition_warnings;
 use super::host_plan::HostPlan;
 use super::plan::Plan;
 use super::route_plan::RoutePlan;
@@ -42,6 +43,7 @@ impl Plan {
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
                 warnings.extend(unused_name(host, route));
+                warnings.extend(condition_warnings(host, route));
             }
         }
         warnings

@@ -136,18 +136,19 @@ impl<'a> RouteOpening<'a> {
             .open_app(route)
             .and_then(|app| self.open_middleware(host, route).map(|middleware| (app, middleware)));
         let noted = route_logs(route, &self.plan.log, self.plan.tracing.is_some());
+        let conditions = route.conditions.clone();
         match opened {
             Ok((app, middleware)) => {
                 let rewrite = route.rewrite.clone().map(Arc::new);
                 let split = route.split.clone().map(Arc::new);
-                Target { app, middleware, noted, rewrite, split }
+                Target { app, conditions, middleware, noted, rewrite, split }
             }
             Err(message) => {
                 let name = RouteName { host: host.title(), prefix: route.key.to_string() };
                 let problem = route.form.problem(message);
                 self.unavailable.push(UnavailableRoute { route: name, problem });
                 let app = Arc::new(App::unavailable());
-                Target { app, middleware: None, noted, rewrite: None, split: None }
+                Target { app, conditions, middleware: None, noted, rewrite: None, split: None }
             }
         }
     }

@@ -13,6 +13,12 @@ pub(crate) struct ClientCertificateOptions {
     is_required: Option<bool>,
 }
 
+impl ClientCertificateOptions {
+    pub(super) fn is_required(&self) -> bool {
+        self.is_required == Some(true)
+    }
+}
+
 impl RouteOption for ClientCertificateOptions {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "client_cert_required",
@@ -30,14 +36,13 @@ impl RouteOption for ClientCertificateOptions {
     fn findings(&self, scope: &Scope<'_>) -> Vec<Finding> {
         let lacks_ca = scope.route().is_some_and(|route| !route.has_client_ca);
         vec![(
-            self.is_required == Some(true) && lacks_ca,
+            self.is_required() && lacks_ca,
             "`client_cert_required` refuses all requests without `client_ca` in [tls]",
         )]
     }
 
     fn open(&self, _: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
-        let is_required = self.is_required.unwrap_or(false);
-        let layer = is_required.then(|| Layer::of_middleware(RequireClientCertificate));
+        let layer = self.is_required().then(|| Layer::of_middleware(RequireClientCertificate));
         Ok(layer.into_iter().collect())
     }
 }

@@ -157,6 +157,15 @@ pub(crate) trait RouteOption: Sized + 'static {
     }
 }
 
+impl RouteOptions {
+    /// Returns true if a client needs a right: an address, a certificate or an identity.
+    pub(crate) fn restrict_clients(&self) -> bool {
+        self.networks.has_rules()
+            || self.client_certificate.is_required()
+            || authentication::has_method(self)
+    }
+}
+
 /// Returns the keys of all options.
 pub(crate) fn option_keys() -> &'static SectionKeys<RouteOptions> {
     &KEYS

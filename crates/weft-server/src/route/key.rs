@@ -15,6 +15,8 @@ pub(crate) struct RouteKey {
     /// `None`: all methods that no other route with the same path has.
     pub(crate) methods: Option<Methods>,
     pub(crate) path: PathKey,
+    /// Distinguishes routes with conditions from other routes of the same path; without the `@`.
+    pub(crate) label: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,7 @@ impl RouteKey {
     /// # Errors
     /// With the reason that the key is invalid, and with a suggestion.
     pub(crate) fn parse(key: &str) -> Result<RouteKey, String> {
+        let (key, label) = split_label(key);
         if let Some(reason) = foreign_pattern::explain(key) {
             return Err(format!("the route {key:?} {reason}"));
         }
@@ -54,7 +57,7 @@ impl RouteKey {
             (Some(_), PathKey::Name(_)) => {
                 Err(format!("the route {key:?} has a name, which has no methods"))
             }
-            _ => Ok(RouteKey { methods, path }),
+            _ => Ok(RouteKey { methods, path, label: label.map(str::to_owned) }),
         }
     }
 
@@ -73,7 +76,7 @@ impl RouteKey {
             (None, None) => true,
             _ => false,
         };
-        self.path == other.path && has_common_method
+        self.path == other.path && self.label == other.label && has_common_method
     }
 
     /// Returns true if requests with this method have the route.
@@ -122,9 +125,7 @@ impl PathKey {
             )),
             _ if text.starts_with('@') => {
                 let name = &text[1..];
-                let is_permitted =
-                    |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-                match !name.is_empty() && name.bytes().all(is_permitted) {
+                match is_name(name) {
                     true => Ok(PathKey::Name(name.to_owned())),
                     false => {
                         Err("has a name with other bytes than letters, digits, - _ .".to_owned())
@@ -140,6 +141,22 @@ impl PathKey {
             }),
         }
     }
+}
+
+/// Splits the label off a key: the last word, if it is a name with an `@`, and if there is a path
+/// before it.
+fn split_label(key: &str) -> (&str, Option<&str>) {
+    match key.trim_end().rsplit_once(" @") {
+        Some((path, label)) if is_name(label) && path.contains(['/', '=', '~', '^']) => {
+            (path.trim_end(), Some(label))
+        }
+        _ => (key, None),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_permitted = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    !text.is_empty() && text.bytes().all(is_permitted)
 }
 
 /// Checks a path, which is compared with decoded and normalized paths: in any other form it would
@@ -175,9 +192,10 @@ fn check_path(path: &str) -> Result<(), String> {
 impl fmt::Display for RouteKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.methods {
-            Some(methods) => write!(f, "{methods} {}", self.path),
-            None => self.path.fmt(f),
+            Some(methods) => write!(f, "{methods} {}", self.path)?,
+            None => self.path.fmt(f)?,
         }
+        self.label.as_ref().map_or(Ok(()), |label| write!(f, " @{label}"))
     }
 }
 
@@ -213,6 +231,11 @@ mod tests {
             ("@", Err("has a name with other bytes")),
             ("@a/b", Err("has a name with other bytes")),
             ("GET @a", Err("a name, which has no methods")),
+            ("/a @canary", Ok("/a/ @canary")),
+            ("GET = /a  @v1.2", Ok("GET = /a @v1.2")),
+            (r"~ \.php$ @x", Ok(r"~ \.php$ @x")),
+            ("/a @", Ok("/a @/")),
+            ("@a @b", Err("has a name with other bytes")),
             ("POST /a", Ok("POST /a/")),
             ("GET, PUT,GET = /a", Ok("GET,PUT = /a")),
             ("M-SEARCH ~ ^/a", Ok("M-SEARCH ~ ^/a")),
@@ -265,6 +288,9 @@ mod tests {
             ("GET /a", "PUT /a", false),
             ("~ a", "~ a", true),
             ("@a", "@a", true),
+            ("/a @x", "/a/ @x", true),
+            ("/a @x", "/a", false),
+            ("/a @x", "/a @y", false),
         ] {
             let (a, b) = (RouteKey::parse(a).unwrap(), RouteKey::parse(b).unwrap());
             assert_eq!(

@@ -42,6 +42,11 @@ impl Methods {
         self.iter().find(|method| other.contains(method))
     }
 
+    /// Returns the methods as they are written.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Method> {
+        self.0.iter()
+    }
+
     /// Returns the methods for `Allow`, with `HEAD` if there is `GET`.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Method> {
         let head = self.0.contains(&Method::GET) && !self.0.contains(&Method::HEAD);

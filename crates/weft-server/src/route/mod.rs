@@ -1,5 +1,6 @@
-//! Parts of routes: their keys, readings and changes of paths, and shares of requests.
+//! Parts of routes: their keys, conditions, readings and changes of paths, and shares of requests.
 
+mod conditions; // conditions under which requests get a route
 mod foreign_pattern; // patterns of other servers
 mod key; // keys of routes in the configuration
 mod methods; // methods of a key
@@ -11,6 +12,9 @@ mod split; // shares of the requests that other routes get
 mod unrouted; // responses to requests that no route may get
 mod variants; // all readings of a path
 
+pub(crate) use self::conditions::{
+    Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, RequestValues, WHEN, WhenConfig,
+};
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::name::RouteName;

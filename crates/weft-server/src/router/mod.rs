@@ -42,7 +42,7 @@ use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
-use crate::route::{PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
+use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{PrefixLength, escape};
 
 /// The route table and the applications, from which the router of each worker is built.
@@ -60,6 +60,8 @@ pub(crate) struct Routing {
 /// The application of a route, and the middleware in front of it.
 pub(crate) struct Target {
     pub(crate) app: Arc<App>,
+    /// Conditions of the requests that the route gets.
+    pub(crate) conditions: Option<Arc<Conditions>>,
     /// Set if notes about the requests of the route are taken for the log.
     pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
@@ -162,7 +164,7 @@ impl Router {
         if let Some(real_address) = &self.real_address {
             real_address.apply(&mut request);
         }
-        let found = self.table.hosts_of(&request).find(request.head(), request.path());
+        let found = self.table.hosts_of(&request).find(&request);
         let timer = self.counts.as_ref().map(|counts| {
             let unmatched = self.targets.len();
             counts[found.as_ref().map_or(unmatched, |found| found.route.target)].begin()
@@ -184,7 +186,7 @@ impl Router {
     fn pass_on(&self, request: Request, to: Destination<'_>) -> LocalBoxFuture<'static, Response> {
         let hosts = self.table.hosts_of(&request);
         let found = match to {
-            Destination::Path => hosts.find(request.head(), request.path()),
+            Destination::Path => hosts.find(&request),
             Destination::Route(name) => hosts.find_name(request.head(), name),
         };
         match found {
@@ -366,8 +368,11 @@ impl RoutingBuilder {
             };
             let has_cors =
                 target.middleware.as_ref().is_some_and(|middleware| middleware.has_cors());
+            let conditions = target.conditions.clone();
             let target_number = self.targets.len();
-            routes.push((key, Route { target: target_number, directory, takes_path, has_cors }));
+            let route =
+                Route { target: target_number, conditions, directory, takes_path, has_cors };
+            routes.push((key, route));
             self.targets.push(target);
             self.names.push(RouteName { host: title.clone(), prefix: key.to_string() });
         }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use weft::middleware::ErrorPages;
-use weft::{Method, RequestHead};
+use weft::{Method, Request, RequestHead};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
-use crate::route::{Methods, PathKey, Readings, RouteKey, Unrouted, all_readings, has_one_reading};
+use crate::route::{
+    Conditions, Methods, PathKey, Readings, RequestValues, RouteKey, Unrouted, all_readings,
+    has_one_reading,
+};
 use crate::template::captures::{Captures, HostCaptures};
 use crate::template::{Pattern, PatternSet};
 
@@ -100,13 +103,27 @@ pub(super) struct MixedRoutes {
     named: Vec<(String, Route)>,
 }
 
-/// The routes for one path, by method.
-struct PathRoutes(Vec<(Option<Methods>, Route)>);
+/// The routes for one path.
+#[derive(Default)]
+struct PathRoutes {
+    /// Routes with conditions, in the order of the configuration.
+    conditional: Vec<ConditionalRoute>,
+    /// Routes without conditions, by method.
+    others: Vec<(Option<Methods>, Route)>,
+}
+
+/// A route for the requests that meet its conditions.
+struct ConditionalRoute {
+    methods: Option<Methods>,
+    conditions: Arc<Conditions>,
+    route: Route,
+}
 
 #[derive(Clone)]
 pub(super) struct Route {
     /// Index of the target.
     pub(super) target: usize,
+    pub(super) conditions: Option<Arc<Conditions>>,
     /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
     pub(super) directory: Option<Arc<str>>,
     /// Set if the application gets no part of a path that an exact path or a pattern matches.
@@ -191,18 +208,15 @@ impl HostTable {
     /// Returns the route of a request for a path. Inlined, as are the functions that it calls for
     /// plain routes: calls would take as many instructions as the search itself.
     #[inline(always)]
-    pub(super) fn find<'t>(
-        &'t self,
-        head: &RequestHead,
-        path: &str,
-    ) -> Result<Match<'t>, Unrouted> {
+    pub(super) fn find<'t>(&'t self, request: &Request) -> Result<Match<'t>, Unrouted> {
+        let (head, path) = (request.head(), request.path());
         if path == "*" {
             return Err(Unrouted::WholeServer);
         }
         let (host, pattern) = self.find_section(head).ok_or(Unrouted::NotFound)?;
         let mut found = match &host.routes {
             HostRoutes::Prefixes(prefixes) => prefixes.find(path),
-            HostRoutes::Mixed(routes) => routes.find(path, head),
+            HostRoutes::Mixed(routes) => routes.find(request),
         }?;
         // Finding the host in the head takes time, which hosts without patterns do not need.
         if let Some(pattern) = pattern
@@ -287,8 +301,9 @@ impl HostRoutes {
     /// # Errors
     /// If there are too many patterns.
     pub(super) fn new(routes: Vec<(&RouteKey, Route)>) -> Result<HostRoutes, String> {
-        let is_plain =
-            |(key, _): &(&RouteKey, Route)| key.methods.is_none() && key.prefix().is_some();
+        let is_plain = |(key, route): &(&RouteKey, Route)| {
+            key.methods.is_none() && key.prefix().is_some() && route.conditions.is_none()
+        };
         match routes.iter().all(is_plain) {
             true => {
                 let prefix = |key: &RouteKey| key.prefix().unwrap_or_default().to_owned();
@@ -358,6 +373,16 @@ impl<T> PrefixMap<T> {
             }
             candidate = prefix.shorter;
         }
+    }
+}
+
+impl<T> PrefixMap<T> {
+    /// Returns all prefixes of a decoded path, the longest first, as `search` finds the first.
+    fn all_matches(&self, decoded: &[u8]) -> impl Iterator<Item = &Prefix<T>> {
+        let following = self.list.partition_point(|prefix| prefix.precedes(decoded));
+        let last = following.checked_sub(1);
+        let chain = std::iter::successors(last, |&at| self.list[at].shorter);
+        chain.map(|at| &self.list[at]).filter(move |prefix| prefix.matches(decoded))
     }
 }
 
@@ -445,11 +470,12 @@ impl MixedRoutes {
                 named.push((name.clone(), route));
                 continue;
             }
-            let route = (key.methods.clone(), route);
-            match by_path.iter_mut().find(|(known, _)| **known == key.path) {
-                Some((_, routes)) => routes.0.push(route),
-                None => by_path.push((&key.path, PathRoutes(vec![route]))),
-            }
+            let known = by_path.iter().position(|(known, _)| **known == key.path);
+            let at = known.unwrap_or_else(|| {
+                by_path.push((&key.path, PathRoutes::default()));
+                by_path.len() - 1
+            });
+            by_path[at].1.add(key.methods.clone(), route);
         }
         let (mut exact, mut of_patterns, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
         for (path, routes) in by_path {
@@ -471,13 +497,14 @@ impl MixedRoutes {
         let prefixes = self.prefixes.list.iter().map(|prefix| &prefix.value);
         let all = exact.chain(of_patterns).chain(prefixes);
         let named = self.named.iter().map(|(_, route)| route);
-        all.flat_map(|routes| routes.0.iter().map(|(_, route)| route)).chain(named)
+        all.flat_map(PathRoutes::iter).chain(named)
     }
 
     /// Finds the route of a path. One that belongs to other routes in the reading of another server
     /// is rejected, whatever their methods are.
     #[inline(never)]
-    fn find(&self, path: &str, head: &RequestHead) -> Result<Match<'_>, Unrouted> {
+    fn find(&self, request: &Request) -> Result<Match<'_>, Unrouted> {
+        let path = request.path();
         let readings = match has_one_reading(path) {
             true => None,
             false => Some(Readings::new(path).map_err(Unrouted::InvalidPath)?),
@@ -485,16 +512,21 @@ impl MixedRoutes {
         let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
         let found = self.find_decoded(decoded);
         if readings.is_some() {
-            let address =
-                |found: Option<Found<'_>>| found.map(|it| std::ptr::from_ref(it.routes()));
-            let is_same = |other: Vec<u8>| address(self.find_decoded(&other)) == address(found);
+            let address = |found: Found<'_>| std::ptr::from_ref(found.routes());
+            let is_same = |other: Vec<u8>| {
+                let others = self.candidates(&other).map(address);
+                others.eq(self.candidates(decoded).map(address))
+            };
             let others = all_readings(path).ok_or(Unrouted::AmbiguousPath)?;
             if !others.into_iter().all(is_same) {
                 return Err(Unrouted::AmbiguousPath);
             }
         }
         let found = found.ok_or(Unrouted::NotFound)?;
-        let route = found.routes().find(head)?;
+        let (found, route) = match found.routes().conditional.is_empty() {
+            true => (found, found.routes().find(request.head())?),
+            false => self.choose(decoded, request)?,
+        };
         let mount = match found {
             Found::Prefix(prefix, _) => mount(prefix, path),
             _ if route.takes_path => path.len(),
@@ -505,6 +537,47 @@ impl MixedRoutes {
             _ => None,
         };
         Ok(Match { captures, ..Match::new(route, mount) })
+    }
+
+    /// Returns the route of a request for a decoded path that may have routes with conditions: the
+    /// first whose conditions the request meets, then the route without conditions. If there is
+    /// none, the next path applies.
+    #[cold]
+    fn choose(&self, decoded: &[u8], request: &Request) -> Result<(Found<'_>, &Route), Unrouted> {
+        let values = RequestValues::new(request);
+        for found in self.candidates(decoded) {
+            let routes = found.routes();
+            if let Some(route) = routes.find_conditional(&values, request.method()) {
+                return Ok((found, route));
+            }
+            if !routes.others.is_empty() {
+                return Ok((found, routes.find(request.head())?));
+            }
+        }
+        Err(Unrouted::NotFound)
+    }
+
+    /// Returns the routes for a decoded path, followed by routes for shorter paths as long as all
+    /// have conditions.
+    fn candidates<'t>(&'t self, decoded: &[u8]) -> impl Iterator<Item = Found<'t>> {
+        let exact = self.exact.binary_search_by(|(path, _)| (**path).cmp(decoded));
+        let exact = exact.ok().map(|at| Found::Exact(&self.exact[at].1));
+        let patterns = match self.of_patterns.is_empty() {
+            true => None,
+            false => Some(self.patterns.matches(decoded)),
+        };
+        let patterns = patterns.into_iter().flatten().map(|number| {
+            let (pattern, routes) = &self.of_patterns[number];
+            Found::Pattern(pattern, routes)
+        });
+        let prefixes = self.prefixes.all_matches(decoded);
+        let prefixes = prefixes.map(|prefix| Found::Prefix(&prefix.bytes, &prefix.value));
+        let mut is_complete = false;
+        exact.into_iter().chain(patterns).chain(prefixes).take_while(move |found| {
+            let was_complete = is_complete;
+            is_complete = !found.routes().others.is_empty();
+            !was_complete
+        })
     }
 
     /// Returns the routes for a decoded path: the exact path comes first, then the first pattern,
@@ -525,7 +598,30 @@ impl MixedRoutes {
 }
 
 impl PathRoutes {
-    /// Returns the route for the method of a request.
+    fn add(&mut self, methods: Option<Methods>, route: Route) {
+        match route.conditions.clone() {
+            Some(conditions) => {
+                self.conditional.push(ConditionalRoute { methods, conditions, route });
+            }
+            None => self.others.push((methods, route)),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Route> {
+        let conditional = self.conditional.iter().map(|conditional| &conditional.route);
+        conditional.chain(self.others.iter().map(|(_, route)| route))
+    }
+
+    /// Returns the first route whose methods and conditions a request meets.
+    fn find_conditional(&self, values: &RequestValues<'_>, method: &Method) -> Option<&Route> {
+        let is_met = |route: &&ConditionalRoute| {
+            route.methods.as_ref().is_none_or(|methods| methods.contains(method))
+                && route.conditions.match_request(values)
+        };
+        self.conditional.iter().find(is_met).map(|conditional| &conditional.route)
+    }
+
+    /// Returns the route without conditions for the method of a request.
     fn find(&self, head: &RequestHead) -> Result<&Route, Unrouted> {
         let found = self.find_method(head.method()).or_else(|| self.find_preflight(head));
         found.ok_or_else(|| Unrouted::MethodNotAllowed(self.allow()))
@@ -536,8 +632,8 @@ impl PathRoutes {
         let with_method = |(methods, _): &&(Option<Methods>, Route)| {
             methods.as_ref().is_some_and(|methods| methods.contains(method))
         };
-        let without = || self.0.iter().find(|(methods, _)| methods.is_none());
-        self.0.iter().find(with_method).or_else(without).map(|(_, route)| route)
+        let without = || self.others.iter().find(|(methods, _)| methods.is_none());
+        self.others.iter().find(with_method).or_else(without).map(|(_, route)| route)
     }
 
     /// Returns the route with `cors` for the method that a preflight request asks about.
@@ -553,7 +649,7 @@ impl PathRoutes {
     fn allow(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for method in
-            self.0.iter().filter_map(|(methods, _)| methods.as_ref()).flat_map(Methods::iter)
+            self.others.iter().filter_map(|(methods, _)| methods.as_ref()).flat_map(Methods::iter)
         {
             if !names.contains(&method.as_str()) {
                 names.push(method.as_str());

@@ -13,7 +13,8 @@ fn router(hosts: &[(&str, &[&str])]) -> Router {
             let text = format!("{} {key}", names[0]);
             let text = Template::parse(&text).unwrap();
             let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
-            Target { app, middleware: None, noted: None, rewrite: None, split: None }
+            let conditions = None;
+            Target { app, conditions, middleware: None, noted: None, rewrite: None, split: None }
         };
         let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
         let targets = keys.iter().map(|key| (key, app(key))).collect();
@@ -157,7 +158,7 @@ fn prefix_length_counts_encoded_bytes() {
         ("/a%20b/%63/d", 10),
     ] {
         let request = testing::request(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let found = routes.hosts_of(&request).find(request.head(), path).ok();
+        let found = routes.hosts_of(&request).find(&request).ok();
         assert_eq!(found.map(|found| found.mount), Some(bytes), "{path}");
     }
 }

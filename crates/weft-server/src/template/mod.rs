@@ -22,7 +22,9 @@ pub(crate) use names::nginx_variable;
 pub(crate) use path_units::{Unit, units};
 pub(crate) use pattern::{Pattern, PatternSet};
 use value::Value;
-pub(crate) use value::{PrefixLength, TraceIds, cookie, port, query_parameter};
+pub(crate) use value::{
+    PrefixLength, TraceIds, cookie, cookies, port, query_parameter, query_parameters,
+};
 
 /// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands
 /// for itself.
@@ -145,6 +147,24 @@ impl Template {
         match self.parts.iter().any(is_user) {
             true => Err("{user} is not known yet: this applies before the authentication".into()),
             false => Ok(self),
+        }
+    }
+
+    /// Returns an error if the template has a value that is not known before a request has a
+    /// route.
+    pub(crate) fn known_to_router(self) -> Result<Template, String> {
+        let unknown = self.parts.iter().find_map(|part| match part {
+            Part::Placeholder(placeholder) if !placeholder.is_known_to_router() => {
+                Some(placeholder)
+            }
+            _ => None,
+        });
+        match unknown {
+            Some(_) => Err(format!(
+                "{:?} has a value that is not known before the request has a route",
+                self.source
+            )),
+            None => Ok(self),
         }
     }
 

@@ -103,6 +103,17 @@ impl Placeholder {
     }
 }
 
+impl Placeholder {
+    /// Returns true if the value is known before a request has a route.
+    pub(super) fn is_known_to_router(&self) -> bool {
+        use Placeholder::{Capture, HostCapture, RequestId, Rest, SpanId, TraceId, Upstream, User};
+        !matches!(
+            self,
+            Rest | RequestId | TraceId | SpanId | User | Capture(_) | HostCapture(_) | Upstream
+        )
+    }
+}
+
 fn unknown(name: &str) -> String {
     let suggestion = match name.split_once('.') {
         Some((prefix, parameter)) if !NAMES.iter().any(|(known, _)| known.starts_with(prefix)) => {

@@ -120,6 +120,11 @@ impl PatternSet {
         Ok(PatternSet(set))
     }
 
+    /// Returns the numbers of all patterns that match.
+    pub(crate) fn matches(&self, decoded: &[u8]) -> impl Iterator<Item = usize> + use<> {
+        self.0.matches(decoded).into_iter()
+    }
+
     /// Returns the number of the first pattern that matches.
     pub(crate) fn first_match(&self, decoded: &[u8]) -> Option<usize> {
         self.0.matches(decoded).iter().next()

@@ -163,25 +163,52 @@ fn path_and_query(target: &str) -> &str {
 
 /// Returns the first value of a parameter, decoded as `application/x-www-form-urlencoded`.
 pub(crate) fn query_parameter<'a>(query: &'a str, name: &str) -> Cow<'a, str> {
-    let decoded = |text: &'a str| match text.contains(['+', '%']) {
-        true => {
-            let text = text.replace('+', " ");
-            Cow::Owned(String::from_utf8_lossy(&decode(text.as_bytes())).into_owned())
-        }
-        false => Cow::Borrowed(text),
-    };
-    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let found = pairs.find(|(known, _)| decoded(known) == name);
-    found.map_or(Cow::Borrowed(""), |(_, value)| decoded(value))
+    let found = query_pairs(query).find(|(known, _)| *form_decoded(known) == *name.as_bytes());
+    match found.map(|(_, value)| form_decoded(value)) {
+        None => Cow::Borrowed(""),
+        Some(Cow::Borrowed(value)) => String::from_utf8_lossy(value),
+        Some(Cow::Owned(value)) => Cow::Owned(String::from_utf8_lossy(&value).into_owned()),
+    }
+}
+
+/// Returns the names and values of all parameters, decoded.
+pub(crate) fn query_parameters(
+    query: &str,
+) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    let pairs = query_pairs(query).filter(|(name, _)| !name.is_empty());
+    pairs.map(|(name, value)| (form_decoded(name), form_decoded(value)))
+}
+
+fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Decodes a text as `application/x-www-form-urlencoded`.
+fn form_decoded(text: &str) -> Cow<'_, [u8]> {
+    match text.contains('+') {
+        true => Cow::Owned(decode(text.replace('+', " ").as_bytes()).into_owned()),
+        false => decode(text.as_bytes()),
+    }
 }
 
 /// Returns the value of the first cookie with this name (RFC 6265 §4.2.1).
 pub(crate) fn cookie<'a>(head: &'a RequestHead, name: &str) -> Cow<'a, str> {
-    let pairs = head.headers().get_all("cookie").flat_map(|line| line.split(|&b| b == b';'));
     let named = |pair: &'a [u8]| {
-        let pair = pair.trim_ascii();
         let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         Some(String::from_utf8_lossy(value))
     };
-    pairs.into_iter().find_map(named).unwrap_or_default()
+    cookie_pairs(head).find_map(named).unwrap_or_default()
+}
+
+/// Returns the names and values of all cookies.
+pub(crate) fn cookies(head: &RequestHead) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    cookie_pairs(head).filter_map(|pair| {
+        let end = pair.iter().position(|&b| b == b'=')?;
+        Some((Cow::Borrowed(&pair[..end]), Cow::Borrowed(&pair[end + 1..])))
+    })
+}
+
+fn cookie_pairs(head: &RequestHead) -> impl Iterator<Item = &[u8]> {
+    let lines = head.headers().get_all("cookie");
+    lines.flat_map(|line| line.split(|&b| b == b';')).map(|pair| pair.trim_ascii())
 }

@@ -154,7 +154,7 @@ fn has_realm(all: &RouteOptions) -> bool {
 }
 
 /// Returns true if there is a method of authentication.
-fn has_method(all: &RouteOptions) -> bool {
+pub(super) fn has_method(all: &RouteOptions) -> bool {
     has_realm(all) || all.forward_auth.is_enabled()
 }
 
