@@ -95,7 +95,11 @@ fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
     let begins_with_path = |to: &str| PATHS.iter().any(|path| to.starts_with(path));
     let has_valid_form = match authority {
         Some(rest) => !rest.is_empty() && !rest.starts_with(['/', ':', '@']),
-        None => (to.starts_with('/') && !to.starts_with("//")) || begins_with_path(to),
+        None => {
+            (to.starts_with('/') && !to.starts_with("//"))
+                || begins_with_path(to)
+                || to.starts_with(MAP)
+        }
     };
     if !has_valid_form {
         return Err(format!(
@@ -123,11 +127,15 @@ fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
 /// Placeholders whose values begin with a slash.
 const PATHS: [&str; 3] = ["{path}", "{rest}", "{uri}"];
 
+/// Beginning of a placeholder whose value may be a URL of the configuration.
+const MAP: &str = "{map.";
+
 /// Returns the first placeholder in the authority of a URL whose values could extend the name of
 /// the host or choose the port. These placeholders cannot:
 /// - the host and the port of the request,
 /// - groups of the pattern of the host,
-/// - a placeholder before a label of the name.
+/// - a placeholder before a label of the name,
+/// - a map: a value with parts of the request is no host.
 fn open_end(url: &str) -> Option<&str> {
     let starts = PATHS.iter().chain(&["/", "?", "#"]).filter_map(|start| url.find(start));
     let authority = &url[..starts.min().unwrap_or(url.len())];
@@ -136,7 +144,10 @@ fn open_end(url: &str) -> Option<&str> {
         let is_label = behind.strip_prefix('.').is_some_and(|label| {
             label.starts_with(|c: char| c == '{' || c.is_ascii_alphanumeric())
         });
-        let is_closed = is_label || matches!(name, "{host" | "{port") || name.starts_with("{host.");
+        let is_closed = is_label
+            || matches!(name, "{host" | "{port")
+            || name.starts_with("{host.")
+            || name.starts_with(MAP);
         (!is_closed).then(|| &authority[at..=at + name.len()])
     })
 }
@@ -169,12 +180,19 @@ impl Redirect {
         let location = match self.target.as_literal() {
             Some(target) => location(target, request.path(), request.query()),
             None => match self.target.expand_url(request) {
+                // A map without a value for the request.
+                Ok(url) if !is_target(&url) => return Response::not_found(),
                 Ok(url) => on_same_host(url),
                 Err(error) => return error.into(),
             },
         };
         Response::redirect(self.status, &location)
     }
+}
+
+/// Returns true for a path and for a URL.
+fn is_target(url: &str) -> bool {
+    ["/", "http://", "https://"].iter().any(|start| url.starts_with(start))
 }
 
 /// Removes all but one of the slashes at the beginning of a path: two begin the name of a host, and

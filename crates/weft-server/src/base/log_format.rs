@@ -184,7 +184,7 @@ fn check_name(name: &str) -> Result<(), String> {
             let known = known.join(", ");
             format!(
                 "unknown value `{name}` in a log format; known are {known}, header.NAME, \
-                 response.NAME, port, cookie.NAME, query.NAME, rest, re.GROUP and host.GROUP"
+                 response.NAME, port, cookie.NAME, query.NAME, rest, re.GROUP, host.GROUP and map.NAME"
             )
         }
     })

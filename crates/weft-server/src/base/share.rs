@@ -1,6 +1,8 @@
-//! Shares of requests. Pure.
+//! Shares of requests, and groups of requests that have them. Pure.
 
 use std::fmt;
+
+use weft_upstream::rendezvous::{hash, score};
 
 /// A share of the requests, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,5 +35,58 @@ impl fmt::Display for Share {
             "" => write!(f, "{}%", self.0 / 10_000),
             decimals => write!(f, "{}.{decimals}%", self.0 / 10_000),
         }
+    }
+}
+
+/// Groups that divide requests by a key, so that requests with the same key stay in their group.
+/// The choice is the same in all workers and servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ShareGroups(Vec<Group>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Group {
+    name: String,
+    share: Share,
+    /// Hash of the name.
+    owner: u64,
+}
+
+impl ShareGroups {
+    /// Creates groups; the rest of the requests is in none.
+    ///
+    /// # Errors
+    /// If the shares are more than all requests.
+    pub(crate) fn new(
+        shares: impl Iterator<Item = (String, Share)>,
+    ) -> Result<ShareGroups, String> {
+        let group = |(name, share): (String, Share)| {
+            let owner = hash(name.as_bytes());
+            Group { name, share, owner }
+        };
+        let groups = ShareGroups(shares.map(group).collect());
+        match groups.total() <= u64::from(Share::ALL.0) {
+            true => Ok(groups),
+            false => Err("the shares of `split` are more than 100%".to_owned()),
+        }
+    }
+
+    /// Names of the groups with their shares.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&str, Share)> {
+        self.0.iter().map(|group| (&*group.name, group.share))
+    }
+
+    /// Returns the name of the group that has a key; `None`: the rest.
+    pub(crate) fn group_of(&self, key: &str) -> Option<&str> {
+        let key = hash(key.as_bytes());
+        let rest = u64::from(Share::ALL.0).saturating_sub(self.total()) as u32;
+        let stays = (None, score(key, hash(b""), rest));
+        let groups =
+            self.0.iter().map(|group| (Some(&*group.name), score(key, group.owner, group.share.0)));
+        groups.fold(stays, |best, other| if other.1 > best.1 { other } else { best }).0
+    }
+
+    /// Sum of the shares.
+    fn total(&self) -> u64 {
+        self.0.iter().map(|group| u64::from(group.share.0)).sum()
     }
 }

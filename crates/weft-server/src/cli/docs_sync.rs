@@ -16,6 +16,7 @@ use crate::options::key_names;
 use crate::route::{REWRITE, SPLIT, WHEN};
 use crate::sections::host::HOST;
 use crate::sections::limits::LIMITS;
+use crate::sections::maps::MAP;
 use crate::sections::streams::STREAM;
 
 fn repository_path(path: &str) -> PathBuf {
@@ -144,6 +145,7 @@ fn reference_tables() -> Vec<(String, String)> {
         ("rewrite", reference_table(&REWRITE, &Default::default())),
         ("split", reference_table(&SPLIT, &Default::default())),
         ("when", reference_table(&WHEN, &Default::default())),
+        ("[maps]", reference_table(&MAP, &Default::default())),
         ("a host", reference_table(&HOST, &Default::default())),
         ("[streams]", reference_table(&STREAM, &Default::default())),
     ];

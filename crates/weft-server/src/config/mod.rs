@@ -8,6 +8,7 @@ mod condition_warnings; // routes with conditions that are probably not intended
 mod host_listeners; // listeners of hosts
 mod host_names; // names of the hosts of a section
 mod host_plan; // routes of a host
+mod map_references; // placeholders of maps in routes and logs
 mod needed_descriptors; // number of file descriptors that a plan needs
 mod plan; // Config → Plan
 mod print; // Plan → text
@@ -46,6 +47,7 @@ use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
 use crate::sections::host::{HOST, HostSettings};
 use crate::sections::log::LogSettings;
+use crate::sections::maps::{MapConfig, read_maps};
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};
 use crate::sections::tls::TlsConfig;
@@ -65,6 +67,7 @@ pub(crate) struct Config {
     pub(crate) files: FilesConfig,
     /// Options of all hosts.
     pub(crate) defaults: RouteOptions,
+    pub(crate) maps: Vec<MapConfig>,
     pub(crate) hosts: Vec<HostConfig>,
     pub(crate) streams: Vec<StreamConfig>,
     /// Errors. Without them the configuration is complete.
@@ -83,7 +86,7 @@ pub(crate) struct HostConfig {
 }
 
 /// Names of the sections without fixed keys.
-const TABLES: [&str; 3] = ["snippets", "hosts", "streams"];
+const TABLES: [&str; 4] = ["snippets", "hosts", "streams", "maps"];
 
 impl Config {
     /// Parses the files of a configuration as if they were one.
@@ -97,6 +100,10 @@ impl Config {
             match &*name.value {
                 "hosts" => hosts = section_entries(&values, problems),
                 "snippets" => snippets = section_entries(&values, problems),
+                "maps" => {
+                    let maps = section_entries(&values, problems);
+                    config.maps = read_maps(maps, problems);
+                }
                 "streams" => config.streams = read_streams(&values, problems),
                 section => match (Section::find(section), find(Section::top(), section)) {
                     (Some(Section { keys, .. }), _) => {

@@ -8,6 +8,7 @@ use weft_config::{ConfigLocation, Located, Problem};
 use super::host_listeners::{bind_hosts, check_ports, is_bound, is_without_tls};
 use super::host_names::{SectionNames, section_names};
 use super::host_plan::HostPlan;
+use super::map_references::check_map_names;
 use super::route_plan::{Inherited, plan_routes, route_of_others};
 use super::sent_scripts::withhold_scripts;
 use super::without_effect::without_effect;
@@ -17,6 +18,7 @@ use crate::options::RouteOptions;
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
 use crate::sections::log::LogSettings;
+use crate::sections::maps::MapsPlan;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::{Certificates, TlsConfig};
@@ -38,6 +40,7 @@ pub(crate) struct Plan {
     /// Export of spans; `None` without a collector.
     pub(crate) tracing: Option<TracingSettings>,
     pub(crate) limits: Settings,
+    pub(crate) maps: MapsPlan,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamConfig>,
     /// Values that are valid, but probably not intended; see also `Plan::warnings`.
@@ -60,7 +63,7 @@ impl Plan {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
         let Config { mut top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
-        let Config { mut defaults, hosts, streams, mut problems, .. } = config;
+        let Config { mut defaults, maps, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams: Vec<Vec<_>> =
             streams.iter().map(|stream| stream.addresses().collect()).collect();
@@ -103,6 +106,8 @@ impl Plan {
         let tls_hosts: Vec<_> = all_names().map(str::to_owned).collect();
         let mut plans = plan_hosts(hosts, &common, &mut problems);
         withhold_scripts(&mut plans, &files, &mut problems);
+        let maps = MapsPlan::new(maps, &mut problems);
+        check_map_names(&maps, &plans, &log, &mut problems);
         let host_names =
             is_automatic.then(|| tls_hosts.iter().map(String::as_str).collect::<Vec<_>>());
         let acme = acme.plan(host_names, &mut warnings, &mut problems);
@@ -132,6 +137,7 @@ impl Plan {
             status: StatusConfig { listen: status.listen.or_default(None), ..status },
             tracing: tracing.endpoint.is_some().then_some(tracing),
             limits,
+            maps,
             hosts: plans,
             streams,
             warnings,

@@ -6,6 +6,7 @@ use weft_config::{print_lines, quoted};
 
 use super::{Config, Plan, sections};
 use crate::sections::host::HOST;
+use crate::sections::maps::MAP;
 use crate::sections::streams::STREAM;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
@@ -20,6 +21,10 @@ pub(crate) fn print_plan(plan: &Plan) -> String {
             }
             out.push_str(&lines);
         }
+    }
+    for map in &plan.maps.settings {
+        line(&mut out, format_args!("\n[maps.{}]", map.name.value));
+        out.push_str(&print_lines(&MAP, &map.settings));
     }
     for host in &plan.hosts {
         line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.title())));

@@ -8,6 +8,7 @@ use super::route_schema::{all_properties, route_schema};
 use super::sections;
 use crate::options::option_keys;
 use crate::sections::host::HOST;
+use crate::sections::maps::MAP;
 use crate::sections::streams::STREAM;
 
 /// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
@@ -32,6 +33,8 @@ pub(crate) fn schema() -> String {
     top.insert("hosts".to_owned(), json!({ "type": "object", "additionalProperties": host }));
     let snippets = json!({ "type": "object", "additionalProperties": snippet });
     top.insert("snippets".to_owned(), snippets);
+    let maps = json!({ "type": "object", "additionalProperties": table(properties(&MAP)) });
+    top.insert("maps".to_owned(), maps);
     let streams = json!({ "type": "object", "additionalProperties": table(properties(&STREAM)) });
     top.insert("streams".to_owned(), streams);
     let mut schema = table(top);

@@ -195,8 +195,8 @@ impl WorkerAccessLogs<'_> {
             Box::new(RouteLogs(logs.collect())) as Box<dyn AccessLogs>
         });
         let (name, response_fields) = (plan.name.clone(), plan.response_fields.clone());
-        let has_groups = plan.has_groups;
-        Arc::new(NotedRoute { name, response_fields, has_groups, logs: own })
+        let (has_groups, maps) = (plan.has_groups, plan.maps.clone());
+        Arc::new(NotedRoute { name, response_fields, has_groups, maps, logs: own })
     }
 
     /// Creates a log of a route; `None` if it has no output.

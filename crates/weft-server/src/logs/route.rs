@@ -13,6 +13,8 @@ pub(crate) struct RouteLogPlan {
     pub(crate) response_fields: Box<[HeaderName]>,
     /// The lines have groups of patterns.
     pub(crate) has_groups: bool,
+    /// Names of the maps whose values the lines have.
+    pub(crate) maps: Box<[Box<str>]>,
     /// Logs in place of the access log of `[log]`.
     pub(crate) own: Option<Box<[AccessLogSettings]>>,
 }

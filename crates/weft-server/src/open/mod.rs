@@ -95,6 +95,9 @@ impl Plan {
             problems.splice(..0, unavailable.into_iter().map(|it| it.problem));
             return Err(problems);
         }
+        if let Some(maps) = &self.maps.maps {
+            builder.use_maps(maps.clone());
+        }
         let routing = builder.build(self.listen_ends(&ports));
         if let Some(former) = former {
             routing.take_over_upstreams(&former.routing);
@@ -137,18 +140,21 @@ impl<'a> RouteOpening<'a> {
             .and_then(|app| self.open_middleware(host, route).map(|middleware| (app, middleware)));
         let noted = route_logs(route, &self.plan.log, self.plan.tracing.is_some());
         let conditions = route.conditions.clone();
+        let maps = &self.plan.maps.maps;
+        let uses_maps = maps.is_some() && !route.map_names(&self.plan.log).is_empty();
         match opened {
             Ok((app, middleware)) => {
                 let rewrite = route.rewrite.clone().map(Arc::new);
                 let split = route.split.clone().map(Arc::new);
-                Target { app, conditions, middleware, noted, rewrite, split }
+                Target { app, conditions, uses_maps, middleware, noted, rewrite, split }
             }
             Err(message) => {
                 let name = RouteName { host: host.title(), prefix: route.key.to_string() };
                 let problem = route.form.problem(message);
                 self.unavailable.push(UnavailableRoute { route: name, problem });
                 let app = Arc::new(App::unavailable());
-                Target { app, conditions, middleware: None, noted, rewrite: None, split: None }
+                let (middleware, rewrite, split) = (None, None, None);
+                Target { app, conditions, uses_maps, middleware, noted, rewrite, split }
             }
         }
     }

@@ -33,6 +33,7 @@ pub(super) fn route_logs(
         name: route.key.to_string().into(),
         response_fields,
         has_groups: names.iter().any(|name| is_group(name)),
+        maps: names.iter().filter_map(|name| name.strip_prefix("map.")).map(Into::into).collect(),
         own: own.map(Into::into),
     })
 }

@@ -7,9 +7,8 @@ use weft::Request;
 use weft_config::{
     ConfigLocation, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_table,
 };
-use weft_upstream::rendezvous::{hash, score};
 
-use crate::base::share::Share;
+use crate::base::share::{Share, ShareGroups};
 use crate::template::{GroupPatterns, Template};
 
 /// Shares of the requests of a route.
@@ -65,16 +64,8 @@ const DEFAULT_KEY: &str = "{client_ip}";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Split {
     key: Template,
-    groups: Vec<Group>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Group {
-    /// Name of the route, without its `@`.
-    route: String,
-    share: Share,
-    /// Hash of the name.
-    owner: u64,
+    /// Names of routes, without their `@`.
+    groups: ShareGroups,
 }
 
 impl Split {
@@ -118,42 +109,19 @@ impl Split {
         key: Template,
         shares: impl Iterator<Item = (String, Share)>,
     ) -> Result<Split, String> {
-        let group = |(route, share): (String, Share)| {
-            let owner = hash(route.as_bytes());
-            Group { route, share, owner }
-        };
-        let split = Split { key, groups: shares.map(group).collect() };
-        match split.total() <= u64::from(Share::ALL.0) {
-            true => Ok(split),
-            false => Err("the shares of `split` are more than 100%".to_owned()),
-        }
+        Ok(Split { key, groups: ShareGroups::new(shares)? })
     }
 
     /// Names of the routes with their shares.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (&str, Share)> {
-        self.groups.iter().map(|group| (&*group.route, group.share))
+        self.groups.shares()
     }
 
     /// Returns the name of the route that gets a request; `None`: it stays, as do those without a
     /// key.
     pub(crate) fn route_of(&self, request: &Request) -> Option<&str> {
         let key = self.key.expand(request).ok().filter(|key| !key.is_empty())?;
-        self.route_of_key(&key)
-    }
-
-    fn route_of_key(&self, key: &str) -> Option<&str> {
-        let key = hash(key.as_bytes());
-        let rest = u64::from(Share::ALL.0).saturating_sub(self.total()) as u32;
-        let stays = (None, score(key, hash(b""), rest));
-        let groups = self.groups.iter();
-        let groups =
-            groups.map(|group| (Some(&*group.route), score(key, group.owner, group.share.0)));
-        groups.fold(stays, |best, other| if other.1 > best.1 { other } else { best }).0
-    }
-
-    /// Sum of the shares.
-    fn total(&self) -> u64 {
-        self.groups.iter().map(|group| u64::from(group.share.0)).sum()
+        self.groups.group_of(&key)
     }
 }
 
@@ -168,7 +136,7 @@ mod tests {
     }
 
     fn groups(split: &Split) -> Vec<Option<&str>> {
-        (0..10_000).map(|number| split.route_of_key(&format!("10.0.0.{number}"))).collect()
+        (0..10_000).map(|number| split.groups.group_of(&format!("10.0.0.{number}"))).collect()
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::config_change::UpstreamChange;
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
-use crate::template::{PrefixLength, escape};
+use crate::template::{MapSource, PrefixLength, RequestMaps, escape};
 
 /// The route table and the applications, from which the router of each worker is built.
 pub(crate) struct Routing {
@@ -51,6 +51,8 @@ pub(crate) struct Routing {
     targets: Vec<Target>,
     /// Names of the routes, in the order of `targets`.
     names: Vec<RouteName>,
+    /// The maps of the configuration, if it has any.
+    maps: Option<Arc<dyn MapSource>>,
     /// Determines the clients of trusted proxies; `None` without such proxies.
     real_address: Option<Arc<RealAddress>>,
     /// Logged if requests are passed on in a loop.
@@ -62,6 +64,8 @@ pub(crate) struct Target {
     pub(crate) app: Arc<App>,
     /// Conditions of the requests that the route gets.
     pub(crate) conditions: Option<Arc<Conditions>>,
+    /// Texts of the route or formats of its logs have values of maps.
+    pub(crate) uses_maps: bool,
     /// Set if notes about the requests of the route are taken for the log.
     pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
@@ -79,6 +83,9 @@ pub(crate) struct Router {
     /// metrics are disabled.
     counts: Option<Vec<Arc<RouteCounts>>>,
     real_address: Option<Arc<RealAddress>>,
+    maps: Option<Arc<dyn MapSource>>,
+    /// Conditions have values of maps.
+    routes_by_maps: bool,
     /// Validations of a certificate authority, which precede all routes; `None` if no certificates
     /// are ordered.
     acme: Option<Arc<Acme>>,
@@ -115,6 +122,7 @@ impl Future for RoutedResponse {
 /// The target of a route in one worker.
 struct WorkerTarget {
     app: WorkerApp,
+    uses_maps: bool,
     /// The application behind the middleware of the route and the changes of the path.
     wrapped: Option<WrappedApp>,
     /// Set if notes about the requests of the route are taken for the log.
@@ -146,6 +154,7 @@ pub(crate) struct RoutingBuilder {
     targets: Vec<Target>,
     names: Vec<RouteName>,
     real_address: Option<Arc<RealAddress>>,
+    maps: Option<Arc<dyn MapSource>>,
 }
 
 impl Router {
@@ -164,6 +173,9 @@ impl Router {
         if let Some(real_address) = &self.real_address {
             real_address.apply(&mut request);
         }
+        if self.routes_by_maps {
+            self.attach_maps(&mut request);
+        }
         let found = self.table.hosts_of(&request).find(&request);
         let timer = self.counts.as_ref().map(|counts| {
             let unmatched = self.targets.len();
@@ -172,8 +184,12 @@ impl Router {
         let future = match found {
             Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
             Ok(found) => {
-                if let Some(noted) = &self.targets[found.route.target].noted {
-                    let groups = found.noted_groups(noted, request.path());
+                let target = &self.targets[found.route.target];
+                if target.uses_maps {
+                    self.attach_maps(&mut request);
+                }
+                if let Some(noted) = &target.noted {
+                    let groups = found.noted_groups(noted, &request);
                     RequestNotes::attach(&mut request, noted, groups);
                 }
                 self.respond(request, found)
@@ -183,7 +199,11 @@ impl Router {
     }
 
     /// Handles a request that a route passes on to another one. The metrics count it for the first.
-    fn pass_on(&self, request: Request, to: Destination<'_>) -> LocalBoxFuture<'static, Response> {
+    fn pass_on(
+        &self,
+        mut request: Request,
+        to: Destination<'_>,
+    ) -> LocalBoxFuture<'static, Response> {
         let hosts = self.table.hosts_of(&request);
         let found = match to {
             Destination::Path => hosts.find(&request),
@@ -191,7 +211,20 @@ impl Router {
         };
         match found {
             Err(unrouted) => ready(self.refuse(&request, unrouted)).boxed_local(),
-            Ok(found) => self.respond(request, found).boxed_local(),
+            Ok(found) => {
+                if self.targets[found.route.target].uses_maps {
+                    self.attach_maps(&mut request);
+                }
+                self.respond(request, found).boxed_local()
+            }
+        }
+    }
+
+    /// Gives a request the maps, unless it has them.
+    #[cold]
+    fn attach_maps(&self, request: &mut Request) {
+        if let Some(maps) = &self.maps {
+            request.extensions_mut().get_or_insert_with(|| RequestMaps::new(maps.clone()));
         }
     }
 
@@ -305,6 +338,7 @@ impl Routing {
             .iter()
             .map(|target| WorkerTarget {
                 app: of_worker(&target.app),
+                uses_maps: target.uses_maps,
                 wrapped: None,
                 noted: target.noted.as_ref().map(|plan| worker_logs.route(plan)),
             })
@@ -336,11 +370,31 @@ impl Routing {
         }
         let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
         let real_address = self.real_address.clone();
-        Router { table: self.table.clone(), targets, counts, real_address, acme: None }
+        Router {
+            table: self.table.clone(),
+            targets,
+            counts,
+            real_address,
+            maps: self.maps.clone(),
+            routes_by_maps: self.targets.iter().any(Target::is_chosen_by_maps),
+            acme: None,
+        }
+    }
+}
+
+impl Target {
+    /// Returns true if the conditions of the route have values of maps.
+    fn is_chosen_by_maps(&self) -> bool {
+        self.conditions.as_ref().is_some_and(|conditions| conditions.use_maps())
     }
 }
 
 impl RoutingBuilder {
+    /// Gives requests the values of maps.
+    pub(crate) fn use_maps(&mut self, maps: Arc<dyn MapSource>) {
+        self.maps = Some(maps);
+    }
+
     /// Determines the client of each request.
     pub(crate) fn find_clients(&mut self, by: RealAddress) {
         self.real_address = Some(Arc::new(by));
@@ -389,10 +443,10 @@ impl RoutingBuilder {
 
     /// Builds the route table.
     pub(crate) fn build(self, ends: ListenEnds) -> Routing {
-        let RoutingBuilder { sections, targets, names, real_address } = self;
+        let RoutingBuilder { sections, targets, names, real_address, maps } = self;
         let loop_warning = Arc::default();
         let table = RouteTable::new(sections, ends);
-        Routing { table: Arc::new(table), targets, names, real_address, loop_warning }
+        Routing { table: Arc::new(table), targets, names, maps, real_address, loop_warning }
     }
 }
 

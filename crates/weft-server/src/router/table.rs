@@ -11,7 +11,7 @@ use crate::route::{
     has_one_reading,
 };
 use crate::template::captures::{Captures, HostCaptures};
-use crate::template::{Pattern, PatternSet};
+use crate::template::{Pattern, PatternSet, RequestMaps};
 
 /// Hosts by name.
 #[derive(Default)]
@@ -148,22 +148,27 @@ impl<'t> Match<'t> {
         Match { route, mount, captures: None, host_captures: None }
     }
 
-    /// Returns the groups for the log of a route that has them. `path_of_request` has its
-    /// prefix.
+    /// Returns the groups, and the values of maps, for the log of a route that has them. The path
+    /// of the request has its prefix.
     pub(super) fn noted_groups(
         &self,
         noted: &NotedRoute,
-        path_of_request: &str,
+        request: &Request,
     ) -> Option<Box<dyn MatchedGroups>> {
         if !noted.has_groups {
             return None;
         }
         let (path, host) = (self.captures.as_deref().cloned(), self.host_captures.as_deref());
-        let rest = match &path_of_request[self.mount..] {
+        let rest = match &request.path()[self.mount..] {
             "" => "/",
             rest => rest,
         };
-        Some(Box::new(NotedCaptures { path, host: host.cloned(), rest: rest.into() }))
+        let value = |name: &Box<str>| {
+            let maps = request.extensions().get::<RequestMaps>()?;
+            Some((name.clone(), maps.value(name, request)?.text))
+        };
+        let maps = noted.maps.iter().filter_map(value).collect();
+        Some(Box::new(NotedCaptures { path, host: host.cloned(), rest: rest.into(), maps }))
     }
 }
 
@@ -174,6 +179,8 @@ struct NotedCaptures {
     path: Option<Captures>,
     host: Option<HostCaptures>,
     rest: Box<str>,
+    /// Values of maps, each with the name of its map.
+    maps: Vec<(Box<str>, String)>,
 }
 
 impl MatchedGroups for NotedCaptures {
@@ -184,6 +191,10 @@ impl MatchedGroups for NotedCaptures {
         match name.split_once('.')? {
             ("re", group) => self.path.as_ref()?.find(group),
             ("host", group) => self.host.as_ref()?.find(group),
+            ("map", name) => {
+                let found = self.maps.iter().find(|(known, _)| **known == *name);
+                found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
+            }
             _ => None,
         }
     }

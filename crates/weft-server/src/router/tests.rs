@@ -14,7 +14,15 @@ fn router(hosts: &[(&str, &[&str])]) -> Router {
             let text = Template::parse(&text).unwrap();
             let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
             let conditions = None;
-            Target { app, conditions, middleware: None, noted: None, rewrite: None, split: None }
+            Target {
+                app,
+                conditions,
+                uses_maps: false,
+                middleware: None,
+                noted: None,
+                rewrite: None,
+                split: None,
+            }
         };
         let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
         let targets = keys.iter().map(|key| (key, app(key))).collect();

@@ -8,6 +8,7 @@ pub(crate) mod balance_policy; // names of policies of load balancing
 pub(crate) mod resolver; // keys about the names of upstreams
 pub(crate) mod limits; // [limits]: the settings of the engine
 pub(crate) mod log; // [log]: access log and error log
+pub(crate) mod maps; // [maps]: values of placeholders
 pub(crate) mod status; // [status]: the status endpoint
 pub(crate) mod streams; // [streams]: connections without HTTP
 pub(crate) mod tls; // [tls]: certificates and clients of TLS

@@ -5,6 +5,7 @@
 
 pub(crate) mod captures; // groups of patterns
 mod groups; // patterns whose groups a template may have
+pub(crate) mod maps; // values of named maps
 pub(crate) mod names; // names of placeholders, and suggestions
 mod path_units; // decoded bytes of a path
 mod pattern; // regular expressions
@@ -15,8 +16,9 @@ use std::fmt;
 use weft::{Error, ErrorKind, HeaderValue, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 
-use crate::template::captures::Group;
+use crate::template::captures::{Group, HostCaptures};
 pub(crate) use groups::{GroupPatterns, PathPattern, check_host_groups};
+pub(crate) use maps::{MapSource, MapValue, RequestMaps, map_names};
 use names::Placeholder;
 pub(crate) use names::nginx_variable;
 pub(crate) use path_units::{Unit, units};
@@ -47,6 +49,8 @@ enum Part {
 /// `max_head_bytes`: a template that repeats a value cannot make a request cost more memory than
 /// the largest request does.
 const MAX_VALUE_BYTES: usize = 16 << 10;
+
+const UNKNOWN_TO_ROUTER: &str = "is not known before the request has a route";
 
 /// Reason that a template has no expansion for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,19 +157,30 @@ impl Template {
     /// Returns an error if the template has a value that is not known before a request has a
     /// route.
     pub(crate) fn known_to_router(self) -> Result<Template, String> {
-        let unknown = self.parts.iter().find_map(|part| match part {
-            Part::Placeholder(placeholder) if !placeholder.is_known_to_router() => {
-                Some(placeholder)
-            }
-            _ => None,
-        });
-        match unknown {
-            Some(_) => Err(format!(
-                "{:?} has a value that is not known before the request has a route",
-                self.source
-            )),
-            None => Ok(self),
+        if let Some(group) = self.groups().next() {
+            return Err(format!("{{re.{group}}} {UNKNOWN_TO_ROUTER}"));
         }
+        self.known_with_groups()
+    }
+
+    /// Returns an error as [`known_to_router`](Template::known_to_router) does, but permits groups.
+    pub(crate) fn known_with_groups(self) -> Result<Template, String> {
+        let is_known = |part: &Part| match part {
+            Part::Literal(_) | Part::Placeholder(Placeholder::Capture(_)) => true,
+            Part::Placeholder(placeholder) => placeholder.is_known_to_router(),
+        };
+        match self.parts.iter().all(is_known) {
+            true => Ok(self),
+            false => Err(format!("{:?} has a value that {UNKNOWN_TO_ROUTER}", self.source)),
+        }
+    }
+
+    /// Names of maps among the placeholders.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Placeholder(Placeholder::Map(name)) => Some(&**name),
+            _ => None,
+        })
     }
 
     /// Groups of patterns among the placeholders.
@@ -190,6 +205,39 @@ impl Template {
             out.push_str(&value.to_text());
             Ok(())
         })
+    }
+
+    /// Returns the length of the literal text at the beginning.
+    fn literal_start(&self) -> usize {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text.len(),
+            _ => 0,
+        }
+    }
+
+    /// Expands the template to plain text, with the groups of a pattern other than the pattern of
+    /// the route.
+    pub(crate) fn expand_with_groups(
+        &self,
+        request: &Request,
+        groups: Option<&HostCaptures>,
+    ) -> Result<String, ExpansionError> {
+        let mut out = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Placeholder(Placeholder::Capture(group)) => {
+                    out.push_str(groups.and_then(|groups| groups.get(group)).unwrap_or_default());
+                }
+                Part::Placeholder(placeholder) => {
+                    out.push_str(&Value::of(request, placeholder).to_text());
+                }
+            }
+            if out.len() > self.literal_len + MAX_VALUE_BYTES {
+                return Err(ExpansionError::TooLong);
+            }
+        }
+        Ok(out)
     }
 
     /// Expands the template to the value of a field. A byte that no field can have becomes a space,
@@ -264,6 +312,16 @@ impl Template {
     }
 }
 
+impl MapValue {
+    /// Creates the value of a template that was expanded; empty if that failed.
+    pub(crate) fn expanded(template: &Template, text: Result<String, ExpansionError>) -> MapValue {
+        match text {
+            Ok(text) => MapValue { configured: template.literal_start(), text },
+            Err(_) => MapValue::literal(""),
+        }
+    }
+}
+
 /// Returns a text as the value of a field, without bytes that no field can have.
 pub(crate) fn field_value(text: &str) -> Result<HeaderValue, ExpansionError> {
     let is_control = |c: char| c.is_ascii_control() && c != '\t';
@@ -304,6 +362,17 @@ fn push_url_value(out: &mut String, value: &Value<'_>) -> Result<(), ExpansionEr
     match (position(out), value) {
         (Position::Authority, value) if value.to_text().is_empty() => {
             return Err(ExpansionError::IncompleteAuthority);
+        }
+        (position, Value::Mapped(value)) => {
+            let (configured, rest) = value.text.split_at(value.configured);
+            let has_host = configured.split_once("://").is_none_or(|(_, host)| host.contains('/'));
+            let is_open = position == Position::Authority
+                || out.is_empty() && !(has_host && configured.contains('/'));
+            if is_open && !rest.is_empty() {
+                return Err(ExpansionError::IncompleteAuthority);
+            }
+            escape(out, configured);
+            encode(out, rest.as_bytes());
         }
         (Position::Authority, Value::Authority(text)) => escape(out, text),
         (Position::Query, Value::Query(text)) => escape(out, text),

@@ -36,6 +36,8 @@ pub(super) enum Placeholder {
     Capture(Group),
     /// Group of the pattern of the host.
     HostCapture(Group),
+    /// Value of a map.
+    Map(Box<str>),
     /// Address of the upstream that responded, which is known with the response.
     Upstream,
 }
@@ -67,7 +69,7 @@ const NAMES: [(&str, Placeholder); 22] = [
 ];
 
 /// Names with a parameter behind a dot.
-const PREFIXES: [&str; 5] = ["query", "header", "cookie", "re", "host"];
+const PREFIXES: [&str; 6] = ["query", "header", "cookie", "re", "host", "map"];
 
 impl Placeholder {
     /// Parses the name between two braces.
@@ -88,6 +90,7 @@ impl Placeholder {
             Some(("host", group)) if !group.is_empty() => {
                 Ok(Placeholder::HostCapture(Group::parse(group)))
             }
+            Some(("map", map)) if !map.is_empty() => Ok(Placeholder::Map(map.into())),
             Some(("header", field)) => match field.parse() {
                 Ok(field) => Ok(Placeholder::Header(field)),
                 Err(_) => Err(format!(

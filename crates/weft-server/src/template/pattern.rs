@@ -107,15 +107,27 @@ impl PatternSet {
     pub(crate) fn new<'p>(
         patterns: impl ExactSizeIterator<Item = &'p Pattern>,
     ) -> Result<PatternSet, String> {
+        PatternSet::with_maximum(patterns, MAX_PATTERNS, "the host")
+    }
+
+    /// Compiles at most `maximum` patterns of `owner`, which is named in messages.
+    ///
+    /// # Errors
+    /// If there are too many patterns, or too large ones.
+    pub(crate) fn with_maximum<'p>(
+        patterns: impl ExactSizeIterator<Item = &'p Pattern>,
+        maximum: usize,
+        owner: &str,
+    ) -> Result<PatternSet, String> {
         let count = patterns.len();
-        if count > MAX_PATTERNS {
-            return Err(format!("the host has {count} patterns; {MAX_PATTERNS} are permitted"));
+        if count > maximum {
+            return Err(format!("{owner} has {count} patterns; {maximum} are permitted"));
         }
         let mut builder = RegexSetBuilder::new(patterns.map(Pattern::source));
         builder.unicode(false).dot_matches_new_line(true);
         builder.size_limit(MAX_SET_BYTES).dfa_size_limit(MAX_SET_BYTES);
         let set = builder.build().map_err(|_| {
-            format!("the patterns of the host are larger than {MAX_SET_BYTES} bytes together")
+            format!("the patterns of {owner} are larger than {MAX_SET_BYTES} bytes together")
         })?;
         Ok(PatternSet(set))
     }

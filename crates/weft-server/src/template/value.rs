@@ -9,6 +9,7 @@ use weft::tls::certificate;
 use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
+use super::maps::{MapValue, RequestMaps};
 use super::names::Placeholder;
 use crate::template::captures::{Captures, HostCaptures};
 
@@ -34,6 +35,8 @@ pub(crate) struct TraceIds {
 pub(super) enum Value<'a> {
     /// Not percent-encoded.
     Plain(Cow<'a, str>),
+    /// Value of a map, which may be any part of a URL as far as it is in the configuration.
+    Mapped(MapValue),
     /// A host or a port.
     Authority(Cow<'a, str>),
     /// A part of a path, percent-encoded.
@@ -51,6 +54,7 @@ impl Value<'_> {
     pub(super) fn to_text(&self) -> Cow<'_, str> {
         match self {
             Value::Plain(text) | Value::Authority(text) => Cow::Borrowed(text),
+            Value::Mapped(value) => Cow::Borrowed(&value.text),
             Value::Path(path) | Value::Capture(path) => match decode(path.as_bytes()) {
                 Cow::Borrowed(_) => Cow::Borrowed(path),
                 Cow::Owned(decoded) => Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()),
@@ -115,6 +119,11 @@ impl<'a> Value<'a> {
                 Value::Plain(trace.map_or("".into(), |it| format!("{:016x}", it.span_id).into()))
             }
             Placeholder::User => plain(request.extensions().get().map_or("", User::as_str)),
+            Placeholder::Map(name) => {
+                let maps = request.extensions().get::<RequestMaps>();
+                let value = maps.and_then(|maps| maps.value(name, request));
+                value.map_or(plain(""), Value::Mapped)
+            }
             // Expanded with the response.
             Placeholder::Upstream => plain(""),
             Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),

@@ -48,6 +48,7 @@ mod log_daemons;
 mod log_files;
 mod log_routes;
 mod log_values;
+mod maps;
 mod matching;
 mod client_address;
 mod mirror;

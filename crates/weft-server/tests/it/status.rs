@@ -117,7 +117,7 @@ fn config(routes: &str) -> String {
 fn a_client_has_half_of_the_status_connections() {
     let site = Site::start(ROUTES);
     let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n";
-    let mut open = |from: [u8; 4]| {
+    let open = |from: [u8; 4]| {
         let mut client = Client::from_stream(connect_from(from, site.status));
         client.send(get);
         client

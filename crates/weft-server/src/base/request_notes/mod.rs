@@ -20,9 +20,9 @@ use crate::base::trace_context::TraceContext;
 
 /// Returns true if a value with this name is a part of the path or host that the route determines:
 /// a group of a pattern (`re.GROUP` of the path, `host.GROUP` of the host), or `rest` behind a
-/// prefix.
+/// prefix; or if it is the value of a map, `map.NAME`.
 pub(crate) fn is_group(name: &str) -> bool {
-    let group = name.strip_prefix("re.").or_else(|| name.strip_prefix("host."));
+    let group = ["re.", "host.", "map."].into_iter().find_map(|it| name.strip_prefix(it));
     name == "rest" || group.is_some_and(|group| !group.is_empty())
 }
 
@@ -57,6 +57,8 @@ pub(crate) struct NotedRoute {
     pub(crate) response_fields: Box<[HeaderName]>,
     /// Groups of patterns, and the path behind the prefix, are noted.
     pub(crate) has_groups: bool,
+    /// Names of the maps whose values are noted.
+    pub(crate) maps: Box<[Box<str>]>,
     /// The logs of the route. `None`: the log of all routes.
     pub(crate) logs: Option<Box<dyn AccessLogs>>,
 }
@@ -116,7 +118,8 @@ impl RequestNotes {
             return notes.clone();
         }
         let (name, response_fields) = ("".into(), [].into());
-        let route = NotedRoute { name, response_fields, has_groups: false, logs: None };
+        let maps = [].into();
+        let route = NotedRoute { name, response_fields, has_groups: false, maps, logs: None };
         let notes = RequestNotes { route: Arc::new(route), values: Mutex::default() };
         let notes = Arc::new(notes);
         RequestNotes::insert(notes.clone(), request);

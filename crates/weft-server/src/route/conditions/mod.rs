@@ -74,6 +74,15 @@ impl Conditions {
         self.0.iter().any(|set| set.matches(request))
     }
 
+    /// Returns true if a text of the conditions has a value of a map.
+    pub(crate) fn use_maps(&self) -> bool {
+        let mut tests = self.0.iter().flat_map(|set| &set.tests);
+        tests.any(|condition| match &condition.subject {
+            Subject::Text(template) => template.maps().next().is_some(),
+            _ => false,
+        })
+    }
+
     /// Returns the number of patterns.
     pub(crate) fn count_patterns(&self) -> usize {
         let tests = self.0.iter().flat_map(|set| &set.tests);
