@@ -2,6 +2,7 @@
 
 #[cfg(feature = "files")]
 pub(crate) mod age;
+pub(crate) mod cached_date;
 pub(crate) mod deadline;
 pub(crate) mod ticker;
 pub(crate) mod wall;

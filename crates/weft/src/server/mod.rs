@@ -4,7 +4,6 @@ mod acceptors;
 pub(crate) mod blocking;
 pub(crate) mod connection;
 mod connection_life;
-mod date;
 mod error_response;
 mod exchange;
 mod h1;

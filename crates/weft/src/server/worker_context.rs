@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::app::Application;
+use crate::clock::cached_date::CachedDate;
 use crate::clock::deadline::{Deadlines, Stopwatch};
 use crate::error::Error;
 use crate::hooks::{Hooks, SlowHandler, default_slow_handler_threshold};
@@ -18,7 +19,6 @@ use crate::net::buffers::Buffers;
 use crate::net::transport::Transport;
 use crate::peer::{AuthPolicy, Peer};
 use crate::server::connection::ServerConnection;
-use crate::server::date::CachedDate;
 use crate::server::handshake_semaphore::HandshakeSemaphore;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::settings::Settings;

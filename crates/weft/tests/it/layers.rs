@@ -78,7 +78,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The files and folders of `server/`, each above all files and folders that it uses.
 const SERVER: &[&str] = &[
     "blocking",
-    "date",
     "error_response",
     "handshake_semaphore",
     "head_buffers",
