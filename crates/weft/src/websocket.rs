@@ -24,33 +24,32 @@
 
 #[cfg(feature = "tower")]
 mod accept_http;
+mod halves; // the two directions, over one stream
 
 use std::fmt;
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
-use futures_util::{SinkExt, StreamExt};
 use http::header::{
     ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Method, StatusCode, Version};
-use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::message::shutdown::Shutdown;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
 use weft_proto::list::list_members;
 
 /// A message: `Text` or `Binary`. Ping and Close frames are handled automatically.
 pub use tokio_tungstenite::tungstenite::Message;
+
+pub use self::halves::{WebSocketReceiver, WebSocketSender};
 
 /// Settings of WebSockets.
 #[derive(Clone, Debug)]
@@ -246,18 +245,12 @@ impl OpeningHandshake<'_> {
 /// An open WebSocket.
 ///
 /// One task can handle both directions: [`receive`](WebSocket::receive) is cancel safe, so it can
-/// be used in a `select!` together with sources of messages to send.
+/// be used in a `select!` together with sources of messages to send. [`split`](WebSocket::split)
+/// returns the directions for two tasks.
 pub struct WebSocket {
-    stream: WebSocketStream<Upgraded>,
-    settings: WebSocketSettings,
+    sender: WebSocketSender,
+    receiver: WebSocketReceiver,
     protocol: Option<String>,
-    shutdown: Shutdown,
-    /// Start of the idle period: the last received data, or the Ping sent since.
-    idle_since: Instant,
-    /// Number of bytes received at the start of the idle period.
-    received: u64,
-    is_ping_pending: bool,
-    is_close_sent: bool,
 }
 
 /// Size of the read and write buffers. Each idle connection would hold tungstenite's default of
@@ -275,18 +268,9 @@ impl WebSocket {
             .max_frame_size(Some(settings.max_message_bytes))
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES);
-        let shutdown = connection.shutdown();
         let stream = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
-        WebSocket {
-            stream,
-            settings,
-            protocol,
-            shutdown,
-            idle_since: Instant::now(),
-            received: 0,
-            is_ping_pending: false,
-            is_close_sent: false,
-        }
+        let (sender, receiver) = halves::split(stream, settings.ping_after, settings.send_timeout);
+        WebSocket { sender, receiver, protocol }
     }
 
     /// Receives the next message, `Text` or `Binary`. `None` if the WebSocket is closed, by the
@@ -299,47 +283,7 @@ impl WebSocket {
     /// [`Disconnected`](ErrorKind::Disconnected) if it disconnects without a closing handshake.
     /// After an error no further messages are received.
     pub async fn receive(&mut self) -> Result<Option<Message>> {
-        loop {
-            let idle_timeout = self.settings.ping_after.saturating_sub(self.idle_since.elapsed());
-            let next = match future::select(
-                pin!(self.shutdown.requested()),
-                pin!(timeout(idle_timeout, self.stream.next())),
-            )
-            .await
-            {
-                Either::Left(_) => None,
-                Either::Right((next, _)) => Some(next),
-            };
-            let Some(next) = next else {
-                self.close(1001, "the server stops").await?;
-                return Ok(None);
-            };
-            match next {
-                // A part of a message resets the idle period too.
-                Err(_) if self.stream.get_ref().received() > self.received => self.reset_idle(),
-                Err(_) if self.is_ping_pending => {
-                    let reason = "the WebSocket client did not respond to a ping";
-                    return Err(Error::new(ErrorKind::TooSlow, reason));
-                }
-                Err(_) => {
-                    (self.idle_since, self.is_ping_pending) = (Instant::now(), true);
-                    self.send(Message::Ping(Default::default())).await?;
-                }
-                Ok(None | Some(Err(tungstenite::Error::ConnectionClosed))) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(self.close_after_error(error).await),
-                Ok(Some(Ok(message))) => {
-                    self.reset_idle();
-                    if message.is_text() || message.is_binary() {
-                        return Ok(Some(message));
-                    }
-                }
-            }
-        }
-    }
-
-    fn reset_idle(&mut self) {
-        (self.idle_since, self.is_ping_pending) = (Instant::now(), false);
-        self.received = self.stream.get_ref().received();
+        self.receiver.receive().await
     }
 
     /// Sends a message, and waits until it is written to the connection.
@@ -348,13 +292,7 @@ impl WebSocket {
     /// [`TooSlow`](ErrorKind::TooSlow) if that exceeds [`WebSocketSettings::send_timeout`],
     /// [`Disconnected`](ErrorKind::Disconnected) if the client has disconnected.
     pub async fn send(&mut self, message: impl Into<Message>) -> Result<()> {
-        match timeout(self.settings.send_timeout, self.stream.send(message.into())).await {
-            Ok(sent) => sent.map_err(convert_error),
-            Err(_) => {
-                let reason = "the WebSocket client did not read a message in time";
-                Err(Error::new(ErrorKind::TooSlow, reason))
-            }
-        }
+        self.sender.send(message).await
     }
 
     /// Closes the WebSocket with a code (RFC 6455 §7.4) and a reason of up to 123 bytes, and waits
@@ -363,17 +301,35 @@ impl WebSocket {
     /// # Errors
     /// Same as [`send`](WebSocket::send).
     pub async fn close(&mut self, code: u16, reason: &str) -> Result<()> {
-        let end = (0..=reason.len().min(123)).rev().find(|&end| reason.is_char_boundary(end));
-        let reason = reason[..end.unwrap_or(0)].into();
-        let frame = CloseFrame { code: CloseCode::from(code), reason };
-        // An earlier call that was cancelled has already sent the Close frame.
-        if !std::mem::replace(&mut self.is_close_sent, true) {
-            self.send(Message::Close(Some(frame))).await?;
-        }
-        // Discards messages that the client sent before it received the Close frame.
-        let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
-        let _ = timeout(self.settings.send_timeout, drain).await;
+        self.sender.close(code, reason).await?;
+        self.receiver.discard().await;
         Ok(())
+    }
+
+    /// Splits the WebSocket into its directions, for two tasks. The connection closes once both
+    /// halves are dropped, and at the latest at the end of a shutdown's grace period. It counts as
+    /// open until the handler ends, which therefore waits for its tasks, as here:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::{Request, Response, websocket};
+    ///
+    /// async fn clock(request: Request) -> Response {
+    ///     websocket::accept(&request, async |socket| {
+    ///         let (sender, mut receiver) = socket.split();
+    ///         let ticks = tokio::spawn(async move {
+    ///             while sender.send("tick").await.is_ok() {
+    ///                 tokio::time::sleep(Duration::from_secs(1)).await;
+    ///             }
+    ///         });
+    ///         while let Ok(Some(_)) = receiver.receive().await {}
+    ///         ticks.abort();
+    ///     })
+    /// }
+    /// # assert_eq!(weft::testing::get(clock, "/").status, 426);
+    /// ```
+    pub fn split(self) -> (WebSocketSender, WebSocketReceiver) {
+        (self.sender, self.receiver)
     }
 
     /// The selected subprotocol.
@@ -383,37 +339,7 @@ impl WebSocket {
 
     /// The peer of the connection.
     pub fn peer(&self) -> &Peer {
-        self.stream.get_ref().peer()
-    }
-
-    /// Sends a Close frame with the code for a protocol error, and converts the error.
-    async fn close_after_error(&mut self, error: tungstenite::Error) -> Error {
-        let code = match &error {
-            tungstenite::Error::Capacity(_) => CloseCode::Size,
-            tungstenite::Error::Utf8(_) => CloseCode::Invalid,
-            tungstenite::Error::Protocol(_) => CloseCode::Protocol,
-            _ => return convert_error(error),
-        };
-        let frame = CloseFrame { code, reason: Default::default() };
-        let _ = self.send(Message::Close(Some(frame))).await;
-        convert_error(error)
-    }
-}
-
-fn convert_error(error: tungstenite::Error) -> Error {
-    use tungstenite::error::ProtocolError;
-    match error {
-        tungstenite::Error::ConnectionClosed
-        | tungstenite::Error::AlreadyClosed
-        | tungstenite::Error::Protocol(
-            ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing,
-        ) => Error::disconnected(),
-        tungstenite::Error::Io(error) => Error::of_connection(error),
-        tungstenite::Error::Capacity(_) => {
-            Error::new(ErrorKind::BodyTooLarge, "the WebSocket message exceeds the maximum size")
-                .with_source(error)
-        }
-        _ => Error::malformed("the client violated the WebSocket protocol").with_source(error),
+        self.sender.peer()
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod changes; // fields and content, as middleware reads and changes them
 
+use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
+use http::header::{
+    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LOCATION, UPGRADE, VARY,
+};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::disk::File;
@@ -17,6 +20,7 @@ use crate::message::upgrade::{Upgrade, Upgraded};
 use weft_proto::headers::Headers;
 use weft_proto::http1::framing::{content_length, is_bodiless};
 use weft_proto::list::list_members;
+use weft_proto::semantics::mime;
 
 /// A response: a status, a short header list and a payload.
 ///
@@ -90,7 +94,8 @@ impl Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }
 
-    /// Creates a 200 response with a file.
+    /// Creates a 200 response with a file. An open file has no name, so that the response has no
+    /// `Content-Type`; [`with_type_of`](Response::with_type_of) sets it.
     pub fn file(file: File) -> Response {
         Response::success(Fields::default(), Payload::File(Arc::new(file)))
     }
@@ -233,6 +238,23 @@ impl Response {
     pub fn with_headers(mut self, headers: Headers) -> Response {
         self.headers.forward(headers);
         self
+    }
+
+    /// Sets `Content-Type` to the media type of a file with this name, by its extension.
+    ///
+    /// ```
+    /// use weft::{File, Request, Response};
+    ///
+    /// async fn report(_: Request) -> weft::Result<Response> {
+    ///     let file = File::open(std::fs::File::open("report.pdf")?)?;
+    ///     Ok(Response::file(file).with_type_of("report.pdf"))
+    /// }
+    /// # let image = Response::body("").with_type_of("a/b.PNG");
+    /// # assert_eq!(image.header("content-type").unwrap(), "image/png");
+    /// ```
+    pub fn with_type_of(self, name: impl AsRef<Path>) -> Response {
+        let media_type = mime::from_file_name(name.as_ref().as_os_str().as_encoded_bytes());
+        self.with_header(CONTENT_TYPE, HeaderValue::from_static(media_type))
     }
 
     /// Takes the content of another response, such as that with a file. All fields stay as they

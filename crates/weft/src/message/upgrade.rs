@@ -97,6 +97,11 @@ impl Upgraded {
         self.bytes.received.load(Relaxed)
     }
 
+    #[cfg(feature = "websocket")]
+    pub(crate) fn shared_peer(&self) -> Arc<Peer> {
+        self.peer.clone()
+    }
+
     /// The other end of the connection.
     pub fn peer(&self) -> &Peer {
         &self.peer

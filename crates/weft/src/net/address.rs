@@ -7,14 +7,15 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port` or
-/// `unix:PATH`. With port 0 the system chooses a free port.
+/// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port`, `[*]:port`
+/// (all IPv6 addresses) or `unix:PATH`. With port 0 the system chooses a free port. `Display` writes
+/// the text that `FromStr` parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// All addresses of the machine, IPv4 and IPv6.
     Any(u16),
     /// All IPv6 addresses of the machine, beside listeners of IPv4 with the same port
-    /// (`IPV6_V6ONLY`). It has no text form. On a machine without IPv6 there is no listener.
+    /// (`IPV6_V6ONLY`). On a machine without IPv6 there is no listener.
     AnyIpv6(u16),
     /// A host name or IP address, and a port.
     Host(String),
@@ -39,13 +40,26 @@ impl FromStr for Address {
         let port: u16 = port.parse().map_err(|_| invalid())?;
         match host {
             "" => Ok(Address::Any(port)),
+            "[*]" => Ok(Address::AnyIpv6(port)),
             host if host.contains(':') && !host.starts_with('[') => Err(invalid()),
             _ => Ok(Address::Host(text.to_owned())),
         }
     }
 }
 
-/// Address of a listening socket.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Any(port) => write!(f, ":{port}"),
+            Address::AnyIpv6(port) => write!(f, "[*]:{port}"),
+            Address::Host(text) => f.write_str(text),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Address of a listening socket: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:PATH` or
+/// `https+unix:PATH`. `Display` writes the text that `FromStr` parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalAddress {
     /// A TCP socket.
@@ -101,6 +115,31 @@ impl fmt::Display for LocalAddress {
     }
 }
 
+impl FromStr for LocalAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<LocalAddress> {
+        let tcp = |address: &str| address.parse::<SocketAddr>().ok();
+        let unix = |path: &str| (!path.is_empty()).then(|| PathBuf::from(path));
+        let parsed = if let Some(address) = text.strip_prefix("http://") {
+            tcp(address).map(LocalAddress::Tcp)
+        } else if let Some(address) = text.strip_prefix("https://") {
+            tcp(address).map(LocalAddress::Tls)
+        } else if let Some(path) = text.strip_prefix("https+unix:") {
+            unix(path).map(LocalAddress::UnixTls)
+        } else {
+            text.strip_prefix("unix:").and_then(unix).map(LocalAddress::Unix)
+        };
+        parsed.ok_or_else(|| {
+            let reason = format!(
+                "`{text}` is no address of a listening socket; expected http://IP:PORT, \
+                 https://IP:PORT, unix:PATH or https+unix:PATH"
+            );
+            Error::new(ErrorKind::Listen, reason)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +151,7 @@ mod tests {
             ("localhost:0", Some(Address::Host("localhost:0".into()))),
             ("127.0.0.1:8080", Some(Address::Host("127.0.0.1:8080".into()))),
             ("[::1]:8080", Some(Address::Host("[::1]:8080".into()))),
+            ("[*]:8080", Some(Address::AnyIpv6(8080))),
             ("unix:/run/weft", Some(Address::Unix("/run/weft".into()))),
             ("unix:", None),
             ("8080", None),
@@ -122,6 +162,32 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(text.parse::<Address>().ok(), address, "{text:?}");
+            if let Some(address) = address {
+                assert_eq!(address.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn parses_the_addresses_of_sockets_that_it_writes() {
+        let ip = SocketAddr::from(([127, 0, 0, 1], 80));
+        for (text, address) in [
+            ("http://127.0.0.1:80", Some(LocalAddress::Tcp(ip))),
+            ("https://127.0.0.1:80", Some(LocalAddress::Tls(ip))),
+            ("http://[::1]:80", Some(LocalAddress::Tcp("[::1]:80".parse().unwrap()))),
+            ("unix:/run/weft", Some(LocalAddress::Unix("/run/weft".into()))),
+            ("https+unix:/run/weft", Some(LocalAddress::UnixTls("/run/weft".into()))),
+            ("127.0.0.1:80", None),
+            ("http://localhost:80", None),
+            ("http://127.0.0.1", None),
+            ("unix:", None),
+            ("https+unix:", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse::<LocalAddress>().ok(), address, "{text:?}");
+            if let Some(address) = address {
+                assert_eq!(address.to_string(), text);
+            }
         }
     }
 }

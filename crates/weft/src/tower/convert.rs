@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, into_body_error};
 use crate::message::connection::Connection;
 use crate::message::fields::{Field, Fields};
+use crate::message::into_response::IntoResponse;
 use crate::message::payload;
 use crate::message::payload::Payload;
 use crate::message::representation::{self, ResponseContext};
@@ -165,6 +166,39 @@ pub(super) fn to_http_response_as_is(response: Response) -> http::Response<Body>
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> http::Response<Body> {
         to_http_response_as_is(response)
+    }
+}
+
+/// For handlers and middleware that have a response of the crate `http`, such as one that a client
+/// has received. A field `Content-Length` must be the length of the body.
+///
+/// ```
+/// use weft::{Request, Response};
+///
+/// async fn hello(_: Request) -> http::Response<String> {
+///     http::Response::builder().header("x-a", "b").body("Hello\n".to_owned()).unwrap()
+/// }
+/// let response = weft::testing::get(hello, "/");
+/// assert_eq!(response.header("x-a"), Some("b"));
+/// response.assert_text("Hello\n");
+/// let response = Response::from(http::Response::new(weft::Body::from("text")));
+/// assert_eq!(response.length(), Some(4));
+/// ```
+impl<B> From<http::Response<B>> for Response
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    fn from(response: http::Response<B>) -> Response {
+        from_http_response(false, response, from_http_body)
+    }
+}
+
+impl<B> IntoResponse for http::Response<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    fn into_response(self) -> Response {
+        self.into()
     }
 }
 

@@ -210,3 +210,36 @@ fn handler_of_a_match_on_segments_reads_json() {
     request("/items/5").assert_text(r#"[5,{"name":"tea"}]"#);
     assert_eq!(request("/items/x").status, 404);
 }
+
+#[cfg(feature = "tower")]
+#[test]
+fn responses_of_http_are_responses() {
+    async fn app(request: Request) -> weft::Result<http::Response<weft::Body>> {
+        let builder = http::Response::builder().status(202).header("x-a", "1").header("x-a", "2");
+        let length = request.query().unwrap_or_default();
+        let builder =
+            if length.is_empty() { builder } else { builder.header("content-length", length) };
+        builder.body("hello".into()).map_err(Error::other)
+    }
+    async fn back_and_forth(request: Request) -> Response {
+        http::Response::from(app(request).await.into_response()).into()
+    }
+    for response in [testing::get(app, "/"), testing::get(back_and_forth, "/?5")] {
+        assert_eq!((response.status.as_u16(), response.header("content-length")), (202, Some("5")));
+        assert_eq!(response.headers.iter().filter(|(name, _)| name == "x-a").count(), 2);
+        response.assert_text("hello");
+    }
+    assert_eq!(testing::get(app, "/?6").status, 500);
+}
+
+/// The text that `fn main() -> weft::Result<()>` prints.
+#[test]
+fn debug_output_of_an_error_is_readable() {
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let server = weft::Server::new(async |_: Request| "hello").listen(&*address);
+    let error = server.err().expect("the address is in use");
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(format!("{error:?}").contains(&address), "{error:?}");
+    assert!(format!("{error:#?}").contains("kind: Listen"), "{error:#?}");
+}

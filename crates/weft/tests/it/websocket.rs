@@ -290,6 +290,100 @@ fn shutdown_sends_a_close_frame() {
     assert_eq!(*results.lock().unwrap(), [Ok(())]);
 }
 
+/// Senders that wait for a slow client delay neither the receiver nor each other for good.
+#[test]
+fn halves_work_in_tasks_of_their_own() {
+    const MESSAGES: usize = 150;
+    let payload = |sender: u8| vec![b'0' + sender; 60_000];
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let recorded = received.clone();
+    let server = serve(move |request: Request| {
+        let received = recorded.clone();
+        async move {
+            settings().accept(&request, async move |socket| {
+                let (sender, mut receiver) = socket.split();
+                let send = |number: u8| {
+                    let sender = sender.clone();
+                    tokio::spawn(async move {
+                        for _ in 0..MESSAGES {
+                            sender.send(payload(number)).await.unwrap();
+                        }
+                    })
+                };
+                let tasks = [send(0), send(1), send(2)];
+                while let Ok(Some(message)) = receiver.receive().await {
+                    received.lock().unwrap().push(message.into_data());
+                }
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            })
+        }
+    });
+    let mut client = open(&server, b"");
+    client.send([masked(TEXT, b"a"), masked(TEXT, b"b")].concat());
+    until("messages are received", || received.lock().unwrap().len() == 2);
+    let length = unmasked(BINARY, &payload(0)).len();
+    while client.received().len() < 3 * MESSAGES * length {
+        assert!(client.read() > 0);
+    }
+    for number in 0..3 {
+        let message = unmasked(BINARY, &payload(number));
+        let whole = client.received().chunks(length).filter(|received| *received == message);
+        assert_eq!(whole.count(), MESSAGES, "{number}");
+    }
+    client.clear_received();
+    client.send(masked(CLOSE, &close(1000, "")));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1000, "")));
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn half_closes_the_websocket() {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let recorded = received.clone();
+    let server = serve(move |request: Request| {
+        let received = recorded.clone();
+        async move {
+            settings().accept(&request, async move |socket| {
+                let (sender, mut receiver) = socket.split();
+                sender.close(1000, "enough").await.unwrap();
+                sender.clone().close(1001, "again").await.unwrap();
+                assert_eq!(sender.send("late").await.unwrap_err().kind(), ErrorKind::Disconnected);
+                let record = |text: String| received.lock().unwrap().push(text);
+                while let Some(message) = receiver.receive().await.unwrap() {
+                    record(message.to_string());
+                }
+                record("end".to_owned());
+            })
+        }
+    });
+    let mut client = open(&server, b"");
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1000, "enough")));
+    client.send([masked(TEXT, b"a"), masked(CLOSE, &close(1000, ""))].concat());
+    client.assert_closed();
+    stop(server);
+    assert_eq!(*received.lock().unwrap(), ["a", "end"]);
+}
+
+#[test]
+fn halves_close_at_a_shutdown() {
+    let server = serve(|request: Request| async move {
+        settings().accept(&request, async move |socket| {
+            let (sender, mut receiver) = socket.split();
+            assert_eq!(receiver.receive().await.unwrap(), None);
+            assert!(sender.send("late").await.is_err());
+        })
+    });
+    let mut client = open(&server, b"");
+    let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
+    client.send(masked(CLOSE, &close(1001, "")));
+    client.assert_closed();
+    stopping.join().unwrap();
+}
+
 /// An axum handler, without and with a tower layer.
 #[test]
 fn accepts_from_an_axum_handler() {
