@@ -108,8 +108,8 @@ mod tests {
     }
 
     fn marks(app: impl Application) -> Vec<String> {
-        let values = get(app, "/").headers.into_iter().map(|(_, value)| value);
-        values.map(|value| value.to_str().unwrap().to_owned()).collect()
+        let marks = get(app, "/").headers.into_iter().filter(|(name, _)| name == "x-mark");
+        marks.map(|(_, value)| value).map(|value| value.to_str().unwrap().to_owned()).collect()
     }
 
     fn wrapped(app: impl Application) -> impl Application {

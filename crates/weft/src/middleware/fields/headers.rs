@@ -225,7 +225,7 @@ mod tests {
         let new = ResponseHeaders::new;
         for (changes, expected) in [
             (new(), vec!["via: a", "server: app", "via: b"]),
-            (new().set(VIA, "c"), vec!["server: app", "via: c"]),
+            (new().set(VIA, "c"), vec!["via: c", "server: app"]),
             (new().add(VIA, "c"), vec!["via: a", "server: app", "via: b", "via: c"]),
             (new().remove(VIA), vec!["server: app"]),
             (new().remove(CACHE_CONTROL), vec!["via: a", "server: app", "via: b"]),
