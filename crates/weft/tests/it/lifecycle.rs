@@ -11,8 +11,12 @@ use crate::common::Client;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Responds as soon as the server shuts down; never to `/endless`.
+/// Responds as soon as the server shuts down; never to `/endless`. An interim response shows that a
+/// request is in progress.
 async fn last_words(request: Request) -> Response {
+    if request.path() != "/" {
+        request.early_hints(["</a>"]);
+    }
     match request.path() {
         "/" => Response::text("hello"),
         "/wait" => {
@@ -43,12 +47,13 @@ fn run(
     (address, end)
 }
 
-/// Waits until the server responds, and sends a request that is in progress afterwards.
+/// Sends a request, and waits until it is in progress.
 fn request_in_progress(address: SocketAddr, path: &str) -> Client {
     let mut client = Client::connect_to(address);
     client.get("/");
     assert_eq!(client.response().text(), "hello");
     client.get(path);
+    assert_eq!(client.response().status, 103);
     client
 }
 
