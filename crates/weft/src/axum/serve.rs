@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,9 +19,9 @@ use crate::hooks::Hooks;
 use crate::net::listen::Listener;
 use crate::server::Server;
 use crate::server::handle::ServerHandle;
-use crate::server::shutdown_signal::DEFAULT_GRACE;
+use crate::server::handle::shutdown_signal::DEFAULT_GRACE;
 #[cfg(feature = "signal")]
-use crate::server::shutdown_signal::TerminationSignals;
+use crate::server::handle::shutdown_signal::TerminationSignals;
 use crate::settings::Settings;
 
 /// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
@@ -188,7 +188,7 @@ impl<M: MakeService> Serve<M> {
                 let mut signals = TerminationSignals::register()?;
                 let asked = self.signal;
                 Box::pin(async move {
-                    futures_util::future::select(asked, pin!(signals.next())).await;
+                    futures_util::future::select(asked, std::pin::pin!(signals.next())).await;
                 })
             }
             false => self.signal,

@@ -102,7 +102,6 @@ pub(crate) trait Inbound: Send + Sync {
 
 /// Limits of the settings that do not apply to a body, because a framework has its own. Limits that
 /// the application has set for the body remain.
-#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only frameworks have limits"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiftedLimits {
     /// The default size. Another size is a setting of the user, and remains.

@@ -1,5 +1,7 @@
 //! Handles to a running server: listeners and limits, connections, shutdown.
 
+pub(crate) mod shutdown_signal; // the end of a server at a signal
+
 use std::fmt;
 use std::future::Future;
 use std::os::fd::OwnedFd;

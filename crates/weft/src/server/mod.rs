@@ -13,7 +13,6 @@ mod handshake_semaphore;
 mod head_buffers;
 mod inbound;
 mod linger;
-pub(crate) mod shutdown_signal;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;
@@ -40,7 +39,7 @@ use crate::net::listen::Listener;
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
-use crate::server::handle::{ServerHandle, ShutdownHandle};
+use crate::server::handle::{ServerHandle, ShutdownHandle, shutdown_signal};
 use crate::server::threads::Threads;
 use crate::server::worker::{Worker, WorkerCommand};
 use crate::settings::Settings;

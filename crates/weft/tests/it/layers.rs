@@ -96,7 +96,6 @@ const SERVER: &[&str] = &[
     "threads",
     "acceptors",
     "handle",
-    "shutdown_signal",
     "mod",
     "tls",
 ];

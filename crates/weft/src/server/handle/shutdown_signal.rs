@@ -12,7 +12,7 @@ use crate::server::handle::ServerHandle;
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Runs a server until it has stopped: by itself, or within the grace period after `signal`.
-pub(super) async fn run_until(
+pub(in crate::server) async fn run_until(
     mut handle: ServerHandle,
     signal: impl Future<Output = ()>,
     grace: Duration,
@@ -33,7 +33,7 @@ async fn is_first(first: impl Future<Output = ()>, second: impl Future<Output = 
 }
 
 /// Runs a future on a thread with an event loop of its own, and waits for its result.
-pub(super) fn block_on_thread<T: Send + 'static>(
+pub(in crate::server) fn block_on_thread<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -81,7 +81,7 @@ impl TerminationSignals {
 /// # Errors
 /// [`Io`](ErrorKind::Io) if a signal cannot be registered, and the errors of the start.
 #[cfg(feature = "signal")]
-pub(super) async fn run_until_signals(
+pub(in crate::server) async fn run_until_signals(
     start: impl FnOnce() -> Result<ServerHandle>,
     grace: Duration,
 ) -> Result<()> {
