@@ -98,6 +98,8 @@ options! {
     /// response.
     SecurityHeaderOptions: mod security_headers;
     ResponseHeaderOptions: mod response_headers;
+    /// Inside of the changes to fields, whose cookies stay as they are configured.
+    CookieFlagOptions: mod cookie_flags;
     BandwidthOptions: mod bandwidth;
     /// Outside of all middleware that may fail: its errors have pages, too.
     ErrorPageOptions: mod error_pages;

@@ -89,6 +89,71 @@ fn fields_of_responses_are_set_added_and_completed() {
     assert_eq!(client.response().status, 200);
 }
 
+/// The `Server` of an upstream is passed on, unless a route replaces or removes it.
+#[test]
+fn server_of_upstreams_is_passed_on_replaced_or_removed() {
+    if !has_tool("curl") {
+        return report_missing_tool("curl");
+    }
+    let upstream = upstream("Server: up/1.2.3\r\n");
+    let routes = format!(
+        r#"
+[hosts."*"]
+"/" = ">> http://{upstream}/"
+"/own" = {{ proxy = "http://{upstream}/", remove_response_headers = ["Server"] }}
+"/other" = {{ proxy = "http://{upstream}/", response_headers = {{ Server = "other" }} }}
+"/empty" = {{ proxy = "http://{upstream}/", response_headers = {{ Server = "" }} }}
+"/absent" = {{ respond = "", response_headers = {{ "?Server" = "mine" }} }}
+"/text" = {{ respond = "" }}
+"#
+    );
+    for (server_name, own) in [("weft", "weft"), ("", "")] {
+        let (_folder, server) = serve(&format!("limits.server_name = \"{server_name}\"\n{routes}"));
+        for (target, expected) in [
+            ("/", "up/1.2.3"),
+            ("/own", own),
+            ("/other", "other"),
+            ("/empty", own),
+            ("/absent", "mine"),
+            ("/text", own),
+        ] {
+            let found = fields_with_each_version(&server.url(target), "server");
+            assert_eq!(found, expected, "{target} {server_name}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn cookies_get_and_lose_flags() {
+    if !has_tool("curl") {
+        return report_missing_tool("curl");
+    }
+    let upstream =
+        upstream("Set-Cookie: a=1; Path=/\r\nSet-Cookie: session=2; SameSite=None; HttpOnly\r\n");
+    let (_folder, server) = serve(&format!(
+        r#"
+[defaults]
+cookie_flags = {{ "*" = "secure" }}
+[hosts."*"]
+"/" = ">> http://{upstream}/"
+"/own" = {{ proxy = "http://{upstream}/", cookie_flags = {{ "~ ^s" = "samesite=lax nohttponly" }} }}
+"/none" = {{ proxy = "http://{upstream}/", cookie_flags = {{}} }}
+"/set" = {{ respond = "", response_headers = {{ Set-Cookie = "b=3" }} }}
+"#
+    ));
+    for (target, expected) in [
+        ("/", "a=1; Path=/; Secure|session=2; SameSite=None; HttpOnly; Secure"),
+        ("/own", "a=1; Path=/|session=2; SameSite=Lax"),
+        ("/none", "a=1; Path=/|session=2; SameSite=None; HttpOnly"),
+        ("/set", "b=3"),
+    ] {
+        let found = fields_with_each_version(&server.url(target), "set-cookie");
+        assert_eq!(found, expected, "{target}");
+    }
+    server.stop();
+}
+
 #[test]
 fn fields_of_requests_have_placeholders() {
     let upstream = echo();

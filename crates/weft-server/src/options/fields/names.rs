@@ -1,6 +1,6 @@
 //! Names of fields that options may change.
 
-use weft::HeaderName;
+use weft::{HeaderName, header};
 use weft_config::{ConfigResult, Located};
 
 use crate::base::engine_fields::engine_sets;
@@ -22,9 +22,10 @@ pub(in crate::options) fn parse_name(
     Ok(parsed)
 }
 
-/// Refuses fields of responses that the engine sets.
+/// Refuses fields of responses that the engine sets, except `Server`, which it sets only if there is
+/// none.
 pub(in crate::options) fn check_response_name(name: &HeaderName) -> Result<(), String> {
-    match engine_sets(name) {
+    match engine_sets(name) && *name != header::SERVER {
         true => Err(format!("the server sets {name} itself")),
         false => Ok(()),
     }
