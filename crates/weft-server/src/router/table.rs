@@ -163,11 +163,11 @@ impl<'t> Match<'t> {
             "" => "/",
             rest => rest,
         };
-        let value = |name: &Box<str>| {
+        let value = |name: &str| {
             let maps = request.extensions().get::<RequestMaps>()?;
-            Some((name.clone(), maps.value(name, request)?.text))
+            Some((name.into(), maps.value(name, request)?.text))
         };
-        let maps = noted.maps.iter().filter_map(value).collect();
+        let maps = noted.maps.iter().filter_map(|name| value(name)).collect();
         Some(Box::new(NotedCaptures { path, host: host.cloned(), rest: rest.into(), maps }))
     }
 }

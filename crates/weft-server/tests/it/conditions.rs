@@ -1,7 +1,9 @@
 //! Routes with conditions.
 
+use std::fs;
+
 use crate::common::external::curl;
-use crate::common::{Program, has_tool};
+use crate::common::{Client, Program, Weft, has_tool, until, weft};
 use crate::config::{folder_with, run_in};
 use crate::matching::serve;
 
@@ -209,4 +211,42 @@ fn conditions_of_a_path_are_bounded() {
             Some(expected) => assert!(output.stderr.contains(expected), "{}", output.stderr),
         }
     }
+}
+
+/// A route with conditions has a name of its own in the log, in metrics and on the status page.
+#[test]
+fn routes_with_conditions_have_names() {
+    let folder = folder_with(&[(
+        "weft.toml",
+        r#"
+listen = "127.0.0.1:0"
+[log]
+access = "access.log"
+format = "%s %{route}x"
+[status]
+listen = "127.0.0.1:0"
+[hosts."*"]
+"/" = { respond = "stable" }
+"/ @canary" = { respond = "canary", when = { query = { canary = true } } }
+"#,
+    )]);
+    let mut command = weft(["--config", "weft.toml"]);
+    let server = Weft::start(command.current_dir(folder.path()));
+    for path in ["/", "/?canary", "/x?canary=1"] {
+        assert_eq!(server.client().get(path).status, 200);
+    }
+    let log = || fs::read_to_string(folder.path().join("access.log")).unwrap_or_default();
+    until("the log has all lines", || log().lines().count() == 3);
+    let log = log();
+    let mut lines: Vec<_> = log.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["200 /", "200 / @canary", "200 / @canary"]);
+    let mut status = Client::tcp(server.status_address());
+    status.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let metrics = String::from_utf8(status.response().body).unwrap();
+    for (route, count) in [("/", 1), ("/ @canary", 2)] {
+        let line = format!("route=\"{route}\",code=\"2xx\"}} {count}");
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+    server.stop();
 }

@@ -16,7 +16,9 @@ pub(crate) struct RequestValues<'r> {
 
 /// Names and values, sorted by name: a name is found in logarithmic time, however many a client
 /// sends.
-struct Pairs<'r>(Vec<(Cow<'r, [u8]>, Cow<'r, [u8]>)>);
+struct Pairs<'r>(Vec<Pair<'r>>);
+
+type Pair<'r> = (Cow<'r, [u8]>, Cow<'r, [u8]>);
 
 impl<'r> RequestValues<'r> {
     pub(crate) fn new(request: &'r Request) -> RequestValues<'r> {
@@ -43,7 +45,7 @@ impl<'r> RequestValues<'r> {
 }
 
 impl<'r> Pairs<'r> {
-    fn new(pairs: impl Iterator<Item = (Cow<'r, [u8]>, Cow<'r, [u8]>)>) -> Pairs<'r> {
+    fn new(pairs: impl Iterator<Item = Pair<'r>>) -> Pairs<'r> {
         let mut pairs: Vec<_> = pairs.collect();
         // Stable: the values of a name keep their order.
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -77,7 +77,7 @@ impl Map {
         let mut parts = Vec::new();
         let input = Map::input(name, settings, &mut parts);
         let table = Map::table(name, settings, &mut parts);
-        let default = settings.default.as_ref().map(|text| MapText::parse(text));
+        let default = settings.default.as_ref().map(MapText::parse);
         let default = default.unwrap_or_else(|| Ok(MapText::Literal("".into())));
         let default = default.map_err(|problem| parts.push(problem)).ok();
         problems.append(&mut parts);

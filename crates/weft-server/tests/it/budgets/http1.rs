@@ -268,5 +268,29 @@ fn fields() -> Vec<Attack> {
             .flood(20, |_| get("/small.txt", &list_field("Cookie", "a=b;", 15_000)))
             .last(get("/", CLOSE))
             .requests(500.0),
+        row("cookies and parameters of 64 conditions", "patterns of conditions")
+            .flood(20, |_| {
+                let pairs = |join: &str| {
+                    let pairs = (0..64).map(|n| format!("n{n}={}", "a".repeat(100)));
+                    pairs.collect::<Vec<_>>().join(join)
+                };
+                let head =
+                    format!("GET /small.txt?{} HTTP/1.1\r\nHost: conditions\r\n", pairs("&"));
+                format!("{head}Cookie: {}\r\n\r\n", pairs(";")).into_bytes()
+            })
+            .last(get("/", CLOSE))
+            .memory_kib(128.0)
+            .requests(1500.0),
+        row("many cookies and parameters of one name", "patterns of conditions")
+            .flood(20, |_| {
+                let head = format!(
+                    "GET /small.txt?{} HTTP/1.1\r\nHost: conditions\r\n",
+                    "n1=a&".repeat(1_400)
+                );
+                format!("{head}Cookie: {}\r\n\r\n", "n0=a;".repeat(1_400)).into_bytes()
+            })
+            .last(get("/", CLOSE))
+            .memory_kib(128.0)
+            .requests(1500.0),
     ]
 }

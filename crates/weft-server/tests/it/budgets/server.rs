@@ -45,13 +45,26 @@ languages = ["en", "de"]
 '~ \.(php|cgi)$' = { respond = "no", status = 403 }
 '~ ^/[a-z]+;v=[0-9]+/' = { respond = "no", status = 403 }
 "/" = "-> www"
-[limits]
+[hosts.conditions]
+"/" = "-> www"
+CONDITIONS[limits]
 head_timeout = "1s"
 idle_timeout = "1s"
 stall_timeout = "1s"
 linger_timeout = "200ms"
 proxy_protocol = ["127.0.0.9"]
 "#;
+
+/// As many patterns about cookies and parameters as a path may have.
+fn conditions() -> String {
+    let route = |number: usize| {
+        let subject = if number.is_multiple_of(2) { "cookie" } else { "query" };
+        format!(
+            "\"/ @r{number}\" = {{ respond = \"no\", when = {{ {subject} = {{ n{number} = \"~ ^(a|b)*c$\" }} }} }}\n"
+        )
+    };
+    (0..64).map(route).collect()
+}
 
 /// The user of `/password/`.
 const USERS: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n";
@@ -131,6 +144,7 @@ impl Site {
             .replace("UPSTREAM", &format!("http://{}/", self.upstream))
             // A request without the end of a head: the upstream is silent.
             .replace("APPLICATION", &self.upstream.to_string())
+            .replace("CONDITIONS", &conditions())
             .replace("GOOD", &format!("http://{}/", self.good_upstream));
         fs::write(&file, text).unwrap();
         let weft = Weft::start(&mut weft([Path::new("--config"), &file]));
