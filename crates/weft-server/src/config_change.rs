@@ -81,7 +81,15 @@ pub(crate) struct UpstreamChange {
     /// Restricts the change to the upstreams of some routes.
     pub(crate) host: Option<String>,
     pub(crate) prefix: Option<String>,
-    pub(crate) control: ControlChange,
+    pub(crate) kind: UpstreamChangeKind,
+}
+
+/// Kind of a change of an upstream.
+pub(crate) enum UpstreamChangeKind {
+    /// Another state or weight.
+    Control(ControlChange),
+    Add,
+    Remove,
 }
 
 impl UpstreamChange {
@@ -98,8 +106,8 @@ impl UpstreamChange {
 pub(crate) enum ChangeRequest {
     /// The result has the warnings about the new configuration.
     Config { change: ConfigChange, reply: oneshot::Sender<Result<Vec<Problem>, ChangeError>> },
-    /// The result is the number of upstreams that were changed.
-    Upstream { change: UpstreamChange, reply: oneshot::Sender<usize> },
+    /// The result is the number of upstreams that were changed, or the reason of a refusal.
+    Upstream { change: UpstreamChange, reply: oneshot::Sender<Result<usize, String>> },
 }
 
 pub(crate) type ChangeSender = mpsc::Sender<ChangeRequest>;

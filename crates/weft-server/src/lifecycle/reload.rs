@@ -178,6 +178,7 @@ impl ServerProcess<'_> {
         next.opened.buffer_space.set_limits(next.plan.top.buffer_space());
         self.logs.replace(next.logs.clone());
         self.active.send_replace(Arc::new(next));
+        self.active().opened.routing.reset_upstreams();
         self.active().opened.order_certificates();
         for (spec, listener) in opened {
             // Fails only if `reuse_port` is set and a socket of another worker cannot be bound, or

@@ -39,7 +39,7 @@ use self::table::{Host, HostName, HostRoutes, Match, Route};
 use crate::apps::{App, ResponseFuture, respond_later, respond_now};
 use crate::base::listen_end::HostBinding;
 use crate::base::request_notes::{NotedRoute, RequestNotes};
-use crate::config_change::UpstreamChange;
+use crate::config_change::{UpstreamChange, UpstreamChangeKind};
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
@@ -280,25 +280,47 @@ impl Routing {
 
     /// Changes an upstream of all routes that have it, and logs that. Returns the number of
     /// changes: routes with the same settings share their upstreams.
-    pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> usize {
+    ///
+    /// # Errors
+    /// If an upstream cannot be added or removed.
+    pub(crate) fn change_upstreams(&self, change: &UpstreamChange) -> Result<usize, String> {
         let mut proxies = HashMap::new();
         for (name, app) in self.routes().filter(|(name, _)| change.applies_to(name)) {
             if let Some(proxy) = app.proxy() {
                 proxies.entry(proxy.identity()).or_insert((name, proxy));
             }
         }
-        let has_changed = |(name, proxy): &&(&RouteName, &ReverseProxy)| {
-            let has_changed = proxy.change_upstream(&change.upstream, change.control);
-            if has_changed {
-                let (upstream, control) = (&change.upstream, change.control);
-                let RouteName { host, prefix } = name;
-                log::info!(
-                    "a client changed the upstream {upstream} of {host} {prefix}: {control}"
-                );
+        let mut changed = 0;
+        for (RouteName { host, prefix }, proxy) in proxies.values() {
+            let upstream = &change.upstream;
+            let has_changed = match &change.kind {
+                UpstreamChangeKind::Control(control) => proxy.change_upstream(upstream, *control),
+                UpstreamChangeKind::Add => proxy.add_upstream(upstream).map(|()| true)?,
+                UpstreamChangeKind::Remove => proxy.remove_upstream(upstream)?,
+            };
+            if !has_changed {
+                continue;
             }
-            has_changed
-        };
-        proxies.values().filter(has_changed).count()
+            changed += 1;
+            let of = format!("the upstream {upstream} of {host} {prefix}");
+            match &change.kind {
+                UpstreamChangeKind::Control(control) => {
+                    log::info!("a client changed {of}: {control}");
+                }
+                UpstreamChangeKind::Add => {
+                    log::info!("a client added {of}, until the next reload");
+                }
+                UpstreamChangeKind::Remove => {
+                    log::info!("a client removed {of}, until the next reload");
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Uses the upstreams of the configuration again, without those that clients have added.
+    pub(crate) fn reset_upstreams(&self) {
+        self.routes().filter_map(|(_, app)| app.proxy()).for_each(ReverseProxy::reset_upstreams);
     }
 
     /// Takes over the states of upstreams that operators have set, from the routes of the same

@@ -71,8 +71,8 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
         name: "upstream_changes",
         flag: "status-upstream-changes",
         argument: "WHERE",
-        help: "connections of the status endpoint on which clients may drain and disable upstreams \
-               and change their weights: never, unix or loopback",
+        help: "connections of the status endpoint on which clients may drain, disable, add and \
+               remove upstreams and change their weights: never, unix or loopback",
         kind: ValueKind::Choice(&CHOICES, |status, choice| {
             status.upstream_changes = permitted(choice);
         }),

@@ -1,5 +1,6 @@
 //! `GET /upstreams`: the upstreams with their states. `PATCH /upstreams`: takes upstreams out, puts
-//! them back, and changes their weights.
+//! them back, and changes their weights. `POST` adds an upstream to a route, and `DELETE` removes
+//! one.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -9,7 +10,7 @@ use weft_upstream::{ControlChange, MAX_WEIGHT, UpstreamMode, UpstreamUrl};
 use super::config::{has_type, refusal};
 use super::permission;
 use super::snapshot;
-use crate::config_change::{ChangeRequest, ChangeSender, UpstreamChange};
+use crate::config_change::{ChangeRequest, ChangeSender, UpstreamChange, UpstreamChangeKind};
 use crate::open::active_plan::PlanReceiver;
 
 /// Maximum size of a change, in bytes.
@@ -46,10 +47,10 @@ pub(super) async fn respond(
         Method::GET | Method::HEAD => {
             return list(&snapshot::upstreams(&plans.borrow().opened.routing));
         }
-        Method::PATCH => {}
+        Method::PATCH | Method::POST | Method::DELETE => {}
         _ => {
             let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
-            return response.with_header(header::ALLOW, "GET, HEAD, PATCH");
+            return response.with_header(header::ALLOW, "GET, HEAD, PATCH, POST, DELETE");
         }
     }
     let permitted = plans.borrow().plan.status.upstream_changes;
@@ -60,16 +61,24 @@ pub(super) async fn respond(
         Ok(change) => change,
         Err(response) => return response,
     };
-    let url = change.upstream.clone();
+    let is_added = matches!(change.kind, UpstreamChangeKind::Add);
+    // An added upstream may have options behind its URL.
+    let url = change.upstream.split(' ').next().unwrap_or_default().to_owned();
     let (reply, result) = oneshot::channel();
     let sent = changes.send(ChangeRequest::Upstream { change, reply }).await;
-    let Some(changed) = (match sent {
+    let result = match sent {
         Ok(()) => result.await.ok(),
         Err(_) => None,
-    }) else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
+    };
+    let changed = match result {
+        Some(Ok(changed)) => changed,
+        Some(Err(reason)) => return refusal(StatusCode::UNPROCESSABLE_ENTITY, &reason),
+        None => return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops"),
     };
     let mut upstreams = snapshot::upstreams(&plans.borrow().opened.routing);
+    if changed == 0 && is_added {
+        return refusal(StatusCode::NOT_FOUND, "there is no route to upstreams with this name");
+    }
     if changed == 0 {
         let known: Vec<_> = upstreams.iter().map(|it| &*it.report.url).collect();
         let reason = format!("no such upstream {url}; known are {}", known.join(", "));
@@ -102,13 +111,31 @@ async fn read_change(mut request: Request) -> Result<UpstreamChange, Response> {
         Ok(change) => change,
         Err(error) => return invalid(&format!("the change is not valid: {error}")),
     };
-    if change.state.is_none() && change.weight.is_none() {
+    let (has_values, method) =
+        (change.state.is_some() || change.weight.is_some(), request.method());
+    let kind = match *method {
+        Method::POST if has_values => {
+            return invalid(
+                "the options of an added upstream follow its URL: \"http://10.0.0.1 weight=2\"",
+            );
+        }
+        Method::POST if change.host.is_none() || change.prefix.is_none() => {
+            return invalid("an upstream is added to one route, with its `host` and `prefix`");
+        }
+        Method::POST => Some(UpstreamChangeKind::Add),
+        Method::DELETE if has_values => {
+            return invalid("an upstream that is removed has no `state` and no `weight`");
+        }
+        Method::DELETE => Some(UpstreamChangeKind::Remove),
+        _ => None,
+    };
+    if kind.is_none() && !has_values {
         return invalid("a change has a `state`, a `weight` or both");
     }
     if change.weight.is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight)) {
         return invalid(&format!("expected a weight from 1 to {MAX_WEIGHT}"));
     }
     let Change { upstream, host, prefix, state, weight } = change;
-    let control = ControlChange { mode: state, weight };
-    Ok(UpstreamChange { upstream, host, prefix, control })
+    let control = UpstreamChangeKind::Control(ControlChange { mode: state, weight });
+    Ok(UpstreamChange { upstream, host, prefix, kind: kind.unwrap_or(control) })
 }

@@ -294,13 +294,13 @@ fn refuses_other_methods_and_contents() {
     }
     assert_eq!(patch(server.unix(), "Host: a\r\n", "{}").status, 415);
     assert_eq!(patch(server.unix(), JSON, &" ".repeat(8193)).status, 413);
-    for method in ["PUT", "POST", "OPTIONS"] {
+    for method in ["PUT", "OPTIONS"] {
         let mut client = server.unix();
         client.send(format!("{method} /upstreams HTTP/1.1\r\n{JSON}Content-Length: 0\r\n\r\n"));
         let response = client.response();
         assert_eq!(
             (response.status, response.header("allow")),
-            (405, Some("GET, HEAD, PATCH")),
+            (405, Some("GET, HEAD, PATCH, POST, DELETE")),
             "{method}"
         );
     }
@@ -390,4 +390,81 @@ fn servers_of_services_keep_the_changes_of_operators() {
     until_states("draining*2 up*5");
     assert_eq!(server.set(&of_a.replace("draining", "up")), "up*2");
     until_states("up*2 up*5");
+}
+
+/// Sends a change by another method, and returns the status and the text.
+fn send(server: &Server, method: &str, change: &str) -> (u16, String) {
+    let mut client = server.unix();
+    client.send(format!(
+        "{method} /upstreams HTTP/1.1\r\n{JSON}Content-Length: {}\r\n\r\n{change}",
+        change.len()
+    ));
+    let response = client.response();
+    (response.status, String::from_utf8(response.body).unwrap())
+}
+
+/// Upstreams that were added get requests at once, and no more after they were removed. A reload
+/// reads the configuration.
+#[test]
+fn upstreams_are_added_and_removed_until_a_reload() {
+    let [one, two, three] = ["one", "two", "three"].map(named);
+    let server = Server::start("unix", &format!("\"/\" = \">> http://{one}/ http://{two}/\""));
+    assert_eq!(server.responses(8).len(), 2);
+    let of_route = "\"host\": \"*\", \"prefix\": \"/\"";
+    let added = format!("{{\"upstream\": \"http://{three} weight=2\", {of_route}}}");
+    let (status, text) = send(&server, "POST", &added);
+    assert_eq!((status, text.contains(&three.to_string())), (200, true), "{text}");
+    assert_eq!(server.responses(8), count([("one", 2), ("two", 2), ("three", 4)]));
+    let metrics = String::from_utf8(server.unix().get("/metrics").body).unwrap();
+    let requests =
+        format!("weft_upstream_requests_total{{host=\"*\",route=\"/\",upstream=\"http://{three}");
+    assert!(metrics.contains(&requests), "{metrics}");
+    // It has a state and a weight of its own.
+    assert_eq!(
+        server
+            .set(&format!("{{\"upstream\": \"http://{three}/\", \"weight\": 1}}"))
+            .lines()
+            .count(),
+        1
+    );
+    let removed = format!("{{\"upstream\": \"http://{one}/\"}}");
+    assert_eq!(send(&server, "DELETE", &removed).0, 200);
+    assert_eq!(server.responses(8), count([("two", 4), ("three", 4)]));
+    for (method, change, status, expected) in [
+        ("POST", added.clone(), 422, "given twice"),
+        ("POST", format!("{{\"upstream\": \"http://{one}\"}}"), 422, "its `host` and `prefix`"),
+        ("POST", added.replace("\"/\"", "\"/none/\""), 404, "no route to upstreams"),
+        ("POST", added.replace("http:", "https:"), 422, "the route has no upstream with TLS"),
+        ("POST", added.replace(&three.to_string(), ""), 422, ""),
+        ("POST", added.replace('}', ", \"weight\": 2}"), 422, "follow its URL"),
+        ("DELETE", removed.clone(), 404, "no such upstream"),
+        ("DELETE", removed.replace('}', ", \"state\": \"up\"}"), 422, "no `state` and no `weight`"),
+    ] {
+        let (found, text) = send(&server, method, &change);
+        assert_eq!(found, status, "{method} {change}: {text}");
+        assert!(text.contains(expected), "{method} {change}: {text}");
+    }
+    assert_eq!(send(&server, "DELETE", &format!("{{\"upstream\": \"http://{two}/\"}}")).0, 200);
+    let (status, text) = send(&server, "DELETE", &format!("{{\"upstream\": \"http://{three}/\"}}"));
+    assert_eq!(status, 422, "{text}");
+    assert!(text.contains("the last upstream of its route"), "{text}");
+    server.reload("workers = 1", "workers = 1\n# changed");
+    until("the configuration is in effect", || server.responses(8).len() == 2);
+    assert_eq!(server.responses(8), count([("one", 4), ("two", 4)]));
+}
+
+fn count<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+#[test]
+fn upstreams_are_added_by_permitted_clients_only() {
+    let one = named("one");
+    let server = Server::start("never", &format!("\"/\" = \">> http://{one}/\""));
+    let change =
+        format!("{{\"upstream\": \"http://{one}1/\", \"host\": \"*\", \"prefix\": \"/\"}}");
+    for method in ["POST", "DELETE"] {
+        assert_eq!(send(&server, method, &change).0, 403, "{method}");
+    }
+    assert_eq!(server.responses(2), count([("one", 2)]));
 }

@@ -39,7 +39,7 @@ mod tests;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
 use tokio::runtime::Handle;
@@ -53,7 +53,7 @@ use self::mirror::Mirror;
 use self::proxy_context::{ProxyContext, WorkerContext};
 use self::request_body::RequestBodies;
 use self::upstream_choice::UpstreamChoice;
-use self::upstream_groups::UpstreamGroups;
+use self::upstream_groups::{UpstreamGroup, UpstreamGroups};
 use self::worker_upstreams::{WorkerGroup, WorkerUpstreams};
 use crate::base::invalid_settings::InvalidSettings;
 use crate::base::rendezvous::hash;
@@ -62,6 +62,7 @@ use crate::exchange::outbound_request::OutboundRequest;
 use crate::head::forwarded_request::RequestOptions;
 use crate::head::hops;
 use crate::health::operator_control::ControlChange;
+use crate::pool::connection_pool::ConnectionPool;
 use crate::pool::upstream_report::UpstreamReport;
 use crate::script::ScriptCall;
 use crate::settings::proxy_settings::ProxySettings;
@@ -259,9 +260,11 @@ impl ReverseProxy {
         outbound: &'a mut OutboundRequest,
     ) -> impl Future<Output = Response> + 'a {
         match &self.upstreams {
-            WorkerUpstreams::Fixed(group) => Either::Left(self.send_to(group, outbound)),
-            WorkerUpstreams::Changing(group) => Either::Right(Box::pin(async {
-                let group = self.resolve_group(group).await;
+            WorkerUpstreams::Fixed { group, .. } if !self.shared.groups.is_edited() => {
+                Either::Left(self.send_to(group, outbound))
+            }
+            upstreams => Either::Right(Box::pin(async {
+                let group = self.resolve_group(upstreams).await;
                 self.send_to(&group, outbound).await
             })),
         }
@@ -281,18 +284,42 @@ impl ReverseProxy {
         Forwarding { choice, outbound }.run()
     }
 
-    /// Returns the upstreams of this worker as the DNS has them now.
-    async fn resolve_group(&self, group: &Mutex<Arc<WorkerGroup>>) -> Arc<WorkerGroup> {
+    /// Returns the upstreams of this worker as the DNS and operators have them now.
+    async fn resolve_group(&self, upstreams: &WorkerUpstreams) -> Arc<WorkerGroup> {
         let current = self.shared.groups.resolve().await;
-        let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
-        if !group.is_of(&current) {
-            let seed = self.shared.seed();
-            *group = Arc::new(WorkerGroup::new(current, &self.context.shared, &group.pools, seed));
-            if self.has_metrics {
-                self.shared.counted_pools.add(&group.pools);
+        match upstreams {
+            WorkerUpstreams::Changing(group) => {
+                let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+                if !group.is_of(&current) {
+                    *group = self.new_group(current, &group.pools);
+                }
+                group.clone()
+            }
+            WorkerUpstreams::Fixed { group, edited } => {
+                let mut edited = edited.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*edited {
+                    Some(edited) if edited.is_of(&current) => edited.clone(),
+                    known => {
+                        let former = known.as_deref().unwrap_or(group);
+                        let newer = self.new_group(current, &former.pools);
+                        edited.insert(newer).clone()
+                    }
+                }
             }
         }
-        group.clone()
+    }
+
+    fn new_group(
+        &self,
+        current: Arc<UpstreamGroup>,
+        former: &[Arc<ConnectionPool>],
+    ) -> Arc<WorkerGroup> {
+        let seed = self.shared.seed();
+        let group = WorkerGroup::new(current, &self.context.shared, former, seed);
+        if self.has_metrics {
+            self.shared.counted_pools.add(&group.pools);
+        }
+        Arc::new(group)
     }
 
     /// Starts the health checks of the upstreams, once per proxy.
@@ -329,6 +356,28 @@ impl ReverseProxy {
         let mirror = self.shared.mirror.as_ref();
         self.shared.groups.change(url, change)
             || mirror.is_some_and(|mirror| mirror.change_upstream(url, change))
+    }
+
+    /// Adds an upstream to the route, until the upstreams are [reset](ReverseProxy::reset_upstreams).
+    ///
+    /// # Errors
+    /// With an invalid URL, and if the upstream cannot be added.
+    pub fn add_upstream(&self, text: &str) -> Result<(), String> {
+        self.shared.groups.add(text)
+    }
+
+    /// Removes an upstream, which gets no further requests; returns false if there is none with this
+    /// URL.
+    ///
+    /// # Errors
+    /// If it is the last one.
+    pub fn remove_upstream(&self, url: &str) -> Result<bool, String> {
+        self.shared.groups.remove(url)
+    }
+
+    /// Uses the upstreams of the settings again.
+    pub fn reset_upstreams(&self) {
+        self.shared.groups.reset();
     }
 
     /// Takes over the states of upstreams that operators have set, from a former proxy with the

@@ -1,6 +1,10 @@
 //! The upstreams of a proxy: the upstreams in its settings, and the servers of services in the DNS
 //! (SRV), which change while the server runs.
 
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -13,11 +17,14 @@ use crate::health::operator_changes::OperatorChanges;
 use crate::health::operator_control::ControlChange;
 use crate::health::upstream_health::{FailurePolicy, UpstreamHealth};
 use crate::settings::health_check_settings::HealthCheck;
-use crate::settings::proxy_settings::{ForwardedHost, ProxySettings};
+use crate::settings::proxy_settings::{ForwardedHost, ProxySettings, UpstreamProtocol};
 use crate::url::member::UpstreamMember;
 use crate::url::upstream_url::UpstreamUrl;
 
-/// Upstreams at one time. A change of services replaces the group; both share their common
+/// Maximum number of upstreams of a route after additions by operators.
+const MAX_MEMBERS: usize = 1_024;
+
+/// Upstreams at one time. A change of services or of an operator replaces the group; both share their common
 /// upstreams, so that connections and health are kept.
 pub(crate) struct UpstreamGroup {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
@@ -32,6 +39,11 @@ pub(crate) struct UpstreamGroups {
     settings: Arc<ProxySettings>,
     tls: Option<Arc<ClientConfig>>,
     services: DnsServices,
+    /// Upstreams of the settings, with those that operators have added and without those that they
+    /// have removed. Locked after `current`.
+    configured: Mutex<Vec<UpstreamMember>>,
+    /// Set once operators have added or removed an upstream.
+    is_edited: AtomicBool,
     current: Mutex<Arc<UpstreamGroup>>,
     /// Changes of the servers of services. They change together with the group.
     changes: OperatorChanges,
@@ -51,8 +63,18 @@ impl UpstreamGroups {
         let upstreams = upstreams.collect::<Result<_, String>>()?;
         let answers = services.no_answers();
         let current = Mutex::new(Arc::new(UpstreamGroup { upstreams, members, answers }));
-        let (changes, check) = Default::default();
-        Ok(UpstreamGroups { settings, tls, services, current, changes, check })
+        let (changes, check, is_edited) = Default::default();
+        let configured = Mutex::new(settings.upstreams.clone());
+        Ok(UpstreamGroups {
+            settings,
+            tls,
+            services,
+            configured,
+            is_edited,
+            current,
+            changes,
+            check,
+        })
     }
 
     /// Starts health checks of the upstreams, and of upstreams that are found later. Must be called
@@ -101,6 +123,92 @@ impl UpstreamGroups {
         found.map(|upstream| upstream.change(change)).is_some()
     }
 
+    /// Returns true if operators have added or removed an upstream.
+    pub(crate) fn is_edited(&self) -> bool {
+        self.is_edited.load(Acquire)
+    }
+
+    /// Adds an upstream. Its text may have options as in the configuration, such as a weight.
+    ///
+    /// # Errors
+    /// With an invalid text, and if the upstream is there already or cannot be used beside the
+    /// others.
+    pub(crate) fn add(&self, text: &str) -> Result<(), String> {
+        let parse: fn(&str) -> Result<UpstreamUrl, String> = match self.settings.protocol {
+            UpstreamProtocol::Http1 => str::parse,
+            UpstreamProtocol::FastCgi => UpstreamUrl::fastcgi,
+            UpstreamProtocol::Scgi => UpstreamUrl::scgi,
+            UpstreamProtocol::Uwsgi => UpstreamUrl::uwsgi,
+        };
+        let [member] = &UpstreamMember::parse_list(text, parse)?[..] else {
+            return Err("expected one upstream".to_owned());
+        };
+        // The certificates and pins of the route are for upstreams of the same kind.
+        let has_same_kind = |known: &UpstreamMember| known.url.is_tls() == member.url.is_tls();
+        if !self.settings.upstreams.iter().any(has_same_kind) {
+            let kind = if member.url.is_tls() { "with" } else { "without" };
+            return Err(format!("{text}: the route has no upstream {kind} TLS"));
+        }
+        let current = self.lock();
+        if current.members.len() >= MAX_MEMBERS {
+            return Err(format!("the route has {MAX_MEMBERS} upstreams, the maximum"));
+        }
+        let mut edited = self.configured().clone();
+        edited.push(member.clone());
+        UpstreamMember::check_list(&edited)?;
+        open(&self.settings, &self.tls, member)?;
+        self.set_members(current, edited);
+        Ok(())
+    }
+
+    /// Removes an upstream. Requests in progress complete. Returns false if there is none with this
+    /// URL.
+    ///
+    /// # Errors
+    /// If it is the last one.
+    pub(crate) fn remove(&self, url: &str) -> Result<bool, String> {
+        let current = self.lock();
+        let mut edited = self.configured().clone();
+        let before = edited.len();
+        let requested: Option<UpstreamUrl> = url.parse().ok();
+        edited.retain(|member| {
+            let is_same = |it: &UpstreamUrl| member.url.is_same_upstream(it);
+            member.url.to_string() != url && !requested.as_ref().is_some_and(is_same)
+        });
+        match edited.iter().any(|member| !member.is_backup) {
+            _ if edited.len() == before => Ok(false),
+            true => {
+                self.set_members(current, edited);
+                Ok(true)
+            }
+            false => Err(format!("{url} is the last upstream of its route, and stays")),
+        }
+    }
+
+    /// Uses the upstreams of the settings again.
+    pub(crate) fn reset(&self) {
+        let current = self.lock();
+        if *self.configured() != self.settings.upstreams {
+            self.set_members(current, self.settings.upstreams.clone());
+        }
+    }
+
+    fn set_members(
+        &self,
+        mut current: MutexGuard<'_, Arc<UpstreamGroup>>,
+        members: Vec<UpstreamMember>,
+    ) {
+        *self.configured() = members;
+        // Set before the group: a worker that finds it has the new group or waits for the lock.
+        self.is_edited.store(true, Release);
+        let answers = current.answers.clone();
+        *current = Arc::new(self.group(&current, answers));
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Vec<UpstreamMember>> {
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes over the changes of operators from a former configuration.
     pub(crate) fn take_over(&self, former: &UpstreamGroups) {
         self.changes.take_over(&former.changes);
@@ -121,7 +229,7 @@ impl UpstreamGroups {
 
     /// Makes the group of these answers, with the upstreams that the former group has, too.
     fn group(&self, former: &UpstreamGroup, answers: ServiceAnswers) -> UpstreamGroup {
-        let found = self.services.members(&self.settings.upstreams, &answers);
+        let found = self.services.members(&self.configured(), &answers);
         let open = |member: &UpstreamMember| {
             open(&self.settings, &self.tls, member).inspect(|upstream| {
                 self.check.get().iter().for_each(|it| self.start_check(upstream, it));
@@ -136,7 +244,7 @@ impl UpstreamGroups {
         };
         let former = (&*former.members, &*former.upstreams);
         let (members, upstreams) = keep_or_open_members(found, former, open, change_weight);
-        if self.has_services() {
+        if self.has_services() || self.is_edited() {
             let names: Vec<_> = members.iter().map(ToString::to_string).collect();
             log::info!("the upstreams are now {}", names.join(" "));
         }

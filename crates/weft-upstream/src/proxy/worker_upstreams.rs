@@ -12,7 +12,11 @@ use crate::url::member::UpstreamMember;
 
 /// The upstreams of one worker.
 pub(crate) enum WorkerUpstreams {
-    Fixed(WorkerGroup),
+    Fixed {
+        group: WorkerGroup,
+        /// The group in place of `group`, after operators have added or removed an upstream.
+        edited: Mutex<Option<Arc<WorkerGroup>>>,
+    },
     /// Some are servers of services. One worker uses the lock.
     Changing(Mutex<Arc<WorkerGroup>>),
 }
@@ -36,14 +40,17 @@ impl WorkerUpstreams {
         let group = WorkerGroup::new(groups.current(), context, &[], seed);
         match groups.has_services() {
             true => WorkerUpstreams::Changing(Mutex::new(Arc::new(group))),
-            false => WorkerUpstreams::Fixed(group),
+            false => WorkerUpstreams::Fixed { group, edited: Mutex::default() },
         }
     }
 
     /// Returns the current pools.
     pub(crate) fn pools(&self) -> Vec<Arc<ConnectionPool>> {
         match self {
-            WorkerUpstreams::Fixed(group) => group.pools.clone(),
+            WorkerUpstreams::Fixed { group, edited } => {
+                let edited = edited.lock().unwrap_or_else(PoisonError::into_inner);
+                edited.as_deref().unwrap_or(group).pools.clone()
+            }
             WorkerUpstreams::Changing(group) => {
                 group.lock().unwrap_or_else(PoisonError::into_inner).pools.clone()
             }
