@@ -104,6 +104,7 @@ const HOMONYMS: &[(&str, &[&str])] = &[
             "router/table.rs",
             "sections/tracing/mod.rs",
             "status/prometheus.rs",
+            "status/upstreams.rs",
             "template/groups.rs",
             "template/names.rs",
         ],
