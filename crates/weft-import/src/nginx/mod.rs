@@ -72,6 +72,7 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
         return Err(format!("{}: there is no server in this configuration", path.display()));
     }
     let mut document = Document::default();
+    sites::report_ipv6_only(&servers, &outcomes);
     let sites = sites::sites(&servers, &outcomes);
     let listeners: Vec<Listeners<'_>> = sites
         .iter()

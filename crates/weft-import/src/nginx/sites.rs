@@ -65,6 +65,23 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Reports addresses of IPv6 only, at which Weft accepts IPv4, too.
+pub(super) fn report_ipv6_only(servers: &[Server<'_>], outcomes: &Outcomes) {
+    let has_ipv4 = |port: &str| {
+        let listeners = servers.iter().flat_map(|server| server.listening.listeners());
+        let mut addresses = listeners.map(|(address, _)| address);
+        addresses.any(|it| !it.starts_with('[') && it.ends_with(&format!(":{port}")))
+    };
+    for server in servers {
+        for directive in named(server.directive.children(), "listen") {
+            let port = directive.arg(0).strip_prefix("[::]:");
+            if port.is_some_and(|port| !has_ipv4(port)) {
+                outcomes.lost(directive, "Weft accepts connections of IPv4 at this address, too");
+            }
+        }
+    }
+}
+
 /// Returns true if a block redirects to HTTPS, or does so for this host and refuses others.
 fn redirects(block: &[Directive], host: &str) -> bool {
     let is_refusal = |directive: &Directive| {

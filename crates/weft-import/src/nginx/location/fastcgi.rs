@@ -29,7 +29,8 @@ pub(crate) fn translate<'a>(
             if let (Pattern::Regex(regex), Some(own)) = (&location.pattern, location.directive) {
                 // The key has the paths; scripts of other locations are excluded.
                 let patterns = script_patterns::patterns(location, own, regex, "/");
-                let is_needed = script_patterns::is_of_all(regex);
+                let is_needed = script_patterns::is_of_all(regex)
+                    || script_patterns::whole_paths(own, regex).is_some();
                 table.set_some("scripts", patterns.filter(|_| is_needed));
             }
         }

@@ -156,7 +156,11 @@ pub(crate) fn requests(
     for directive in scope.all(&[&format!("{prefix}_set_header")]) {
         let (name, text) = (directive.arg(0), directive.arg(1));
         match (name.to_ascii_lowercase().as_str(), text) {
-            ("host", "$host" | "$http_host" | "$host:$server_port") => has_host = true,
+            ("host", "$host" | "$http_host") => has_host = true,
+            ("host", "$host:$server_port") => {
+                has_host = true;
+                scope.outcomes.lost(directive, "`Host` has the port that the client has sent");
+            }
             ("host", "$proxy_host") => {}
             ("host", text) => match location.variables.literal(text) {
                 Some(host) => {

@@ -45,6 +45,11 @@ pub(crate) fn routes<'a>(location: &Location<'a>) -> RewrittenRoutes {
         }
         return found;
     }
+    if let [only] = &*directives
+        && let Some(routes) = with_exceptions(location, only)
+    {
+        return routes;
+    }
     for directive in directives {
         let rewrite = parse(location, directive);
         let route = rewrite.as_ref().map_err(String::clone);
@@ -68,6 +73,37 @@ pub(crate) fn routes<'a>(location: &Location<'a>) -> RewrittenRoutes {
     }
     found.are_complete &= !location.is_refused.get();
     found
+}
+
+/// Returns the routes of a location with an expression that rewrites all of its paths but those that
+/// begin with one of several texts: `^/(?!index|status) /index.php$request_uri`.
+fn with_exceptions(location: &Location<'_>, directive: &Directive) -> Option<RewrittenRoutes> {
+    let Pattern::Regex(own) = &location.pattern else { return None };
+    let texts = directive.arg(0).strip_prefix("^/(?!")?.strip_suffix(')')?;
+    let (flags, inner) = match own.strip_prefix("(?i)") {
+        Some(inner) => ("(?i)", inner),
+        None => ("", &**own),
+    };
+    let is_plain = !texts.contains(['(', ')']) && !inner.starts_with('^');
+    let is_elsewhere = matches!(directive.arg(2), "" | "last");
+    let target = target(location, directive.arg(1), RewriteKind::Elsewhere).ok()?;
+    let excepted = format!("{flags}^/(?:{texts})");
+    let own_target = target.split('{').next().unwrap_or_default();
+    // Otherwise the new path would be rewritten again.
+    let is_excepted = location.global.target.matches(&excepted, own_target);
+    if !(is_plain && is_elsewhere && is_excepted && target.starts_with('/')) {
+        return None;
+    }
+    let whole = location.with_regex(&format!("{excepted}.*(?:{inner})"));
+    if !location.global.target.is_route_key(&whole.pattern.key()) {
+        return None;
+    }
+    location.scope.outcomes.carried(directive);
+    let mut table = Table::default();
+    table.set("rewrite", target);
+    let others = Route::new(location.pattern.key(), table);
+    let routes = vec![Route { has_options_of_host: true, ..others }];
+    Some(RewrittenRoutes { routes, whole: Some(route::translate(&whole)), are_complete: false })
 }
 
 /// Returns a route that refuses the paths of a `rewrite`; `None` if it would not have them all.

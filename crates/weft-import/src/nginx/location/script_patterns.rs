@@ -41,7 +41,9 @@ pub(crate) fn patterns(
     prefix: &str,
 ) -> Option<Value> {
     let names = names(regex);
+    let whole = whole_paths(own, regex).map(|regex| vec![format!("~ {regex}")]);
     let mut patterns = match &names {
+        _ if whole.is_some() => whole.unwrap_or_default(),
         _ if is_of_all(regex) => Vec::new(),
         Some(names) => names.iter().map(|name| below(name, prefix)).collect::<Option<_>>()?,
         None => vec![format!("~ {regex}")],
@@ -59,6 +61,17 @@ pub(crate) fn patterns(
         patterns.extend(pattern.filter(|_| is_needed).map(|pattern| format!("!{pattern}")));
     }
     (!patterns.is_empty()).then(|| patterns.into())
+}
+
+/// Returns the expression for paths that end with a script, if the location refuses paths that go on
+/// behind it: `try_files $uri =404` looks for a file of the whole path.
+pub(crate) fn whole_paths(own: &Directive, regex: &str) -> Option<String> {
+    let is_strict = |directive: &Directive| directive.args == ["$uri", "=404"];
+    if !named(own.children(), "try_files").any(is_strict) {
+        return None;
+    }
+    let start = ENDS.iter().find_map(|end| regex.strip_suffix(end))?;
+    Some(format!("{start}$"))
 }
 
 /// Returns true if a value of `scripts`, in a route for all paths, has all scripts of an

@@ -296,3 +296,88 @@ fn challenges_of_hosts_with_tls_have_no_redirect() {
                     https_redirect = false }\n";
     assert!(imported.text.contains(expected), "{}", imported.text);
 }
+
+/// Nextcloud sends all scripts but its entries to the front controller.
+#[test]
+fn rewrites_with_exceptions_have_two_routes() {
+    let server = |rewrite: &str| {
+        host(&format!(
+            "root /a; location ~ \\.php(?:$|/) {{ {rewrite}\n\
+             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_pass h:9; }}"
+        ))
+    };
+    let (found, is_complete) = server("rewrite ^/(?!index|ocs/v[12]|up/) /index.php$request_uri;");
+    assert!(is_complete, "{found}");
+    let own = found.find("\"~ ^/(?:index|ocs/v[12]|up/).*(?:\\\\.php(?:$|/))\" = { fastcgi = ");
+    let others = found.find("\"~ \\\\.php(?:$|/)\" = { rewrite = \"/index.php{uri}\" }\n");
+    assert!(own.is_some() && own < others, "{found}");
+    // The target would be rewritten again.
+    let (found, is_complete) = server("rewrite ^/(?!status|up/) /index.php$request_uri;");
+    assert!(!is_complete && found.contains(REFUSED), "{found}");
+}
+
+#[test]
+fn differences_of_addresses_and_closed_connections_are_losses() {
+    for (text, is_complete) in [
+        ("server { listen 80; listen [::]:80; root /a; }", true),
+        ("server { listen [::]:80; root /a; }", false),
+        (
+            "server { listen [::]:80; root /a; }\nserver { listen 80; server_name b; root /a; }",
+            true,
+        ),
+        ("server { listen 80; return 444; }", false),
+        ("server { listen 80; return 403; }", true),
+        (
+            "server { listen 80; location / { proxy_pass http://h; proxy_set_header Host $host; } }",
+            true,
+        ),
+        (
+            "server { listen 80; location / { proxy_pass http://h; proxy_set_header Host \
+             $host:$server_port; } }",
+            false,
+        ),
+    ] {
+        let imported = imported(text);
+        assert_eq!(imported.is_complete, is_complete, "{text}\n{}", imported.text);
+    }
+}
+
+/// A missing script gets 404 where nginx has it, and not the front controller.
+#[test]
+fn missing_scripts_have_the_404_of_their_location() {
+    let server = |check: &str| {
+        host(&format!(
+            "root /a; index index.php; location / {{ try_files $uri $uri/ /index.php?$args; }}\n\
+             location ~ \\.php$ {{ {check} fastcgi_pass h:9;\n\
+             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }}"
+        ))
+    };
+    let route = "\"~ \\\\.php$\" = { fastcgi = \"h:9\", root = \"/a\" }\n";
+    for check in ["try_files $uri =404;", "if (!-f $request_filename) { return 404; }"] {
+        let (found, _) = server(check);
+        assert!(found.contains(route) && found.contains("fallback = \"index.php\""), "{found}");
+    }
+    let (found, _) = server("");
+    assert!(!found.contains(route) && found.contains("fallback = \"index.php\""), "{found}");
+}
+
+/// `try_files $uri =404` looks for a file of the whole path.
+#[test]
+fn paths_behind_a_script_are_refused_where_nginx_refuses_them() {
+    let server = |regex: &str, check: &str| {
+        host(&format!(
+            "root /a; location ~ {regex} {{ {check} fastcgi_pass h:9;\n\
+             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }}"
+        ))
+    };
+    for (regex, check, scripts) in [
+        ("\\.php(/|$)", "try_files $uri =404;", ", scripts = [\"~ \\\\.php$\"]"),
+        ("^/(a|b)\\.php(/|$)", "try_files $uri =404;", ", scripts = [\"~ ^/(a|b)\\\\.php$\"]"),
+        ("\\.php(/|$)", "try_files $fastcgi_script_name =404;", ""),
+        ("\\.php$", "try_files $uri =404;", ""),
+    ] {
+        let (found, is_complete) = server(regex, check);
+        let route = format!("= {{ fastcgi = \"h:9\", root = \"/a\"{scripts} }}\n");
+        assert!(found.contains(&route) && is_complete, "{regex} {check}\n{found}");
+    }
+}
