@@ -19,6 +19,8 @@ pub(super) enum Condition {
     File(Vec<String>),
     /// Values that the client chooses, such as fields.
     OfClient,
+    /// The status of an error, by an operator and its numbers.
+    Status(String, Vec<u16>),
     Unknown,
     /// None of these matchers applies.
     Not(Vec<Condition>),
@@ -56,6 +58,8 @@ pub(super) struct Case<'a> {
     pub(super) method: Option<&'a str>,
     /// Name of the host, as in the section of a host.
     pub(super) host: &'a str,
+    /// Status of the error, in `handle_errors`.
+    pub(super) status: Option<u16>,
     pub(super) target: &'a dyn Target,
 }
 
@@ -118,6 +122,7 @@ fn condition(kind: &str, args: &[String], block: &[Directive]) -> Condition {
         "protocol" => Condition::Protocol(args.first().cloned().unwrap_or_default()),
         "file" => file(args, block),
         "header" | "header_regexp" | "query" | "vars" | "vars_regexp" => Condition::OfClient,
+        "expression" => status(&args.join(" ")).unwrap_or(Condition::Unknown),
         "not" => {
             let inner = match args.split_first() {
                 Some((kind, args)) => vec![condition(kind, args, block)],
@@ -134,6 +139,33 @@ pub(super) fn networks(word: &str) -> Vec<String> {
     match word {
         "private_ranges" => PRIVATE_RANGES.map(str::to_owned).into(),
         word => vec![word.to_owned()],
+    }
+}
+
+/// Parses an expression about the status of an error, such as `{err.status_code} == 404`.
+fn status(text: &str) -> Option<Condition> {
+    let text = text.trim();
+    let rest = ["{err.status_code}", "{http.error.status_code}"]
+        .iter()
+        .find_map(|name| text.strip_prefix(name))?;
+    let (operator, numbers) = rest.trim().split_once(' ')?;
+    let numbers = numbers.trim().trim_matches(['[', ']']).split(',');
+    let numbers: Option<Vec<u16>> = numbers.map(|it| it.trim().parse().ok()).collect();
+    let is_known = matches!(operator, "==" | "!=" | ">=" | ">" | "<" | "<=" | "in");
+    numbers.filter(|_| is_known).map(|all| Condition::Status(operator.to_owned(), all))
+}
+
+/// Returns true if a status is one of an expression.
+fn is_status(operator: &str, numbers: &[u16], status: u16) -> bool {
+    let first = numbers.first().copied().unwrap_or_default();
+    match operator {
+        "==" => status == first,
+        "!=" => status != first,
+        ">=" => status >= first,
+        ">" => status > first,
+        "<" => status < first,
+        "<=" => status <= first,
+        _ => numbers.contains(&status),
     }
 }
 
@@ -221,6 +253,10 @@ fn one(condition: &Condition, case: Case<'_>, path: &PathInCase<'_>) -> Matched 
         },
         Condition::File(candidates) => depends(Kind::File(candidates.clone())),
         Condition::OfClient => depends(Kind::OfClient),
+        Condition::Status(operator, numbers) => match case.status {
+            Some(status) => of(is_status(operator, numbers, status)),
+            None => depends(Kind::Unknown),
+        },
         Condition::Unknown => depends(Kind::Unknown),
         Condition::Not(inner) => match evaluate(inner, case, path) {
             Matched::Yes => Matched::No,
@@ -267,8 +303,13 @@ mod tests {
     #[test]
     fn evaluates_what_is_known_of_a_case() {
         let region = Region::Below("/a/".to_owned(), Tail::Any);
-        let case =
-            Case { region: &region, method: Some("POST"), host: "x.org", target: &TestTarget };
+        let case = Case {
+            region: &region,
+            method: Some("POST"),
+            host: "x.org",
+            status: Some(502),
+            target: &TestTarget,
+        };
         let path = |patterns: &[&str]| {
             Condition::Path(patterns.iter().map(|it| Paths::parse(it)).collect())
         };
@@ -280,6 +321,8 @@ mod tests {
             (vec![Condition::Not(vec![path(&["/a/*"])])], Matched::No),
             (vec![Condition::Method(vec!["GET".to_owned()])], Matched::No),
             (vec![Condition::Host(vec!["*.org".to_owned()])], Matched::Yes),
+            (vec![status("{err.status_code} >= 500").unwrap()], Matched::Yes),
+            (vec![status("{http.error.status_code} in [404, 410]").unwrap()], Matched::No),
             (vec![path(&["/b/*"]), Condition::OfClient], Matched::No),
             (vec![path(&["/a/*"]), Condition::OfClient], depends(Kind::OfClient, false)),
             (vec![Condition::Not(vec![Condition::OfClient])], depends(Kind::OfClient, true)),

@@ -83,7 +83,8 @@ fn glob_regex(pattern: &str) -> String {
 pub(super) enum Tail {
     Any,
     Suffix(String),
-    Regex(String),
+    /// An expression, and those whose regions precede its own.
+    Regex(String, Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,39 +104,38 @@ pub(super) enum Cover {
 }
 
 impl Region {
-    /// Returns the paths of the region that a matcher includes. Regions with fewer paths precede.
+    /// Returns the paths of the region that a matcher includes. Paths of a former region are none of
+    /// this one.
     pub(super) fn cover(&self, paths: &Paths, target: &dyn Target) -> Cover {
         let of = |included: bool| if included { Cover::Whole } else { Cover::None };
-        let starts = |text: &str, prefix: &str| {
-            text.to_ascii_lowercase().starts_with(&prefix.to_ascii_lowercase())
+        let (own, tail) = match self {
+            Region::Exact(path) => return of(paths.include(target, path)),
+            Region::Below(prefix, tail) => (prefix, tail),
         };
-        match (self, paths) {
-            (_, Paths::All) => Cover::Whole,
-            (Region::Exact(path), paths) => of(paths.include(target, path)),
-            (Region::Below(_, Tail::Regex(regex)), Paths::Regex(other)) => match regex == other {
-                true => Cover::Whole,
-                false if are_disjoint(regex, other) => Cover::None,
-                false => Cover::Part,
-            },
-            (Region::Below(..), Paths::Regex(_)) => Cover::None,
-            (Region::Below(..), Paths::Exact(_)) => Cover::None,
-            (Region::Below(own, Tail::Regex(regex)), Paths::Prefix(prefix)) => {
-                let literal = regex::literal_prefix(regex.trim_start_matches("(?i)"));
-                match literal {
-                    _ if starts(own, prefix) => Cover::Whole,
-                    Some(literal) if starts(literal, prefix) => Cover::Whole,
-                    Some(literal) if !starts(prefix, literal) => Cover::None,
-                    // The region of both has precedence.
-                    _ if below(prefix, regex).is_some() => Cover::None,
-                    _ => Cover::Part,
-                }
+        match (paths, tail) {
+            (Paths::All, _) => Cover::Whole,
+            // The path has a region of its own.
+            (Paths::Exact(_), _) => Cover::None,
+            (Paths::Prefix(prefix), _) if starts_with(own, prefix) => Cover::Whole,
+            (Paths::Prefix(prefix), Tail::Regex(regex, _)) => cover_of_prefix(regex, prefix),
+            (Paths::Prefix(_), _) => Cover::None,
+            (Paths::Suffix(suffix), Tail::Suffix(own)) => of(ends_with(own, suffix)),
+            (Paths::Suffix(_), Tail::Any) => Cover::None,
+            (Paths::Suffix(suffix), Tail::Regex(regex, _)) => cover_of_suffix(regex, suffix),
+            (Paths::Regex(other), Tail::Regex(regex, _)) if other == regex => Cover::Whole,
+            (Paths::Regex(other), Tail::Regex(regex, _)) if are_disjoint(regex, other) => {
+                Cover::None
             }
-            (Region::Below(own, _), Paths::Prefix(prefix)) => of(starts(own, prefix)),
-            (Region::Below(_, Tail::Suffix(own)), Paths::Suffix(suffix)) => {
-                of(own.to_ascii_lowercase().ends_with(&suffix.to_ascii_lowercase()))
+            (Paths::Regex(other), Tail::Regex(_, former))
+                if former.contains(other) && below(own, other).is_some() =>
+            {
+                Cover::None
             }
-            (Region::Below(_, Tail::Any), Paths::Suffix(_)) => Cover::None,
-            (Region::Below(_, Tail::Regex(_)), Paths::Suffix(_)) => Cover::Part,
+            // All regions with a tail precede those without.
+            (Paths::Regex(_), Tail::Any) => Cover::None,
+            // The region of the same prefix and the other expression precedes this one.
+            (Paths::Regex(other), Tail::Suffix(_)) if below(own, other).is_some() => Cover::None,
+            (Paths::Regex(_), _) => Cover::Part,
         }
     }
 
@@ -150,7 +150,7 @@ impl Region {
                     && match tail {
                         Tail::Any => true,
                         Tail::Suffix(suffix) => is_in(Paths::Suffix(suffix.clone())),
-                        Tail::Regex(regex) => is_in(Paths::Regex(regex.clone())),
+                        Tail::Regex(regex, _) => is_in(Paths::Regex(regex.clone())),
                     }
             }
             (Region::Below(prefix, tail), Region::Below(other, other_tail)) => {
@@ -161,6 +161,16 @@ impl Region {
                 };
                 other.starts_with(&**prefix) && is_tail
             }
+        }
+    }
+
+    /// Returns true if the key of the region matches an exact path.
+    #[cfg(test)]
+    fn has(&self, own: &Region, target: &dyn Target) -> bool {
+        let Region::Exact(path) = own else { return false };
+        match self {
+            Region::Exact(_) => self == own,
+            region => region.regex(None).is_some_and(|regex| target.matches(&regex, path)),
         }
     }
 
@@ -208,10 +218,75 @@ impl Region {
                 let cased = cased(&format!("{prefix}{suffix}"));
                 format!("{cased}^{stripped}(?<rest>{behind}.*{})$", escape(suffix))
             }
-            (Region::Below(prefix, Tail::Regex(regex)), None) => below(prefix, regex)?,
-            (Region::Below(_, Tail::Regex(_)), Some(_)) => return None,
+            (Region::Below(prefix, Tail::Regex(regex, _)), None) => below(prefix, regex)?,
+            (Region::Below(_, Tail::Regex(..)), Some(_)) => return None,
         })
     }
+}
+
+fn starts_with(text: &str, prefix: &str) -> bool {
+    text.to_ascii_lowercase().starts_with(&prefix.to_ascii_lowercase())
+}
+
+fn ends_with(text: &str, suffix: &str) -> bool {
+    text.to_ascii_lowercase().ends_with(&suffix.to_ascii_lowercase())
+}
+
+/// Returns the matches of an expression that begin with a prefix.
+fn cover_of_prefix(regex: &str, prefix: &str) -> Cover {
+    let literal = regex::literal_prefix(regex.trim_start_matches("(?i)"));
+    match literal {
+        Some(literal) if starts_with(literal, prefix) => Cover::Whole,
+        Some(literal) if !starts_with(prefix, literal) => Cover::None,
+        // The region of both has precedence.
+        _ if below(prefix, regex).is_some() => Cover::None,
+        _ => Cover::Part,
+    }
+}
+
+/// Returns the matches of an expression that end with a suffix.
+fn cover_of_suffix(regex: &str, suffix: &str) -> Cover {
+    let literal = literal_suffix(regex);
+    match literal {
+        Some(literal) if ends_with(&literal, suffix) => Cover::Whole,
+        Some(literal) if !ends_with(suffix, &literal) => Cover::None,
+        _ => Cover::Part,
+    }
+}
+
+/// Returns the text with which all matches of an anchored expression end.
+fn literal_suffix(regex: &str) -> Option<String> {
+    let mut rest = regex.strip_suffix('$')?;
+    if regex.contains('|') {
+        return None;
+    }
+    let mut literal = String::new();
+    loop {
+        if let Some(before) = rest.strip_suffix("\\.") {
+            literal.insert(0, '.');
+            rest = before;
+            continue;
+        }
+        let last = rest.chars().next_back();
+        let Some(c) = last.filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) else {
+            break;
+        };
+        let before = &rest[..rest.len() - 1];
+        // A class such as `\d`.
+        if before.ends_with('\\') {
+            break;
+        }
+        literal.insert(0, c);
+        rest = before;
+    }
+    (!literal.is_empty()).then_some(literal)
+}
+
+/// Returns the text of an expression that has no special characters, and matches anywhere.
+fn substring(regex: &str) -> Option<String> {
+    let inner = regex.strip_prefix("(?i)")?;
+    let text = inner.replace('\\', "");
+    (escape(&text) == inner).then_some(text)
 }
 
 /// Returns true if the matches of two expressions begin with different texts.
@@ -230,6 +305,16 @@ fn are_disjoint(one: &str, other: &str) -> bool {
 fn below(prefix: &str, regex: &str) -> Option<String> {
     if prefix.is_empty() {
         return Some(regex.to_owned());
+    }
+    if let Some(text) = substring(regex) {
+        let has = |prefix: &str| prefix.to_ascii_lowercase().contains(&text.to_ascii_lowercase());
+        if has(prefix) {
+            return Some(format!("(?i)^{}", escape(prefix)));
+        }
+        // The text may begin at the last slash of the prefix.
+        if prefix.ends_with('/') && text.starts_with('/') && text.matches('/').count() == 1 {
+            return regex::below(prefix, regex);
+        }
     }
     let inner = regex.trim_start_matches("(?i)");
     let is_below = inner.strip_prefix('^').is_some_and(|it| it.starts_with(&escape(prefix)));
@@ -266,15 +351,18 @@ pub(super) fn regions(all: &[Paths]) -> Result<Vec<Region>, String> {
     let by_length = |list: &mut Vec<String>| list.sort_by_key(|text| usize::MAX - text.len());
     by_length(&mut prefixes);
     by_length(&mut suffixes);
-    let tails = suffixes.into_iter().map(Tail::Suffix);
-    let tails: Vec<Tail> = tails.chain(expressions.into_iter().map(Tail::Regex)).collect();
+    // Expressions come first: they are less often about all that a suffix is about.
+    let former = |index: usize| expressions[..index].to_vec();
+    let tails = expressions.iter().enumerate();
+    let tails = tails.map(|(index, regex)| Tail::Regex(regex.clone(), former(index)));
+    let tails: Vec<Tail> = tails.chain(suffixes.into_iter().map(Tail::Suffix)).collect();
     if exacts.len() + prefixes.len() * (tails.len() + 1) > MAX_REGIONS {
         return Err(format!("the matchers of a site make more than {MAX_REGIONS} sets of paths"));
     }
     let mut regions: Vec<Region> = exacts.into_iter().map(Region::Exact).collect();
     for prefix in &prefixes {
         let has_regex = |tail: &&Tail| match tail {
-            Tail::Regex(regex) => below(prefix, regex).is_some(),
+            Tail::Regex(regex, _) => below(prefix, regex).is_some(),
             _ => true,
         };
         let tails = tails.iter().filter(has_regex);
@@ -325,6 +413,43 @@ mod tests {
                     false => Cover::None,
                 };
                 assert_eq!(region.cover(paths, &TestTarget), expected, "{path} {paths:?}");
+            }
+        }
+    }
+
+    /// A path is never without a matcher that includes it: then the region is one of its parts.
+    #[test]
+    fn expressions_and_other_paths_overlap() {
+        let all = [
+            "/a/*",
+            "/A/b/*",
+            "*.txt",
+            "*/.*",
+            "/.well-known/*",
+            "*/git/*",
+            "/x/*/y.txt",
+            "*y.txt",
+        ];
+        let mut all: Vec<Paths> = all.into_iter().map(Paths::parse).collect();
+        all.push(Paths::Regex("^/a/[0-9]+".to_owned()));
+        all.push(Paths::Regex("[0-9]$".to_owned()));
+        let regions = regions(&all).unwrap();
+        let parts = ["a", "A", "b", "x", ".x", ".well-known", "git", "1", "y.txt", "z.TXT", ""];
+        for first in parts {
+            for second in parts {
+                for third in parts {
+                    let path = format!("/{first}/{second}/{third}");
+                    let own = Region::Exact(path.clone());
+                    let region = regions.iter().find(|it| it.has(&own, &TestTarget)).unwrap();
+                    for paths in &all {
+                        let wrong = match paths.include(&TestTarget, &path) {
+                            true => Cover::None,
+                            false => Cover::Whole,
+                        };
+                        let cover = region.cover(paths, &TestTarget);
+                        assert_ne!(cover, wrong, "{path} {paths:?} {region:?}");
+                    }
+                }
             }
         }
     }

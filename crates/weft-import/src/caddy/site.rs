@@ -103,7 +103,8 @@ fn add_routes<'a>(
     let mut cases = Vec::new();
     for region in regions(&found.paths)? {
         let outcome_of = |method: Option<&str>| {
-            let case = Case { region: &region, method, host: name, target: context.target };
+            let target = context.target;
+            let case = Case { region: &region, method, host: name, status: None, target };
             without_hidden(outcome(context, case, site.block), &region, context)
         };
         let outcomes: Vec<Outcome> = all.iter().map(|method| outcome_of(*method)).collect();
@@ -202,8 +203,13 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
         let mut notes: Vec<String> =
             cases.notes.iter().filter(|note| !shared(note)).cloned().collect();
         for (outcome, key) in by_methods(cases, methods, &pattern) {
-            let case =
-                Case { region: &cases.region, method: None, host: "", target: context.target };
+            let case = Case {
+                region: &cases.region,
+                method: None,
+                host: "",
+                status: None,
+                target: context.target,
+            };
             let outcome = if outcome.stripped == first.stripped {
                 outcome.clone()
             } else {
@@ -290,7 +296,8 @@ fn forms(context: &Context<'_>, all: &[Cases]) -> Vec<Form> {
 fn without_file(context: &Context<'_>, outcome: &Outcome) -> Option<Route> {
     let (name, others) = outcome.without_file.as_ref()?;
     let region = Region::Below(String::new(), Tail::Any);
-    let case = Case { region: &region, method: None, host: "", target: context.target };
+    let target = context.target;
+    let case = Case { region: &region, method: None, host: "", status: None, target };
     route(case, others, Form::Whole, name.clone())
 }
 

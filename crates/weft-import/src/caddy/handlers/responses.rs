@@ -88,7 +88,11 @@ fn is_target(to: &str) -> bool {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let host = rest[..end].split("{\u{1}").next().unwrap_or_default();
     let host = host.replace("{host}", "h").replace("{port}", "0");
-    matches!(scheme, "http" | "https" | "{scheme}") && !host.is_empty() && !host.contains('{')
+    // A value of the request must be in front of a domain.
+    let domain = host.rsplit('}').next().unwrap_or_default();
+    let is_fixed =
+        !host.contains('{') || domain.starts_with('.') && domain.matches('.').count() > 1;
+    matches!(scheme, "http" | "https" | "{scheme}") && !host.is_empty() && is_fixed
 }
 
 pub(super) fn error(
