@@ -5,6 +5,7 @@ pub(crate) mod descriptors; // the limit on open file descriptors
 pub(crate) mod engine_fields; // fields that the engine sets itself
 pub(crate) mod host_name; // names of hosts in their normal form
 pub(crate) mod listen_end; // ends of connections, to which hosts are bound
+pub(crate) mod interpreter; // reasons that a script cannot be run
 pub(crate) mod log_format; // formats of access logs
 pub(crate) mod log_target; // destinations of logs
 pub(crate) mod network_set; // networks, and sets of networks in files

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 
-use crate::base::descriptors;
+use crate::base::{descriptors, interpreter};
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
@@ -50,7 +51,10 @@ impl Process {
             // Of this thread only, from which the process inherits them. The server may need them
             // for a successor that binds ports.
             clear_ambient_capability_set()?;
-            let child = command.process_group(0).spawn()?;
+            let child = command.process_group(0).spawn();
+            let child = child.map_err(|error| {
+                interpreter::explain(Path::new(command.get_program()), error)
+            })?;
             descriptors::restore_limit(&child);
             Ok(Group { child: Some(child), permit })
         };

@@ -403,7 +403,7 @@ fn curl_requests_to_each_example() {
                 (&["/add/2/40"], "200 42\n"),
                 (&["/add/2/x"], "400 two whole numbers, please\n"),
                 (&["/length", "--data", "12345"], "200 5 bytes\n"),
-                (&["/length"], "405 "),
+                (&["/length"], "405 405 Method Not Allowed\n"),
                 (&["/nothing"], "404 404 Not Found\n"),
             ],
         ),

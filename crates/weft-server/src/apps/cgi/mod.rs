@@ -17,7 +17,6 @@
 //!    terminated.
 
 mod form;
-mod interpreter;
 mod output;
 mod run;
 mod settings;

@@ -2,9 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -16,7 +14,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 use weft_upstream::gateway_error::GatewayError;
@@ -24,7 +21,6 @@ use weft_upstream::script::stderr;
 use weft_upstream::script::{HeadForm, ScriptHead, ScriptHeadParser};
 use weft_upstream::task::AbortOnDrop;
 
-use super::interpreter;
 use super::settings::CgiSettings;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
@@ -83,15 +79,8 @@ impl Run {
             Input::Body(body) => (Stdio::piped(), Some(body)),
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let file = PathBuf::from(command.get_program());
-        let (process, pipes) = match Process::start(command, Some(permit)).await {
-            Ok(started) => started,
-            Err(error) => {
-                let explained = spawn_blocking(move || interpreter::explain(&file, error)).await;
-                let error = explained.unwrap_or_else(io::Error::other);
-                return Err(GatewayError::from_spawn_error(error));
-            }
-        };
+        let started = Process::start(command, Some(permit)).await;
+        let (process, pipes) = started.map_err(GatewayError::from_spawn_error)?;
         let progress = Arc::<Progress>::default();
         let mut upload = None;
         if let (Some(body), Some(stdin)) = (body, pipes.stdin) {

@@ -9,7 +9,7 @@ use std::path::Path;
 const MAX_LINE: u64 = 256;
 
 /// Returns the error with its reason, if the script exists and its interpreter does not.
-pub(super) fn explain(script: &Path, error: io::Error) -> io::Error {
+pub(crate) fn explain(script: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::NotFound {
         return error;
     }
