@@ -216,7 +216,7 @@ impl Error {
         Error::new(ErrorKind::Malformed, reason)
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "_tls")]
     pub(crate) fn invalid_setting(reason: String) -> Error {
         Error::new(ErrorKind::InvalidSetting, reason)
     }

@@ -13,9 +13,9 @@
 //! repository has the map.
 //!
 //! # Features
-//! The features with a star are enabled by default; `full` enables all but `anyhow`, `axum` and
-//! `secret-cookies`. With `default-features = false` the engine remains: the server for HTTP/1 and
-//! HTTP/2 and the middleware, in 24 crates.
+//! The features with a star are enabled by default; `full` enables all but `anyhow`, `axum`, `log`,
+//! `secret-cookies` and `tls-ring`. With `default-features = false` the engine remains: the server
+//! for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -29,7 +29,8 @@
 //! | `secret-cookies` | signed and encrypted cookie jars |
 //! | `signal`* | `Server::graceful`: an orderly end at Ctrl-C and SIGTERM |
 //! | `sse`* | `sse`: server-sent events |
-//! | `tls` | `tls`, `Server::listen_tls`; brings aws-lc-rs, which is also a provider of rustls |
+//! | `tls` | `tls`, `Server::listen_tls`, with the provider aws-lc-rs of rustls |
+//! | `tls-ring` | the same with ring, for programs whose rustls has this provider |
 //! | `tower`* | `tower`: tower services, axum routers, tower layers |
 //! | `tracing`, `log` | [events of the engine](crate#events) for these crates |
 //! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
@@ -124,7 +125,7 @@ pub use message::upgrade::Upgraded;
 pub use middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 pub use net::address::{Address, LocalAddress};
 pub use net::listen::Listener;
-#[cfg(feature = "tls")]
+#[cfg(feature = "_tls")]
 pub use net::tls;
 pub use peer::{Peer, TlsSession};
 pub use server::handle::{ServerHandle, ShutdownHandle};

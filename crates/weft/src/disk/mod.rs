@@ -24,7 +24,7 @@ use rustix::fs::Advice;
 use rustix::io::{Errno, retry_on_intr};
 
 pub use self::file::File;
-#[cfg(any(feature = "files", feature = "tls"))]
+#[cfg(any(feature = "files", feature = "_tls"))]
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
 pub(crate) use self::file::Unsent;

@@ -13,7 +13,7 @@ pub(crate) mod secure;
 mod secure_half;
 mod exhaustion;
 pub(crate) mod socket;
-#[cfg(feature = "tls")]
+#[cfg(feature = "_tls")]
 pub mod tls;
 pub(crate) mod transport;
 pub(crate) mod writer;

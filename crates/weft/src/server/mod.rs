@@ -14,7 +14,7 @@ mod head_buffers;
 mod inbound;
 mod linger;
 mod threads;
-#[cfg(feature = "tls")]
+#[cfg(feature = "_tls")]
 mod tls;
 mod tls_handshake;
 mod tunnel_record;

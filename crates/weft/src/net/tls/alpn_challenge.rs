@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 
 use crate::error::Result;
+use crate::net::tls::crypto::default_provider;
 use crate::net::tls::identity::Identity;
 
 /// Protocol that a certificate authority negotiates for a validation (RFC 8737 §6.2).
@@ -26,7 +26,7 @@ impl AlpnChallenges {
     /// # Errors
     /// [`InvalidSetting`](crate::ErrorKind::InvalidSetting) if certificate or key is unusable.
     pub fn insert(&self, name: &str, identity: &Identity) -> Result<()> {
-        let key = identity.load_unparsed(&aws_lc_rs::default_provider())?;
+        let key = identity.load_unparsed(&default_provider())?;
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         names.insert(name.to_ascii_lowercase(), key);
         Ok(())

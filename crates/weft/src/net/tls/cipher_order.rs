@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::ClientHello;
 use rustls::{CipherSuite, ServerConfig};
 
 use crate::error::Result;
+use crate::net::tls::crypto::default_provider;
 
 /// A configuration in two orders of cipher suites. The server's order counts, with AES-128 before
 /// AES-256, which clients with OpenSSL prefer: its hash is SHA-384, a fifth of the CPU time of a
@@ -24,7 +25,7 @@ impl OrderedConfigs {
         configure: impl Fn(Arc<CryptoProvider>) -> Result<ServerConfig>,
     ) -> Result<OrderedConfigs> {
         let configure = |is_chacha_first| -> Result<Arc<ServerConfig>> {
-            let mut provider = aws_lc_rs::default_provider();
+            let mut provider = default_provider();
             provider.cipher_suites.sort_by_key(|suite| rank(suite.suite(), is_chacha_first));
             let mut config = configure(Arc::new(provider))?;
             config.ignore_client_order = true;

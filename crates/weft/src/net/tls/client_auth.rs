@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
@@ -11,6 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use crate::error::{Error, Result};
+use crate::net::tls::crypto::sha256;
 use crate::net::tls::identity::{DataSource, certificates, read};
 
 /// Authentication of clients by certificate. Applications read the certificate with
@@ -108,12 +108,9 @@ impl ClientAuth {
 }
 
 fn digest(mode: u8, roots: &[CertificateDer<'_>]) -> ClientAuthDigest {
-    let mut digest = Context::new(&SHA256);
-    digest.update(&[mode]);
-    for root in roots {
-        // Includes the length, so that different lists have different digests.
-        digest.update(&root.len().to_be_bytes());
-        digest.update(root);
-    }
-    digest.finish().as_ref().try_into().expect("a SHA-256 digest has 32 bytes")
+    let mode = [mode];
+    // With the lengths, so that different lists have different digests.
+    let lengths: Vec<_> = roots.iter().map(|root| root.len().to_be_bytes()).collect();
+    let roots = roots.iter().zip(&lengths).flat_map(|(root, length)| [&length[..], root]);
+    sha256([&mode[..]].into_iter().chain(roots))
 }

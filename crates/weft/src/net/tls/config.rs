@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
@@ -14,6 +14,7 @@ use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
 use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
+use crate::net::tls::crypto::default_provider;
 use crate::net::tls::identity::{Identity, LoadedIdentity};
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
@@ -161,7 +162,7 @@ impl Configs {
         former: Option<&Configs>,
     ) -> Result<(Configs, Vec<ReloadFailure>)> {
         // Explicit, because other code may have set the default provider of the process.
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(default_provider());
         let mut failures = Vec::new();
         let former = former.map(|former| &former.contents);
         let contents = Contents::read(settings, former, &provider, &mut failures)?;
@@ -174,7 +175,7 @@ impl Configs {
         settings: &TlsSettings,
         former: (&TlsSettings, &Configs),
     ) -> Result<(Configs, Vec<ReloadFailure>)> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(default_provider());
         let mut failures = Vec::new();
         let former = (former.0, &former.1.contents);
         let contents = Contents::read_with(former, settings, &provider, &mut failures)?;

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 
 use crate::error::Result;
+use crate::net::tls::crypto::default_provider;
 use crate::net::tls::identity::Identity;
 
 /// Identities by server name, which may be added, replaced and removed while the server runs. They
@@ -64,7 +64,7 @@ impl NamedIdentities {
     /// [`InvalidSetting`](crate::ErrorKind::InvalidSetting) if a file cannot be read, or if
     /// certificate or key is unusable.
     pub fn insert(&self, name: &str, identity: &Identity) -> Result<()> {
-        let key = identity.load(&aws_lc_rs::default_provider())?.key;
+        let key = identity.load(&default_provider())?.key;
         let mut keys = self.0.keys.write().unwrap_or_else(PoisonError::into_inner);
         match name.parse() {
             Ok(address) => keys.addresses.insert(address, key),

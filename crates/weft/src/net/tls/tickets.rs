@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use rustls::crypto::GetRandomFailed;
 use rustls::server::ProducesTickets;
 use rustls::ticketer::TicketRotator;
 
 use crate::error::{Error, Result};
+use crate::net::tls::crypto::{TicketCipher, fill_random};
 use crate::net::tls::identity::{DataSource, read};
 use crate::net::tls::session_age::MAX_SESSION_SECS;
 
@@ -27,7 +27,7 @@ pub(super) struct NoTickets;
 
 struct TicketKey {
     name: [u8; NAME_BYTES],
-    key: RandomizedNonceKey,
+    key: TicketCipher,
 }
 
 /// Time after which a generated key is replaced. Until then, far fewer tickets are encrypted than
@@ -66,7 +66,7 @@ impl TicketKeys {
 
     fn generate() -> Result<TicketKeys, GetRandomFailed> {
         let mut bytes = [0; KEY_BYTES];
-        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| GetRandomFailed)?;
+        fill_random(&mut bytes).ok_or(GetRandomFailed)?;
         TicketKeys::new(&bytes).ok_or(GetRandomFailed)
     }
 
@@ -74,7 +74,7 @@ impl TicketKeys {
         let (keys, []) = bytes.as_chunks::<KEY_BYTES>() else { return None };
         let key = |bytes: &[u8; KEY_BYTES]| {
             let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
-            let key = RandomizedNonceKey::new(&AES_256_GCM, secret).ok()?;
+            let key = TicketCipher::new(secret)?;
             Some(TicketKey { name: *name, key })
         };
         let keys: Vec<TicketKey> = keys.iter().map(key).collect::<Option<_>>()?;
@@ -93,19 +93,13 @@ impl ProducesTickets for TicketKeys {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let TicketKey { name, key } = &self.keys[0];
-        let mut sealed = plain.to_vec();
-        let nonce = key.seal_in_place_append_tag(Aad::from(FORMAT), &mut sealed).ok()?;
-        Some([&name[..], nonce.as_ref(), &sealed].concat())
+        Some([&name[..], &key.encrypt(FORMAT, plain)?].concat())
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (name, rest) = ticket.split_first_chunk::<NAME_BYTES>()?;
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let (name, text) = ticket.split_first_chunk::<NAME_BYTES>()?;
         let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let mut sealed = sealed.to_vec();
-        let plain = key.open_in_place(nonce, Aad::from(FORMAT), &mut sealed).ok()?;
-        Some(plain.to_vec())
+        key.decrypt(FORMAT, text)
     }
 }
 
