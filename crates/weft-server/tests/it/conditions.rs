@@ -184,7 +184,8 @@ fn check_warns_of_conditions_that_are_probably_not_intended() {
     }
 }
 
-/// Each row: the number of routes with conditions for one path, the patterns of each, and the error.
+/// Each row: the number of routes with conditions for one path, the patterns of each route, and the
+/// error.
 #[test]
 fn conditions_of_a_path_are_bounded() {
     for (routes, patterns, expected) in [

@@ -120,8 +120,8 @@ fn is_token(name: &str) -> bool {
 struct ChangeCookies(Vec<NamedFlags>);
 
 impl ChangeCookies {
-    /// Returns the changes for a cookie: those for its name, those of the first pattern that
-    /// matches, or those for all others.
+    /// Returns the changes for a cookie: by its name, then by the first pattern that matches, then
+    /// the changes for all others.
     fn flags_of(&self, name: &[u8]) -> Option<CookieFlags> {
         let find = |is_match: &dyn Fn(&CookieNames) -> bool| {
             self.0.iter().find(|rule| is_match(&rule.names)).map(|rule| rule.flags)

@@ -232,7 +232,7 @@ impl ResponseFieldChanges {
     ) -> Response {
         let mut expanded = expanded.into_iter();
         for name in &self.0.removed {
-            response.remove_header(&name);
+            response.remove_header(name);
         }
         for change in &self.0.changes {
             let value = match &change.value {

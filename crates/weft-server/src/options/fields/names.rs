@@ -22,8 +22,8 @@ pub(in crate::options) fn parse_name(
     Ok(parsed)
 }
 
-/// Refuses fields of responses that the engine sets, except `Server`, which it sets only if there is
-/// none.
+/// Refuses fields of responses that the engine sets. `Server` may be changed: the engine sets it
+/// only if there is none.
 pub(in crate::options) fn check_response_name(name: &HeaderName) -> Result<(), String> {
     match engine_sets(name) && *name != header::SERVER {
         true => Err(format!("the server sets {name} itself")),

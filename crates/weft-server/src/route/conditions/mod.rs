@@ -32,7 +32,7 @@ pub(crate) const MAX_PATTERNS_OF_PATH: usize = 64;
 /// Maximum number of values of a name in a request. A condition does not match if there are more.
 const MAX_REPETITIONS: usize = 16;
 
-/// Conditions of a route: sets, one of which must match.
+/// Conditions of a route: at least one of the sets must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conditions(Vec<ConditionSet>);
 
@@ -44,7 +44,7 @@ struct ConditionSet {
     tests: Vec<Condition>,
 }
 
-/// Values of which a request must have one, and values of which it must have none.
+/// Accepted and refused values: a request must have an accepted value, and no refused value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Choice<T> {
     /// `None`: all values that are not refused.

@@ -86,7 +86,7 @@ pub(crate) static MAP: [Key<MapSettings>; 5] = [
     },
     Key {
         name: "client",
-        help: "values by network of the client, of which the smallest applies",
+        help: "values by network of the client; the smallest network applies",
         kind: ValueKind::Pairs(|map, pairs| {
             map.clients = Some(checked_count(pairs)?.map(client).collect::<ConfigResult<_>>()?);
             Ok(())

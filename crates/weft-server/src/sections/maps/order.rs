@@ -1,10 +1,11 @@
-//! Maps whose input or values have other maps: circles are errors, and chains have a maximum length.
+//! Maps whose input or values have other maps: circles are errors, and the length of chains is
+//! bounded.
 
 use weft_config::{Problem, suggest};
 
 use super::MapConfig;
 
-/// Maximum number of maps in a chain, each of which has the next one in its input or a value.
+/// Maximum number of maps in a chain. Each map has the next map in its input or in a value.
 const MAX_DEPTH: usize = 4;
 
 /// Reports unknown maps, circles, and chains that are too long. `names` are the maps that each map
@@ -30,8 +31,8 @@ pub(super) fn check_order(
         }
         used.push(of_map);
     }
-    // The length of the longest chain that begins at each map, up to one that is too long. Each
-    // round knows chains that are longer by one.
+    // The length of the longest chain from each map, up to a length that is too long. Each round
+    // finds chains that are longer by one map.
     let mut lengths = vec![1; settings.len()];
     for _ in 0..MAX_DEPTH {
         let longest = |others: &Vec<usize>| others.iter().map(|other| lengths[*other]).max();
