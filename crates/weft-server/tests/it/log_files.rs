@@ -50,7 +50,9 @@ impl Site {
     }
 
     fn serve(&self, options: &[&str]) -> Weft {
-        let mut command = weft(["site", "--listen", "127.0.0.1:0", "--log", "access.log"]);
+        // The lines of several workers are not in the order of their requests.
+        let mut command = weft(["site", "--workers", "1", "--listen", "127.0.0.1:0"]);
+        let command = command.args(["--log", "access.log"]);
         let command = command.args(["--log-format", "{method} {uri}"]).args(options);
         Weft::start(command.current_dir(self.0.path()))
     }
