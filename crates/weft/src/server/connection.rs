@@ -15,8 +15,7 @@ use crate::net::reader::Reader;
 use crate::net::secure::SecureAcceptor;
 use crate::net::transport::Transport;
 use crate::net::writer::Writer;
-use crate::server::tunnel_record::PendingUpgrade;
-use crate::server::upgraded::RawConnection;
+use crate::server::upgraded::{PendingUpgrade, RawConnection};
 use crate::settings::Settings;
 use weft_proto::proxy_protocol::{self, ProxyHeader};
 

@@ -15,7 +15,7 @@ use crate::server::connection::ServerConnection;
 use crate::server::h1::{self, NextState};
 use crate::server::h2;
 use crate::server::tls_handshake;
-use crate::server::tunnel_record::{PendingUpgrade, TunnelGuard};
+use crate::server::upgraded::{PendingUpgrade, TunnelGuard};
 use crate::server::worker_context::WorkerContext;
 
 /// Serves a connection until it closes.

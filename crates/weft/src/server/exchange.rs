@@ -45,7 +45,7 @@ use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
 use crate::server::error_response::error_response;
-use crate::server::tunnel_record::{PendingUpgrade, TunnelRecord};
+use crate::server::upgraded::{PendingUpgrade, TunnelRecord};
 use crate::server::worker_context::WorkerContext;
 
 /// The sending side of one exchange, implemented by each HTTP version.

@@ -17,7 +17,6 @@ mod threads;
 #[cfg(feature = "_tls")]
 mod tls;
 mod tls_handshake;
-mod tunnel_record;
 mod upgraded;
 mod worker;
 mod worker_context;

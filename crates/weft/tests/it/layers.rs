@@ -82,7 +82,6 @@ const SERVER: &[&str] = &[
     "handshake_semaphore",
     "head_buffers",
     "linger",
-    "tunnel_record",
     "upgraded",
     "connection",
     "worker_context",

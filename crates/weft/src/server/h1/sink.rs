@@ -20,7 +20,7 @@ use crate::message::response::Response;
 use crate::net::writer::Writer;
 use crate::server::exchange::{Remaining, ResponseSink, Trailers};
 use crate::server::h1::input::Input;
-use crate::server::tunnel_record::PendingUpgrade;
+use crate::server::upgraded::PendingUpgrade;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::{self, ResponseFraming};

@@ -36,7 +36,7 @@ use crate::server::h2::request::InvalidRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::inbound::{InboundBody, ReceiveClock};
-use crate::server::tunnel_record::{PendingUpgrade, TunnelGuard};
+use crate::server::upgraded::{PendingUpgrade, TunnelGuard};
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
