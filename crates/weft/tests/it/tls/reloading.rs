@@ -295,3 +295,39 @@ fn errors_name_the_unusable_file() {
         }
     }
 }
+
+/// An identity that cannot be used is left out if another one can be. Its name may be any without a
+/// certificate, so that only the names of the others are served.
+#[test]
+fn missing_identity_is_left_out_and_loaded_later() {
+    let authority = Authority::new("root");
+    let names = ["a.test", "b.test"];
+    let folders = names.map(|_| tempfile::tempdir().unwrap());
+    let signed = names.map(|name| authority.sign(&[name]));
+    signed[0].write(folders[0].path());
+    let settings = |require_all| TlsSettings {
+        identities: folders.iter().map(in_folder).collect(),
+        require_all,
+        check_files_every: Duration::from_millis(10),
+        ..TlsSettings::default()
+    };
+    assert!(Tls::new(settings(true)).is_err());
+    let tls = Tls::new(settings(false)).unwrap();
+    let failed: Vec<_> = tls.reload_failures().into_iter().map(|failure| failure.file).collect();
+    assert_eq!(failed, [folders[1].path().join("crt")]);
+    let used: Vec<_> = tls.certificates().into_iter().flat_map(|used| used.names).collect();
+    assert_eq!(used, ["a.test"]);
+    let (server, _errors) = serve_with(&tls, Settings::default());
+    let config = client_config(&authority);
+    let is_served = |name| Client::connect(&server, &config, name).is_ok();
+    assert_eq!(names.map(is_served), [true, false]);
+    signed[1].write(folders[1].path());
+    until("the identity is loaded", || is_served("b.test"));
+    assert!(tls.reload_failures().is_empty());
+    // Other settings keep an identity whose files have become unusable, and new ones do not.
+    fs::write(folders[1].path().join("crt"), "x").unwrap();
+    let newer = tls.with_settings(settings(true)).unwrap();
+    assert_eq!((newer.certificates().len(), newer.reload_failures().len()), (2, 1));
+    assert!(Tls::new(settings(true)).is_err());
+    stop(server);
+}
