@@ -35,7 +35,7 @@ fn run(capacity: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
         let call = calls.fetch_add(1, SeqCst) + 1;
         async move {
             let response = match *request.method() {
-                Method::PUT => Response::body(request.into_body()),
+                Method::PUT => Response::from_body(request.into_body()),
                 Method::POST => match request.into_body().collect(1 << 16).await {
                     Ok(body) => Response::text(format!("{}", body.len())),
                     Err(error) => error.into(),

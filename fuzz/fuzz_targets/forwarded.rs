@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use weft::middleware::RealAddress;
-use weft::{Application, Network, Request, Response, testing};
+use weft::{Application, IpNetwork, Request, Response, testing};
 
 fuzz_target!(|input: (bool, bool, &[u8])| {
     let (is_standard, same_line, sent) = input;
@@ -28,7 +28,7 @@ fuzz_target!(|input: (bool, bool, &[u8])| {
 
 /// Returns the address of the client as an application gets it.
 fn client(is_standard: bool, request: String) -> String {
-    let proxies: [Network; 1] = ["10.0.0.0/8".parse().expect("a network")];
+    let proxies: [IpNetwork; 1] = ["10.0.0.0/8".parse().expect("a network")];
     let real_address = match is_standard {
         true => RealAddress::forwarded(proxies),
         false => RealAddress::x_forwarded_for(proxies),

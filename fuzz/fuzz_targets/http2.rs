@@ -37,7 +37,7 @@ fn run(bytes: &[u8]) -> usize {
         counted.fetch_add(1, SeqCst);
         async move {
             match *request.method() {
-                Method::PUT => Response::body(request.into_body()),
+                Method::PUT => Response::from_body(request.into_body()),
                 Method::POST => match request.into_body().collect(1 << 16).await {
                     Ok(body) => Response::text(format!("{}", body.len())),
                     Err(error) => error.into(),

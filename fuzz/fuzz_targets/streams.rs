@@ -77,7 +77,12 @@ impl Client {
             0 => self.request(self.highest_stream + 1 | 1, 0x82, END_STREAM),
             1 => self.request(self.highest_stream + 1 | 1, 0x83, 0),
             2 => self.request(stream, 0x83, low & END_STREAM),
-            3 => self.frame(DATA, low & END_STREAM, stream, &vec![b'd'; usize::from(parameter % 2_000)]),
+            3 => self.frame(
+                DATA,
+                low & END_STREAM,
+                stream,
+                &vec![b'd'; usize::from(parameter % 2_000)],
+            ),
             4 => self.frame(RST_STREAM, 0, stream, &[0, 0, 0, low % 14]),
             5 | 6 => {
                 let increment = u32::from(parameter);
@@ -303,7 +308,7 @@ impl Client {
 /// Sends the bytes of a client and returns those of the engine.
 fn run(bytes: &[u8]) -> Vec<u8> {
     let app = async |request: Request| match *request.method() {
-        Method::POST => Response::body(request.into_body()),
+        Method::POST => Response::from_body(request.into_body()),
         _ => Response::text("x".repeat(50_000)),
     };
     // Waiting for a client that sends nothing must end soon.

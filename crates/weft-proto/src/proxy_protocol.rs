@@ -182,20 +182,20 @@ pub fn write_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) 
 /// A range of IP addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
 ///
 /// ```
-/// use weft_proto::proxy_protocol::Network;
+/// use weft_proto::proxy_protocol::IpNetwork;
 ///
-/// let network: Network = "10.0.0.0/8".parse()?;
+/// let network: IpNetwork = "10.0.0.0/8".parse()?;
 /// assert!(network.contains("10.1.2.3".parse().unwrap()));
 /// assert!(!network.contains("11.1.2.3".parse().unwrap()));
 /// # Ok::<(), weft_proto::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     bits: u8,
 }
 
-impl Network {
+impl IpNetwork {
     /// Returns the first and the last address.
     pub fn range(&self) -> (IpAddr, IpAddr) {
         match self.address {
@@ -234,7 +234,7 @@ impl Network {
 }
 
 /// Formats the range so that it can be parsed again: `10.0.0.0/8`, or one address.
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = if self.address.is_ipv4() { 32 } else { 128 };
         match self.bits {
@@ -244,16 +244,16 @@ impl fmt::Display for Network {
     }
 }
 
-impl FromStr for Network {
+impl FromStr for IpNetwork {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Network> {
+    fn from_str(text: &str) -> Result<IpNetwork> {
         let invalid = || Error::malformed("expected an address, or one with /bits");
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr = address.parse().map_err(|_| invalid())?;
         let width = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(width), str::parse).map_err(|_| invalid())?;
-        if bits <= width { Ok(Network { address, bits }) } else { Err(invalid()) }
+        if bits <= width { Ok(IpNetwork { address, bits }) } else { Err(invalid()) }
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
             ("2001:db8::/33", "2001:db8:7fff::1", true),
             ("2001:db8::/33", "2001:db8:8000::1", false),
         ] {
-            let network: Network = network.parse().unwrap();
+            let network: IpNetwork = network.parse().unwrap();
             assert_eq!(
                 network.contains(address.parse().unwrap()),
                 contains,
@@ -338,11 +338,11 @@ mod tests {
             );
         }
         for text in ["127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::1", "2001:db8::/33"] {
-            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<IpNetwork>().unwrap().to_string(), text);
         }
         for invalid in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"]
         {
-            assert!(invalid.parse::<Network>().is_err(), "{invalid}");
+            assert!(invalid.parse::<IpNetwork>().is_err(), "{invalid}");
         }
     }
 

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower_service::Service;
+use weft::files::{Directory, DirectorySettings};
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Body, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request,
-    Response, Server, StatusCode, Version,
+    Application, Body, HeaderValue, Middleware, Next, Request, Response, Server, StatusCode,
+    Version,
 };
 use weft_proto::Headers;
 use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};

@@ -21,9 +21,10 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tower_http::services::ServeDir;
 use tower_http::timeout::TimeoutLayer;
+use weft::files::Directory;
 use weft::middleware::Compress;
 use weft::tower::Connection;
-use weft::{Application, Directory, Server, Settings};
+use weft::{Application, Server, Settings};
 
 #[derive(Deserialize, Serialize)]
 struct Person {

@@ -6,7 +6,7 @@ use weft::{Method, Request, Response, Server, Settings};
 async fn echo(request: Request) -> Response {
     match *request.method() {
         // The response body is read from the request body: neither is ever in memory as a whole.
-        Method::POST | Method::PUT => Response::body(request.into_body()),
+        Method::POST | Method::PUT => Response::from_body(request.into_body()),
         _ => Response::text("POST or PUT something, and it comes back.\n"),
     }
 }

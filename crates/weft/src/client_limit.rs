@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 use crate::message::request::Request;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -183,7 +183,7 @@ impl Client {
 
     /// Returns the client that a request counts for. `None` for a client without a limit of its
     /// own: one on a Unix socket, and a proxy in `proxies` that has not named its client.
-    pub fn of_request(request: &Request, proxies: &[Network]) -> Option<Client> {
+    pub fn of_request(request: &Request, proxies: &[IpNetwork]) -> Option<Client> {
         let address = request.peer().address()?;
         let is_proxy = proxies.iter().any(|network| network.contains(address.ip()));
         (!is_proxy).then(|| Client::of_peer(&address))

@@ -100,7 +100,7 @@ impl fmt::Display for SlowHandler<'_> {
 }
 
 /// Data about a request and its response for logs and counters;
-/// [`LogFormat`](crate::LogFormat) formats it as a line.
+/// [`LogFormat`](crate::log::LogFormat) formats it as a line.
 #[derive(Debug)]
 pub struct Record<'a> {
     /// The peer that sent the request, or the client of a proxy, if middleware has
@@ -111,7 +111,7 @@ pub struct Record<'a> {
     /// Start of the request line of an invalid request, as received and without its line end, at
     /// most [`MAX_REQUEST_LINE_BYTES`](Record::MAX_REQUEST_LINE_BYTES). Over HTTP/2, method and
     /// path as far as they are valid. It can contain any bytes, so it must be escaped for output;
-    /// [`LogFormat`](crate::LogFormat) does so. Empty if there is a head.
+    /// [`LogFormat`](crate::log::LogFormat) does so. Empty if there is a head.
     pub request_line: &'a [u8],
     /// The status of the response; 499 if the exchange ended before there was one, as in nginx. If
     /// an invalid request got no response, the status of the missing error response.

@@ -23,7 +23,7 @@
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
 //! | `brotli`, `gzip`*, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
-//! | `files`* | `Directory`: an application that serves files |
+//! | `files`* | `files`: `Directory`, an application that serves files |
 //! | `form`* | `form`: forms, uploads and queries |
 //! | `json` | `Request::json`, `Response::json` |
 //! | `secret-cookies` | signed and encrypted cookie jars |
@@ -69,7 +69,7 @@ mod random; // boundaries and keys
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only services make such calls"))]
 mod runtime; // the runtime of a worker, and calls outside of it
 mod settings; // all limits and timeouts
-mod stream; // Stream: any bidirectional byte stream
+mod stream; // Io: any bidirectional byte stream
 mod sync; // locks of cells that threads share
 mod trace; // events for the crate `tracing`
 
@@ -89,7 +89,7 @@ pub mod axum; // axum routers: a replacement for axum::serve
 #[cfg(feature = "cookie")]
 pub mod cookie; // request cookies and Set-Cookie
 #[cfg(feature = "files")]
-mod files; // Directory: an application that serves files
+pub mod files; // Directory: an application that serves files
 #[cfg(feature = "form")]
 pub mod form; // forms, uploads and queries
 #[cfg(feature = "json")]
@@ -107,10 +107,6 @@ pub mod websocket; // WebSockets
 pub use app::{Application, BoxApplication, Middleware, Next};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
-#[cfg(feature = "files")]
-pub use files::{
-    Directory, DirectoryFuture, DirectorySettings, FallbackPaths, HeaderRule, Symlinks,
-};
 pub use hooks::{Hooks, Record, SlowHandler};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
@@ -122,7 +118,6 @@ pub use message::request_head::RequestHead;
 pub use message::response::Response;
 pub use message::shutdown::Shutdown;
 pub use message::upgrade::Upgraded;
-pub use middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 pub use net::address::{Address, LocalAddress};
 pub use net::listen::Listener;
 #[cfg(feature = "_tls")]
@@ -132,9 +127,9 @@ pub use server::handle::{ServerHandle, ShutdownHandle};
 pub use server::{Server, serve};
 pub use settings::{Disconnect, Settings};
 pub use stack::stack;
-pub use stream::Stream;
+pub use stream::Io;
 pub use weft_proto::Headers;
-pub use weft_proto::proxy_protocol::Network;
+pub use weft_proto::proxy_protocol::IpNetwork;
 
 /// Dates as text: the formats of RFC 9110 §5.6.7 and RFC 3339.
 pub mod date {
@@ -145,6 +140,11 @@ pub mod date {
 pub mod grpc {
     pub use crate::message::grpc::status_response;
     pub use weft_proto::semantics::grpc::{Code, Status};
+}
+
+/// Lines of an access log: the format that writes the [`Record`] of a request, and its values.
+pub mod log {
+    pub use crate::middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 }
 
 /// Percent-decoding, normalization, and the segments of a path.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 /// Default of [`Settings::max_body_bytes`]. Bodies that axum's extractors read have axum's limit in
 /// place of it.
@@ -173,7 +173,7 @@ pub struct Settings {
     /// list is not empty, peers on Unix sockets are trusted proxies, too.
     ///
     /// Default empty: trusting every peer would let every client forge its address.
-    pub proxy_protocol: Vec<Network>,
+    pub proxy_protocol: Vec<IpNetwork>,
 
     /// Enables HTTP/2, for clients that begin with its connection preface (RFC 9113 §3.3), and
     /// over TLS for clients that select it by ALPN.
@@ -259,7 +259,8 @@ impl Settings {
     /// Returns true if a peer is in one of the networks of
     /// [`proxy_protocol`](Settings::proxy_protocol).
     pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
-        let contains_peer = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));
+        let contains_peer =
+            |network: &IpNetwork| peer.is_none_or(|peer| network.contains(peer.ip()));
         self.proxy_protocol.iter().any(contains_peer)
     }
 }

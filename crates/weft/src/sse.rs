@@ -183,7 +183,7 @@ impl SseSettings {
             idle_timer: None,
             shutdown: Box::pin(async move { shutdown.requested().await }),
         };
-        Response::body(Body::boxed(events))
+        Response::from_body(Body::boxed(events))
             .with_header(CONTENT_TYPE, "text/event-stream")
             .with_header(CACHE_CONTROL, "no-cache")
             .with_header(X_ACCEL_BUFFERING, "no")

@@ -4,6 +4,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Any bidirectional stream of bytes, for
 /// [`serve_connection`](crate::Server::serve_connection).
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}

@@ -5,7 +5,8 @@
 //! - `descriptor`: the open file is cached, and its contents are sent with `sendfile`;
 //! - `nothing`: the file is opened, sent and closed for each request.
 
-use weft::{Directory, DirectorySettings, Server};
+use weft::Server;
+use weft::files::{Directory, DirectorySettings};
 
 fn main() -> weft::Result<()> {
     let (address, workers) = peer::arguments();

@@ -19,12 +19,14 @@ async fn respond(request: Request, files: Files) -> weft::Result<Response> {
             tokio::time::sleep(peer::SLOW).await;
             Response::html(peer::PAGE)
         }
-        "/json" => Response::body(peer::json()).with_header(header::CONTENT_TYPE, peer::JSON_TYPE),
+        "/json" => {
+            Response::from_body(peer::json()).with_header(header::CONTENT_TYPE, peer::JSON_TYPE)
+        }
         "/echo" => echo(&request),
         "/upload" => return upload(request).await,
         "/text.txt" => Response::text(files.text),
-        "/16k.bin" => Response::body(files.medium),
-        "/1m.bin" => Response::body(files.large),
+        "/16k.bin" => Response::from_body(files.medium),
+        "/1m.bin" => Response::from_body(files.large),
         _ => Response::html(peer::PAGE),
     })
 }

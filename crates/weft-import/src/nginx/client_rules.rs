@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 use super::scope::Scope;
 use super::tree::Directive;
@@ -12,7 +12,7 @@ use crate::document::Table;
 struct Rule<'a> {
     directive: &'a Directive,
     is_allowed: bool,
-    network: Option<(Network, IpAddr)>,
+    network: Option<(IpNetwork, IpAddr)>,
 }
 
 /// Translates rules about client addresses. nginx applies the first rule that matches. Weft applies
@@ -76,12 +76,12 @@ pub(super) fn translate(scope: &Scope<'_>, refuse: &dyn Fn(&Directive, &str), ta
     }
 }
 
-fn parse_network(text: &str) -> Option<(Network, IpAddr)> {
+fn parse_network(text: &str) -> Option<(IpNetwork, IpAddr)> {
     let address = text.split('/').next()?.parse().ok()?;
     Some((text.parse().ok()?, address))
 }
 
 /// Returns true if two networks have common addresses: one contains the other.
-fn overlap(a: &(Network, IpAddr), b: &(Network, IpAddr)) -> bool {
+fn overlap(a: &(IpNetwork, IpAddr), b: &(IpNetwork, IpAddr)) -> bool {
     a.0.contains(b.1) || b.0.contains(a.1)
 }

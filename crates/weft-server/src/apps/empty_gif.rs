@@ -60,7 +60,7 @@ impl RouteApp for EmptyGif {
 
     fn call(&self, request: Request) -> ResponseFuture {
         respond_now(match *request.method() {
-            Method::GET | Method::HEAD => Response::body(Bytes::from_static(&IMAGE))
+            Method::GET | Method::HEAD => Response::from_body(Bytes::from_static(&IMAGE))
                 .with_header(header::CONTENT_TYPE, "image/gif"),
             _ => Response::from(StatusCode::METHOD_NOT_ALLOWED)
                 .with_header(header::ALLOW, "GET, HEAD"),

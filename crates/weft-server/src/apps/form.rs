@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::{Network, Request, Settings};
+use weft::{IpNetwork, Request, Settings};
 use weft_config::schema::{Properties, properties};
 use weft_config::{
     ConfigLocation, ConfigResult, Key, Name, Problem, SectionKey, SectionKeys, Value, find,
@@ -222,7 +222,7 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) has_try_files: bool,
     /// Values of `[files]`.
     pub(crate) files: &'a FilesConfig,
-    pub(crate) trusted_proxies: &'a [Network],
+    pub(crate) trusted_proxies: &'a [IpNetwork],
     pub(crate) limits: &'a Settings,
 }
 

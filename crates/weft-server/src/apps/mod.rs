@@ -12,7 +12,8 @@ mod script_patterns; // scripts that a route runs
 use std::ops::{Deref, DerefMut};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
-use weft::{DirectoryFuture, Request, Response, StatusCode, Version};
+use weft::files::DirectoryFuture;
+use weft::{Request, Response, StatusCode, Version};
 use weft_config::print_entries;
 use weft_upstream::task::{MayDrop, UntilMayDrop};
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::FutureExt;
-use weft::{Application, Directory, DirectorySettings, HeaderValue, Method, Request, Response};
+use weft::files::{Directory, DirectorySettings};
+use weft::{Application, HeaderValue, Method, Request, Response};
 use weft::{StatusCode, header};
 use weft_config::{Key, SectionKeys, ValueKind, quoted};
 

@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
-use weft::{HeaderName, LogFormat};
+use weft::HeaderName;
+use weft::log::LogFormat;
 use weft_config::suggest;
 
 use crate::base::engine_fields::engine_sets;

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_config::{ConfigResult, Located};
 
 /// Parses the networks of a list in the configuration.
-pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
+pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<IpNetwork>> {
     let network = |text: Located<String>| {
         text.value
             .parse()
@@ -38,7 +38,7 @@ impl NetworkSet {
             if network.is_empty() {
                 continue;
             }
-            let parsed: Network = network.parse().map_err(|_| {
+            let parsed: IpNetwork = network.parse().map_err(|_| {
                 format!(
                     "line {number}: expected an address or a network such as 192.0.2.0/24, found \
                      {network:?}"

@@ -1,7 +1,7 @@
 //! The number of file descriptors that a plan permits to be open.
 
 use rustix::process::{Resource, getrlimit};
-use weft::DirectorySettings;
+use weft::files::DirectorySettings;
 use weft_upstream::copy::MAX_PIPES;
 use weft_upstream::{ProxySettings, UpstreamMember};
 

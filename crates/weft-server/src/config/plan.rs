@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weft::{Network, Settings};
+use weft::{IpNetwork, Settings};
 use weft_config::{ConfigLocation, Located, Problem};
 
 use super::host_listeners::{bind_hosts, check_ports, is_bound, is_without_tls};
@@ -155,7 +155,7 @@ struct Common<'a> {
     /// Defaults of hosts that are not served over TLS.
     without_tls: &'a RouteOptions,
     files: &'a FilesConfig,
-    trusted_proxies: &'a [Network],
+    trusted_proxies: &'a [IpNetwork],
     limits: &'a Settings,
 }
 

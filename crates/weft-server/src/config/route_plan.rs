@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft::{Network, Settings, StatusCode};
+use weft::{IpNetwork, Settings, StatusCode};
 use weft_config::{ConfigLocation, Located, Problem, print_entries, suggest};
 
 use super::route_config::RouteConfig;
@@ -59,7 +59,7 @@ pub(crate) struct Inherited<'a> {
     pub(crate) host_pattern: Option<Pattern>,
     pub(crate) options: RouteOptions,
     pub(crate) files: &'a FilesConfig,
-    pub(crate) trusted_proxies: &'a [Network],
+    pub(crate) trusted_proxies: &'a [IpNetwork],
     pub(crate) limits: &'a Settings,
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use weft::{LogFormat, Record};
+use weft::Record;
+use weft::log::LogFormat;
 
 use super::request_values::RequestValues;
 use super::sink::LineSender;

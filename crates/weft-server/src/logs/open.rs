@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log::LevelFilter;
-use weft::LogFormat;
+use weft::log::LogFormat;
 
 use super::access::{AccessLog, RouteLogs};
 use super::daemon::DaemonLog;

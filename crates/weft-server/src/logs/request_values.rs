@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use weft::{LogPrivacy, LogValue, LogValues, Record};
+use weft::Record;
+use weft::log::{LogPrivacy, LogValue, LogValues};
 
 use crate::base::log_format::RequestValue;
 use crate::template::{cookie, port, query_parameter};

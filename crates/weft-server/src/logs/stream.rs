@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft::client_network;
+use weft::log::client_network;
 
 use super::sink::LineSender;
 

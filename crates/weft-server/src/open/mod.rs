@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft::middleware::RealAddress;
 use weft_acme::Acme;
 use weft_config::{ConfigLocation, Located, Problem};
@@ -59,7 +59,7 @@ struct AppSource {
 
 /// The route that middleware belongs to, with its options and the trusted proxies: each route
 /// counts its own requests.
-type MiddlewareSource = (String, String, RouteOptions, Vec<Network>);
+type MiddlewareSource = (String, String, RouteOptions, Vec<IpNetwork>);
 
 impl Plan {
     /// Opens the resources of the plan. Those of `former` are kept with their state, such as the

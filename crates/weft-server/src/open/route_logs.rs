@@ -1,6 +1,6 @@
 //! The logs of a route, and the notes about its requests that their lines need.
 
-use weft::LogFormat;
+use weft::log::LogFormat;
 
 use crate::base::log_format::RequestValue;
 use crate::base::request_notes::is_group;

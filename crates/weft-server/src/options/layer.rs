@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::{Application, Middleware, Network, Request, Response};
+use weft::{Application, IpNetwork, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;
@@ -19,7 +19,7 @@ pub(crate) struct RouteMiddleware {
 
 /// Values of the plan on which middleware depends, besides the options of the route.
 pub(crate) struct OpenContext<'a> {
-    pub(crate) trusted_proxies: &'a [Network],
+    pub(crate) trusted_proxies: &'a [IpNetwork],
     pub(crate) buffer_space: &'a Arc<BufferSpace>,
 }
 

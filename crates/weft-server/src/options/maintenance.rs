@@ -102,7 +102,7 @@ impl Middleware for Maintenance {
         match self.0.content() {
             None => next.call(request).await,
             Some(content) if content.is_empty() => StatusCode::SERVICE_UNAVAILABLE.into(),
-            Some(content) => Response::body(content)
+            Some(content) => Response::from_body(content)
                 .with_header(header::CONTENT_TYPE, self.0.media_type.clone())
                 .with_status(StatusCode::SERVICE_UNAVAILABLE),
         }

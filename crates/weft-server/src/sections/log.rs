@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use log::LevelFilter;
-use weft::LogPrivacy;
+use weft::log::LogPrivacy;
 use weft_config::{
     ConfigLocation, Key, Located, ValueKind, quoted, quoted_list, quoted_time, show_size,
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{HeaderName, Network};
+use weft::{HeaderName, IpNetwork};
 use weft_config::{
     Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time, show_size,
 };
@@ -40,7 +40,7 @@ pub(crate) struct TopConfig {
     pub(crate) max_temp_bytes: u64,
     pub(crate) max_unread_bytes_per_client: u64,
     /// Proxies whose `client_ip_header` is trusted.
-    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) trusted_proxies: Vec<IpNetwork>,
     pub(crate) client_ip_header: HeaderName,
     pub(crate) run_as: RunAs,
     pub(crate) umask: Option<u32>,

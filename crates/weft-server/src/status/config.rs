@@ -111,7 +111,7 @@ fn report(status: StatusCode, problems: &[Problem], is_json: bool) -> Response {
         let problems: Vec<_> = problems.iter().map(Report::new).collect();
         let name = if status == StatusCode::OK { "warnings" } else { "problems" };
         let json = serde_json::json!({ name: problems });
-        return Response::body(format!("{json}\n"))
+        return Response::from_body(format!("{json}\n"))
             .with_header(header::CONTENT_TYPE, "application/json")
             .with_status(status);
     }

@@ -107,7 +107,7 @@ impl Site {
 }
 
 fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
-    Response::body(body).with_header(header::CONTENT_TYPE, media_type)
+    Response::from_body(body).with_header(header::CONTENT_TYPE, media_type)
 }
 
 impl Application for Site {

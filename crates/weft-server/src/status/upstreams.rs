@@ -90,7 +90,7 @@ pub(super) async fn respond(
 
 fn list(upstreams: &[impl Serialize]) -> Response {
     let json = serde_json::json!({ "upstreams": upstreams });
-    Response::body(format!("{json}\n")).with_header(header::CONTENT_TYPE, "application/json")
+    Response::from_body(format!("{json}\n")).with_header(header::CONTENT_TYPE, "application/json")
 }
 
 /// Returns true if two URLs lead to the same upstream, such as with and without a slash at the end.

@@ -504,7 +504,7 @@ fn request_bodies_are_identical_on_each_side_of_the_limits() {
     let upstream = TestServer::start(async |mut request: weft::Request| {
         request.body().set_limit(u64::MAX);
         let body = std::mem::take(request.body()).collect(usize::MAX).await.unwrap();
-        weft::Response::body(body)
+        weft::Response::from_body(body)
     });
     let limits = ", request_buffer_bytes = 8192, max_connections = 1";
     for file in [65_536, 0] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use weft::Stream;
+use weft::Io;
 use weft_proto::write_buffer::WriteBuffer;
 
 use crate::base::inactivity_timer::InactivityTimer;
@@ -27,9 +27,9 @@ const LARGE_BYTES: usize = 32 << 10;
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// A stream that can be downcast to a socket.
-pub(crate) trait Transport: Stream + Any {}
+pub(crate) trait Transport: Io + Any {}
 
-impl<T: Stream> Transport for T {}
+impl<T: Io> Transport for T {}
 
 /// A connection to an upstream. It closes when dropped.
 pub struct UpstreamConnection {

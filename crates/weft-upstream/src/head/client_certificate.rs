@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use weft::{Network, Request};
+use weft::{IpNetwork, Request};
 
 /// Names in lower case, and beginnings of names, by which proxies and servers describe the
 /// certificate of a client: RFC 9440, the recipes for Apache, nginx and HAProxy, and the names of
@@ -33,7 +33,7 @@ pub(crate) fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
 /// Returns true if the other end of the connection is a trusted proxy. The proxy describes the
 /// certificate of its client in fields, and the certificate of the connection is its own. Proxies
 /// on Unix sockets are trusted like others.
-pub(crate) fn is_from_trusted_proxy(request: &Request, trusted_proxies: &[Network]) -> bool {
+pub(crate) fn is_from_trusted_proxy(request: &Request, trusted_proxies: &[IpNetwork]) -> bool {
     if trusted_proxies.is_empty() {
         return false;
     }

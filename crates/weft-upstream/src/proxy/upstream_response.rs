@@ -77,7 +77,7 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
             }
             None => Body::from_http_body(body),
         };
-        response::apply_head(head, Response::body(body), shared.via.as_ref())
+        response::apply_head(head, Response::from_body(body), shared.via.as_ref())
     }
 
     /// Connects client and upstream after a 101 (Switching Protocols). The tunnel ends if no data

@@ -7,7 +7,7 @@ use std::path::Path;
 use weft::middleware::User;
 use weft::path::{clean, decode};
 use weft::tls::certificate;
-use weft::{Network, Request, Version};
+use weft::{IpNetwork, Request, Version};
 use weft_proto::fastcgi::{pair, pairs};
 use weft_proto::names::is_same_name;
 
@@ -48,7 +48,7 @@ pub struct VariableRules<'a> {
     pub credentials: Credentials,
     /// Proxies that have verified the certificates of their clients. The TLS session of such a
     /// connection is the session of the proxy, not of the client.
-    pub trusted_proxies: &'a [Network],
+    pub trusted_proxies: &'a [IpNetwork],
 }
 
 /// Meta-variables, in one buffer: most requests have twenty, and an allocation for each of them

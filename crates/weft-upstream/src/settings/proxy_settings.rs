@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::{HeaderName, Network, StatusCode};
+use weft::{HeaderName, IpNetwork, StatusCode};
 
 use super::fastcgi_settings::FastCgiSettings;
 use super::health_check_settings::{HealthCheck, HealthCheckTarget};
@@ -65,7 +65,7 @@ pub struct ProxySettings {
     /// sockets are trusted, too.
     ///
     /// Default none: if every peer were trusted, any client could choose its own address.
-    pub trusted: Option<Vec<Network>>,
+    pub trusted: Option<Vec<IpNetwork>>,
 
     /// Names of fields that are forwarded. Default [`ForwardedNames::Plain`].
     pub field_names: ForwardedNames,
@@ -369,7 +369,7 @@ impl ProxySettings {
     }
 
     /// Returns the trusted proxies in front of this one.
-    pub fn trusted(&self) -> &[Network] {
+    pub fn trusted(&self) -> &[IpNetwork] {
         self.trusted.as_deref().unwrap_or_default()
     }
 

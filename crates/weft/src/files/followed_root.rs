@@ -2,10 +2,10 @@
 //! (`current -> releases/2`) or rename directories.
 //!
 //! All workers share the root, and it is opened again when a lookup needs it and the last time was
-//! [`revalidate_after`](crate::DirectorySettings::revalidate_after) ago. A root with another device
-//! or inode is a new generation, and targets that were cached under a former one are looked up
-//! again. If the path leads to no directory, the last one stays in use: some tools replace a link
-//! by removing it first.
+//! [`revalidate_after`](crate::files::DirectorySettings::revalidate_after) ago. A root with another
+//! device or inode is a new generation, and targets that were cached under a former one are looked
+//! up again. If the path leads to no directory, the last one stays in use: some tools replace a
+//! link by removing it first.
 
 use std::io;
 use std::path::{Path, PathBuf};

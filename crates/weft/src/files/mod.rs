@@ -99,7 +99,7 @@ impl CacheLookup {
 /// # fn main() -> std::io::Result<()> {
 /// # let folder = tempfile::tempdir()?;
 /// # std::fs::write(folder.path().join("a.txt"), "A\n")?;
-/// let files = weft::Directory::open(folder.path())?;
+/// let files = weft::files::Directory::open(folder.path())?;
 /// weft::testing::get(files, "/a.txt").assert_text("A\n");
 /// # Ok(())
 /// # }
@@ -142,7 +142,7 @@ impl Directory {
     /// Serves files that are compiled into the program, given as pairs of path and contents.
     ///
     /// ```
-    /// use weft::{Directory, DirectorySettings};
+    /// use weft::files::{Directory, DirectorySettings};
     ///
     /// let files = [
     ///     ("index.html", &b"<h1>Hello</h1>"[..]), // or include_bytes!("site/index.html")
@@ -156,7 +156,7 @@ impl Directory {
     ///
     /// ```
     /// use include_dir::{Dir, include_dir};
-    /// use weft::{Directory, DirectorySettings};
+    /// use weft::files::{Directory, DirectorySettings};
     ///
     /// static SITE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../site");
     ///
@@ -363,7 +363,7 @@ impl Directory {
         else {
             return Err(StatusCode::NOT_FOUND);
         };
-        let mut response = Response::body(generated::contents(file));
+        let mut response = Response::from_body(generated::contents(file));
         fields.into_iter().for_each(|(name, value)| response.set_header(name, value));
         Ok(response)
     }
@@ -396,7 +396,7 @@ impl Directory {
             None => (None, text.bytes),
         };
         let mut response = match as_json {
-            true => Response::body(bytes).with_header(CONTENT_TYPE, "application/json"),
+            true => Response::from_body(bytes).with_header(CONTENT_TYPE, "application/json"),
             false => Response::html(bytes).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),
         };
         if let Some(coding) = coding {

@@ -10,11 +10,11 @@ use crate::compression;
 use crate::error::{Error, ErrorKind, Result};
 use weft_proto::semantics::mime;
 
-/// The settings of a [`Directory`](crate::Directory): the files it serves, their header fields,
-/// and the limits of its cache.
+/// The settings of a [`Directory`](crate::files::Directory): the files it serves, their header
+/// fields, and the limits of its cache.
 ///
 /// ```
-/// use weft::{Directory, DirectorySettings, HeaderRule};
+/// use weft::files::{Directory, DirectorySettings, HeaderRule};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -294,7 +294,8 @@ impl HeaderRule {
     /// in the directory.
     ///
     /// ```
-    /// use weft::{HeaderRule, HeaderValue, header};
+    /// use weft::files::HeaderRule;
+    /// use weft::{HeaderValue, header};
     ///
     /// let frame = HeaderValue::from_static("DENY");
     /// HeaderRule::new("/admin/**", header::X_FRAME_OPTIONS, frame);
@@ -313,7 +314,7 @@ impl HeaderRule {
     /// without revalidation on reload), or the value of the field.
     ///
     /// ```
-    /// use weft::HeaderRule;
+    /// use weft::files::HeaderRule;
     ///
     /// HeaderRule::cache("1h").unwrap();
     /// HeaderRule::cache("*.html=no-cache").unwrap();

@@ -90,7 +90,7 @@ impl Response {
     /// Creates a 200 response with bytes or a stream, and without `Content-Type`. For the memory
     /// that many responses occupy, see [`Body`](Body#memory).
     #[inline]
-    pub fn body(body: impl Into<Body>) -> Response {
+    pub fn from_body(body: impl Into<Body>) -> Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }
 
@@ -249,7 +249,7 @@ impl Response {
     ///     let file = File::open(std::fs::File::open("report.pdf")?)?;
     ///     Ok(Response::file(file).with_type_of("report.pdf"))
     /// }
-    /// # let image = Response::body("").with_type_of("a/b.PNG");
+    /// # let image = Response::from_body("").with_type_of("a/b.PNG");
     /// # assert_eq!(image.header("content-type").unwrap(), "image/png");
     /// ```
     pub fn with_type_of(self, name: impl AsRef<Path>) -> Response {

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::request_head::RequestHead;
 use crate::message::shutdown::Shutdown;
 use crate::peer::Peer;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// The handler that takes over a connection after the response is sent.
 pub(crate) struct Upgrade(Box<Handler>);
@@ -75,14 +75,14 @@ impl fmt::Debug for Upgrade {
 /// or stopped sending. It counts as an open connection until the handler ends. Dropping it closes
 /// the connection.
 pub struct Upgraded {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Io>,
     peer: Arc<Peer>,
     shutdown: Shutdown,
     bytes: Arc<TunnelBytes>,
 }
 
 impl Upgraded {
-    pub(crate) fn new(stream: impl Stream, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
+    pub(crate) fn new(stream: impl Io, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
         Upgraded { stream: Box::new(stream), peer, shutdown, bytes: Arc::default() }
     }
 

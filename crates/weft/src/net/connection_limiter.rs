@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::settings::Settings;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 /// Delay before the next attempt when no connection can be accepted for lack of resources, or none
 /// can be closed.
@@ -39,7 +39,7 @@ struct Peers {
     max: usize,
     max_per_site: usize,
     /// Peers that are not counted.
-    proxies: Vec<Network>,
+    proxies: Vec<IpNetwork>,
     /// Length of the IPv6 prefixes that are counted as one peer.
     ipv6_prefix_length: u8,
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use crate::net::buffers::{Buffers, INPUT_BYTES};
 use crate::net::secure_half::SecureRead;
 use crate::net::socket::Socket;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// Number of bytes received without a wait after which the task yields. Some users of a reader
 /// process everything that is received before the next wait.
@@ -31,7 +31,7 @@ pub(crate) struct Reader {
 
 pub(crate) enum ReadHalf {
     Socket(Arc<Socket>),
-    Other(tokio::io::ReadHalf<Box<dyn Stream>>),
+    Other(tokio::io::ReadHalf<Box<dyn Io>>),
     /// Any of the other variants, with TLS.
     Secure(Box<dyn SecureRead>),
     /// Placeholder while the variant is replaced.

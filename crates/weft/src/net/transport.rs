@@ -7,13 +7,13 @@ use bytes::BytesMut;
 use crate::net::reader::{ReadHalf, Reader};
 use crate::net::socket::Socket;
 use crate::net::writer::WriteHalf;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// The byte stream of a connection, in both directions.
 pub(crate) enum Transport {
     Socket(Socket),
     /// Any other stream, such as an in-memory pipe.
-    Other(Box<dyn Stream>),
+    Other(Box<dyn Io>),
 }
 
 impl Transport {

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::file_turn::FileTurn;
 use crate::net::secure_half::SecureWrite;
 use crate::net::socket::Socket;
-use crate::stream::Stream;
+use crate::stream::Io;
 use weft_proto::write_buffer::WriteBuffer;
 
 /// The sending direction of a connection.
@@ -36,7 +36,7 @@ pub(crate) struct Writer {
 
 pub(crate) enum WriteHalf {
     Socket(Arc<Socket>),
-    Other(tokio::io::WriteHalf<Box<dyn Stream>>),
+    Other(tokio::io::WriteHalf<Box<dyn Io>>),
     /// Any of the other variants, with TLS.
     Secure(Box<dyn SecureWrite>),
     Closed,

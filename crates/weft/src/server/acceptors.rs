@@ -29,7 +29,7 @@ use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// Handle to all acceptors, owned by the server's handle.
 pub(crate) struct Acceptors {
@@ -212,7 +212,7 @@ impl Acceptors {
     /// dropping it closes the connection.
     pub(crate) fn serve(
         &self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Io>,
         peer: Peer,
     ) -> Result<oneshot::Receiver<Infallible>> {
         let mut permit = accept::admit_stream(&self.limiter, &peer)?;

@@ -18,7 +18,7 @@ use crate::peer::Peer;
 use crate::server::acceptors::Acceptors;
 use crate::server::threads::Threads;
 use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// Handle to a running server. Dropping it does not stop the server.
 ///
@@ -188,7 +188,7 @@ impl ServerHandle {
     /// the peer.
     pub fn serve_connection(
         &self,
-        stream: impl Stream,
+        stream: impl Io,
         peer: Peer,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let served = self.acceptors.serve(Box::new(stream), peer);

@@ -42,7 +42,7 @@ use crate::server::handle::{ServerHandle, ShutdownHandle, shutdown_signal};
 use crate::server::threads::Threads;
 use crate::server::worker::{Worker, WorkerCommand};
 use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// Serves an application on an address, with the default [`Settings`] and one worker for each CPU.
 /// Returns only if the server cannot be started.
@@ -420,7 +420,7 @@ impl<A: Application + 'static> Server<A> {
     ///
     /// # Errors
     /// The error of an application that cannot be constructed.
-    pub async fn serve_connection(&self, stream: impl Stream) -> Result<()> {
+    pub async fn serve_connection(&self, stream: impl Io) -> Result<()> {
         let hooks = self.hooks.as_ref().map(|make| make());
         let app = Rc::new((self.make_app)().await?);
         let connection = (Box::new(stream) as _, Peer::default());
@@ -445,7 +445,7 @@ pub(crate) async fn serve_stream<A: Application>(
     app: Rc<A>,
     settings: Settings,
     hooks: Option<Rc<dyn Hooks>>,
-    (stream, peer): (Box<dyn Stream>, Peer),
+    (stream, peer): (Box<dyn Io>, Peer),
 ) {
     let (_, shutdown) = watch::channel(None);
     Worker::new(app, settings, hooks, Arc::new(shutdown)).serve_connection(stream, peer).await;

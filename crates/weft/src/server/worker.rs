@@ -29,7 +29,7 @@ use crate::server::connection::ServerConnection;
 use crate::server::connection_life;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::stream::Io;
 
 /// The connections of a worker thread with one version of the settings. After an update of the
 /// settings, the thread has another one for new connections.
@@ -50,7 +50,7 @@ pub(crate) enum WorkerCommand {
     /// Serves a connection over a stream that a caller has passed, until it closes or the caller
     /// drops its receiver.
     ServeStream {
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Io>,
         peer: Peer,
         permit: ConnectionPermit,
         caller: oneshot::Sender<Infallible>,
@@ -167,7 +167,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Serves one connection in the task of the caller, in any runtime with timers.
-    pub(super) async fn serve_connection(&self, stream: Box<dyn Stream>, peer: Peer) {
+    pub(super) async fn serve_connection(&self, stream: Box<dyn Io>, peer: Peer) {
         let mut conn = self.context.connection(Transport::Other(stream), peer);
         self.connection_opened();
         let mut served = pin!(connection_life::serve(&mut conn, &self.context));

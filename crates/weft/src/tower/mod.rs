@@ -217,5 +217,5 @@ fn error_response(error: impl Into<BoxError>) -> Response {
         }
     };
     let status = Response::from(&error).status();
-    Response::body(Body::stream(stream::iter([Err::<Bytes, _>(error)]))).with_status(status)
+    Response::from_body(Body::stream(stream::iter([Err::<Bytes, _>(error)]))).with_status(status)
 }

@@ -34,7 +34,8 @@ use crate::tower::{BoxError, convert};
 ///
 /// ```
 /// use axum::Router;
-/// use weft::{Directory, Request, Response, testing, tower};
+/// use weft::files::Directory;
+/// use weft::{Request, Response, testing, tower};
 ///
 /// async fn hello(request: Request) -> Response {
 ///     Response::text(format!("Hello from {}\n", request.path()))

@@ -23,7 +23,7 @@ fn content() -> Vec<u8> {
 async fn app(request: Request) -> Response {
     let bytes = content();
     let response = match request.path() {
-        "/bytes" => Response::body(bytes),
+        "/bytes" => Response::from_body(bytes),
         "/file" => {
             use std::io::Write;
             let mut file = tempfile::tempfile().unwrap();
@@ -32,10 +32,14 @@ async fn app(request: Request) -> Response {
         }
         "/stream" => {
             let pieces: Vec<_> = bytes.chunks(7_001).map(Bytes::copy_from_slice).collect();
-            Response::body(Body::stream(stream::iter(pieces.into_iter().map(std::io::Result::Ok))))
+            Response::from_body(Body::stream(stream::iter(
+                pieces.into_iter().map(std::io::Result::Ok),
+            )))
         }
         // All of it would take half a day.
-        "/slow" => return Response::body(bytes).with_bandwidth(Bandwidth::new(NonZeroU64::MIN)),
+        "/slow" => {
+            return Response::from_body(bytes).with_bandwidth(Bandwidth::new(NonZeroU64::MIN));
+        }
         _ => return StatusCode::NOT_FOUND.into(),
     };
     let after = request.query().map_or(0, |bytes| bytes.parse().unwrap());

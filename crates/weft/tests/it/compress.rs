@@ -170,8 +170,8 @@ fn compresses_only_eligible_responses() {
             "/small" => Response::text(text(1_023)),
             "/just-large-enough" => Response::text(text(1_024)),
             "/empty" => Response::text(""),
-            "/no-type" => Response::body(long()),
-            "/image" => Response::body(long()).with_header(header::CONTENT_TYPE, "image/png"),
+            "/no-type" => Response::from_body(long()),
+            "/image" => Response::from_body(long()).with_header(header::CONTENT_TYPE, "image/png"),
             "/noise" => Response::text(noise(5_000)),
             "/encoded" => with("content-encoding", "deflate"),
             "/range" => with("content-range", "bytes 0-4999/9000"),
@@ -380,7 +380,7 @@ fn flushes_each_event_of_a_stream() {
 }
 
 fn event_stream(events: Body) -> Response {
-    Response::body(events).with_header(header::CONTENT_TYPE, "text/event-stream")
+    Response::from_body(events).with_header(header::CONTENT_TYPE, "text/event-stream")
 }
 
 /// Decodes the part of a response that has been received.

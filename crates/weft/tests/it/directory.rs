@@ -12,7 +12,8 @@ use crate::common::tree::{
     request,
 };
 use crate::common::{self, Client, stop};
-use weft::{Directory, ServerHandle};
+use weft::ServerHandle;
+use weft::files::Directory;
 
 // -- files
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::time::{Duration, UNIX_EPOCH};
 
-use weft::DirectorySettings;
+use weft::files::DirectorySettings;
 
 use crate::common::tree::{Tree, ask, send_request_with_fields};
 use crate::common::{Client, stop, until};

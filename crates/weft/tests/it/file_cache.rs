@@ -16,7 +16,8 @@ use crate::common::{Client, Response, TEST_TIMEOUT, address, stop, until};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Directory, DirectorySettings, LocalAddress, Server};
+use weft::files::{Directory, DirectorySettings};
+use weft::{LocalAddress, Server};
 
 /// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(86_400);

@@ -44,7 +44,7 @@ fn messages(messages: &[&'static str], end: Option<&[(&'static str, &'static str
     let is_open = end.is_none();
     let rest = stream::poll_fn(move |_| if is_open { Poll::Pending } else { Poll::Ready(None) });
     let frames = stream::iter(frames).chain(rest);
-    Response::body(Body::from_http_body(StreamBody::new(frames)))
+    Response::from_body(Body::from_http_body(StreamBody::new(frames)))
         .with_header(header::CONTENT_TYPE, "application/grpc+proto")
 }
 
@@ -167,9 +167,11 @@ async fn failing(request: Request) -> Response {
         }
         "/login" => StatusCode::UNAUTHORIZED.into(),
         "/page" => Response::text("a page"),
-        "/endless" => Response::body(Body::stream(stream::pending::<Result<Bytes, Infallible>>()))
-            .with_status(StatusCode::BAD_GATEWAY),
-        "/late" => Response::body(Body::stream(stream::iter([Ok("a"), Err("on purpose")])))
+        "/endless" => {
+            Response::from_body(Body::stream(stream::pending::<Result<Bytes, Infallible>>()))
+                .with_status(StatusCode::BAD_GATEWAY)
+        }
+        "/late" => Response::from_body(Body::stream(stream::iter([Ok("a"), Err("on purpose")])))
             .with_header(header::CONTENT_TYPE, "application/grpc"),
         _ => Response::not_found(),
     }
@@ -278,7 +280,7 @@ async fn echo(mut request: Request) -> Response {
         .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
     let frames = pieces.into_iter().chain([Frame::trailers(trailers.into_iter().collect())]);
     let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
-    Response::body(Body::from_http_body(body)).with_header(header::CONTENT_TYPE, media_type)
+    Response::from_body(Body::from_http_body(body)).with_header(header::CONTENT_TYPE, media_type)
 }
 
 async fn fetch_web(transport: Transport, request: ClientRequest) -> ClientResponse {
@@ -378,7 +380,7 @@ fn other_requests_pass_unchanged() {
     on_every_transport(async |transport| {
         let app = async |request: Request| {
             let media_type = request.headers().get("content-type").unwrap_or("none").to_owned();
-            Response::body(request.into_body())
+            Response::from_body(request.into_body())
                 .with_header(header::CONTENT_TYPE, &media_type)
                 .with_header("grpc-status", "0")
         };

@@ -5,7 +5,7 @@ use crate::common::tree::{SECRET, Tree, ask, assert_statuses, send_request_with_
 use crate::common::{self, Client, stop, until};
 use serde_json::Value;
 use std::time::Duration;
-use weft::{DirectorySettings, Symlinks};
+use weft::files::{DirectorySettings, Symlinks};
 
 fn listing() -> DirectorySettings {
     DirectorySettings { listing: true, ..DirectorySettings::default() }
@@ -181,7 +181,7 @@ fn lists_at_most_max_listed_entries() {
 #[test]
 fn lists_embedded_directories() {
     let files = [("a.txt", &b"a"[..]), ("b/c.txt", b"c"), ("b/d/e.txt", b"e")];
-    let app = weft::Directory::embedded(files, listing());
+    let app = weft::files::Directory::embedded(files, listing());
     let server = common::tree::serve(app);
     let mut client = Client::connect(&server);
     for (target, expected) in [("/", "b/ a.txt"), ("/b/", "d/ c.txt"), ("/b/d/", "e.txt")] {

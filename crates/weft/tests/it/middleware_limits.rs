@@ -97,15 +97,15 @@ async fn bodies(request: Request) -> Response {
     match request.path() {
         "/bytes" => Response::text("four"),
         "/empty" => Response::text(""),
-        "/stream" => Response::body(stream(&["one", "three"], || Poll::Ready(None))),
-        "/sized" => Response::body(stream(&["one", "three"], || Poll::Ready(None)))
+        "/stream" => Response::from_body(stream(&["one", "three"], || Poll::Ready(None))),
+        "/sized" => Response::from_body(stream(&["one", "three"], || Poll::Ready(None)))
             .with_header(header::CONTENT_LENGTH, "8"),
         "/fails" => {
             let error = || Error::new(ErrorKind::Io, "intended by the test");
-            Response::body(stream(&["one"], move || Poll::Ready(Some(Err(error())))))
+            Response::from_body(stream(&["one"], move || Poll::Ready(Some(Err(error())))))
         }
-        "/endless" => Response::body(stream(&["one"], || Poll::Pending)),
-        "/echo" => Response::body(request.into_body()),
+        "/endless" => Response::from_body(stream(&["one"], || Poll::Pending)),
+        "/echo" => Response::from_body(request.into_body()),
         "/never" => pending().await,
         "/panic" => panic!("intended by the test"),
         "/file" => {
@@ -193,7 +193,7 @@ fn logs_a_stream_after_its_end() {
             wait = None;
             Poll::Ready(Some(Ok(Bytes::from("late"))))
         });
-        async move { Response::body(Body::stream(stream)) }
+        async move { Response::from_body(Body::stream(stream)) }
     };
     let server = start(app.wrap(lines.log()));
     let mut client = Client::connect(&server);

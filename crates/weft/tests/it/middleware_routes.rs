@@ -39,8 +39,8 @@ async fn bodies(request: Request) -> Response {
         "/long" => Response::text("x".repeat(9_000)),
         "/empty" => Response::text(""),
         "/nothing" => Response::new(StatusCode::NO_CONTENT),
-        "/stream" => Response::body(stream()),
-        "/sized-stream" => Response::body(stream()).with_header(header::CONTENT_LENGTH, "6"),
+        "/stream" => Response::from_body(stream()),
+        "/sized-stream" => Response::from_body(stream()).with_header(header::CONTENT_LENGTH, "6"),
         "/file" => {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(b"a file").unwrap();

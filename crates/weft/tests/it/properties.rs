@@ -60,7 +60,7 @@ proptest! {
         body in prop::collection::vec(any::<u8>(), 0..50),
     ) {
         let mut response =
-            Response::body(body.clone()).with_status(StatusCode::from_u16(status).unwrap());
+            Response::from_body(body.clone()).with_status(StatusCode::from_u16(status).unwrap());
         for (name, value) in &fields {
             response = response.with_appended_header(name, value);
         }

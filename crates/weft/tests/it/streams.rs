@@ -14,11 +14,11 @@ use weft::{
 };
 
 async fn chat(request: Request) -> Response {
-    Response::body(request.into_body())
+    Response::from_body(request.into_body())
 }
 
 async fn collect(request: Request) -> weft::Result<Response> {
-    Ok(Response::body(request.into_body().collect(1 << 20).await?))
+    Ok(Response::from_body(request.into_body().collect(1 << 20).await?))
 }
 
 /// `/chat` begins its response before it reads the body, `/collect` after.
@@ -149,9 +149,9 @@ fn failure_of_a_grpc_call_is_a_status_of_grpc() {
             "/panics" => panic!("on purpose"),
             "/refused" => {
                 let error = Error::new(ErrorKind::TooSlow, "100% too slow");
-                Response::body(Body::stream(stream::iter([Err::<Bytes, _>(error)])))
+                Response::from_body(Body::stream(stream::iter([Err::<Bytes, _>(error)])))
             }
-            _ => Response::body(Body::stream(stream::iter([Err::<Bytes, _>("on purpose")]))),
+            _ => Response::from_body(Body::stream(stream::iter([Err::<Bytes, _>("on purpose")]))),
         }
     }
     on_every_transport(async |transport| {

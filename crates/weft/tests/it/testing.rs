@@ -101,7 +101,7 @@ where
     S: futures_core::Stream<Item = Result<B, std::io::Error>> + Send + 'static,
     B: Into<bytes::Bytes>,
 {
-    Response::body(Body::stream(frames))
+    Response::from_body(Body::stream(frames))
 }
 
 #[test]

@@ -146,7 +146,7 @@ async fn app(request: Request) -> weft::Result<Response> {
             let body = body.collect(1 << 20).await?;
             Response::text(format!("{} bytes", body.len()))
         }
-        ("POST", _) => Response::body(body),
+        ("POST", _) => Response::from_body(body),
         (_, "/pending") => std::future::pending().await,
         (_, "/panic") => panic!("intended by the test"),
         (_, "/text") => Response::text("This is a text. ".repeat(1_000)),

@@ -25,7 +25,7 @@ async fn mirror(request: Request) -> weft::Result<Response> {
             text.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
         }
     }
-    Ok(Response::body(text))
+    Ok(Response::from_body(text))
 }
 
 /// HTTP/1 only: with HTTP/2 enabled, its connection preface would switch the protocol.

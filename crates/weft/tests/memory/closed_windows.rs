@@ -79,12 +79,12 @@ fn unsent_responses_use_bounded_memory() {
         async move {
             match request.path() {
                 "/file" => Response::file(File::open(file).unwrap()),
-                "/cached" => Response::body(cached),
-                "/small" => Response::body(vec![b'x'; SMALL_BYTES]),
-                "/empty" => Response::body(Body::stream(futures_util::stream::empty::<
+                "/cached" => Response::from_body(cached),
+                "/small" => Response::from_body(vec![b'x'; SMALL_BYTES]),
+                "/empty" => Response::from_body(Body::stream(futures_util::stream::empty::<
                     Result<Bytes, Error>,
                 >())),
-                _ => Response::body(Body::stream(futures_util::stream::poll_fn(move |_| {
+                _ => Response::from_body(Body::stream(futures_util::stream::poll_fn(move |_| {
                     Poll::Ready(Some(Ok::<_, Error>(vec![b'x'; PIECE_BYTES])))
                 }))),
             }

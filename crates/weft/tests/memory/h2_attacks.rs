@@ -21,7 +21,7 @@ const MAX_MEMORY_BYTES: usize = 4 << 20;
 async fn app(request: Request) -> Response {
     match (request.method(), request.path()) {
         (_, "/wait") => pending().await,
-        (_, "/endless") => Response::body(Body::stream(Endless)),
+        (_, "/endless") => Response::from_body(Body::stream(Endless)),
         (&Method::POST, "/read") => match request.into_body().collect(1 << 24).await {
             Ok(_) => Response::text("ok"),
             Err(error) => error.into(),

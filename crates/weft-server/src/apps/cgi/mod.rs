@@ -130,12 +130,12 @@ impl Cgi {
             run.detach();
             Response::new(head.status)
         } else if *request.method() != Method::HEAD {
-            Response::body(self.response_body(&head, Output::new(run, head.length), client))
+            Response::from_body(self.response_body(&head, Output::new(run, head.length), client))
         } else {
             run.detach();
             match head.length {
                 Some(_) => Response::new(head.status),
-                None => Response::body(Body::from_http_body(Output::of_unknown_length())),
+                None => Response::from_body(Body::from_http_body(Output::of_unknown_length())),
             }
         };
         Ok(head.apply_to(response))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_upstream::script::ScriptVariable;
 use weft_upstream::spool::{BufferSpace, SpoolLimits};
 
@@ -46,7 +46,7 @@ pub(crate) struct CgiSettings {
 
     /// Proxies in front of the server, which are not limited: they forward the requests of clients
     /// without their addresses. Default none.
-    pub(crate) trusted: Vec<Network>,
+    pub(crate) trusted: Vec<IpNetwork>,
 
     /// Maximum number of queued requests; further requests get 503 with `Retry-After`. One client
     /// may have the same share of them as of the scripts. Default 64.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::Either;
-use weft::{Application, Directory, DirectorySettings, HeaderRule, Request, Symlinks};
+use weft::files::{Directory, DirectorySettings, HeaderRule, Symlinks};
+use weft::{Application, Request};
 use weft_config::{
     ConfigLocation, ConfigResult, Key, KeySpec, PartKey, SectionKey, SectionKeys, ValueKind,
     ValueSlot, quoted,

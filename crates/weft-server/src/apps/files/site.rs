@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use weft::files::Directory;
 use weft::path::decode;
-use weft::{Application, Directory, Method, Request, Response, StatusCode};
+use weft::{Application, Method, Request, Response, StatusCode};
 use weft_upstream::task::MayDrop;
 use weft_upstream::{FastCgiSettings, ProxySettings, ReverseProxy};
 

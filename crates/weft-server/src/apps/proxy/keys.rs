@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft::{HeaderName, Network};
+use weft::{HeaderName, IpNetwork};
 use weft_config::{
     BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_path,
     quoted_table, show_size, show_time,
@@ -90,7 +90,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 66] = [
                of other clients are replaced or dropped (`trusted_proxies`)",
         kind: ValueKind::Texts(set_trusted),
         show: |settings| {
-            let show = |trusted: &Vec<_>| quoted_list(trusted.iter().map(Network::to_string));
+            let show = |trusted: &Vec<_>| quoted_list(trusted.iter().map(IpNetwork::to_string));
             settings.trusted.as_ref().map_or_else(String::new, show)
         },
         ..Key::FILE_ONLY

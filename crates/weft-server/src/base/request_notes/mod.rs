@@ -8,10 +8,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft::log::{LogValue, LogValues};
 use weft::middleware::{RequestId, User};
-use weft::{
-    HeaderName, HeaderValue, LogValue, LogValues, Record, RecordData, Request, Response, StatusCode,
-};
+use weft::{HeaderName, HeaderValue, Record, RecordData, Request, Response, StatusCode};
 use weft_upstream::RetryReason;
 use weft_upstream::attempt_hooks::{self, AttemptHooks};
 

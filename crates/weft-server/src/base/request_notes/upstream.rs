@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft::{LogValue, StatusCode};
+use weft::StatusCode;
+use weft::log::LogValue;
 
 /// An attempt to get a response from an upstream, with its times.
 #[derive(Debug)]

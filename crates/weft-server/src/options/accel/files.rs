@@ -12,13 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::files::{Directory, DirectorySettings};
 use weft::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
-use weft::{
-    Application, Directory, DirectorySettings, HeaderName, HeaderValue, Method, Request, Response,
-    StatusCode,
-};
+use weft::{Application, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 use weft_upstream::gateway_error::GatewayError;
 

@@ -5,7 +5,7 @@ mod status_range; // statuses of the requests that a log has
 
 use std::time::Duration;
 
-use weft::LogFormat;
+use weft::log::LogFormat;
 use weft_config::{
     ConfigResult, CustomType, Given, Key, SectionKey, Value, ValueKind, print_entries, quoted,
     quoted_list, quoted_time, schema, unknown_key,

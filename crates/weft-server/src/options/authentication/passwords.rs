@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft::client_limit::Client;
 use weft::middleware::{User, basic_credentials};
-use weft::{HeaderValue, Network, Request, Response};
+use weft::{HeaderValue, IpNetwork, Request, Response};
 
 use crate::base::password_file::PasswordFile;
 use crate::base::verifications::Busy;
@@ -16,7 +16,7 @@ use crate::options::unauthorized;
 pub(super) struct Passwords {
     challenge: HeaderValue,
     users: Arc<PasswordFile>,
-    trusted_proxies: Arc<[Network]>,
+    trusted_proxies: Arc<[IpNetwork]>,
 }
 
 impl Passwords {
@@ -27,7 +27,7 @@ impl Passwords {
     pub(super) fn open(
         file: &Path,
         realm: &str,
-        trusted_proxies: &[Network],
+        trusted_proxies: &[IpNetwork],
     ) -> Result<Passwords, String> {
         let challenge =
             HeaderValue::from_str(&format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));

@@ -62,7 +62,7 @@ impl PageFile {
     fn response(&self, of_page: StatusCode, status: StatusCode) -> Response {
         let warn = |reason| log::warn!("{reason}; the built-in page is sent");
         match self.content.current(|path, _| read(path).map_err(warn).ok()) {
-            Some(content) => Response::body(content)
+            Some(content) => Response::from_body(content)
                 .with_header(header::CONTENT_TYPE, self.media_type.clone())
                 .with_status(of_page),
             None => status.into(),

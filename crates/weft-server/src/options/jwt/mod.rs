@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_time};
 
 pub(super) use self::tokens::Tokens;
@@ -50,7 +50,7 @@ impl JwtOptions {
     pub(super) fn tokens(
         &self,
         realm: &str,
-        trusted_proxies: &[Network],
+        trusted_proxies: &[IpNetwork],
     ) -> Result<Option<Arc<Tokens>>, String> {
         let keys = self.keys.as_ref().and_then(Setting::value);
         let open = |keys| Tokens::open(keys, self, realm, trusted_proxies).map(Arc::new);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use weft::client_limit::{Client, ClientLimit};
 use weft::middleware::{User, bearer_token};
-use weft::{HeaderValue, Network, Request, Response, StatusCode};
+use weft::{HeaderValue, IpNetwork, Request, Response, StatusCode};
 
 use super::keys::{KeySet, KeySource};
 use super::{JwtKeys, JwtOptions};
@@ -37,7 +37,7 @@ static LIMIT: LazyLock<ClientLimit> = LazyLock::new(verifications::new_limit);
 pub(in crate::options) struct Tokens {
     rules: Arc<TokenRules>,
     keys: KeySource,
-    trusted_proxies: Arc<[Network]>,
+    trusted_proxies: Arc<[IpNetwork]>,
     /// Challenges for requests without a token and with an invalid one (RFC 6750 §3).
     missing: HeaderValue,
     invalid: HeaderValue,
@@ -79,7 +79,7 @@ impl Tokens {
         keys: &JwtKeys,
         options: &JwtOptions,
         realm: &str,
-        trusted_proxies: &[Network],
+        trusted_proxies: &[IpNetwork],
     ) -> Result<Tokens, String> {
         let challenge = |end: &str| {
             let value = HeaderValue::from_str(&format!("Bearer realm=\"{realm}\"{end}"));

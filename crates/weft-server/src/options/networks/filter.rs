@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::{Application, Middleware, Network, Request, Response, StatusCode};
+use weft::{Application, IpNetwork, Middleware, Request, Response, StatusCode};
 
 use crate::base::network_set::NetworkSet;
 use crate::base::watched_file::WatchedFile;
@@ -21,15 +21,15 @@ pub(crate) struct NetworkFilter {
 /// Networks of the configuration and of a file.
 #[derive(Clone)]
 struct Networks {
-    listed: Arc<[Network]>,
+    listed: Arc<[IpNetwork]>,
     file: Option<Arc<WatchedFile<NetworkSet>>>,
 }
 
 /// The networks of a configuration.
 pub(crate) struct NetworkRules<'a> {
-    pub(crate) allow: &'a [Network],
+    pub(crate) allow: &'a [IpNetwork],
     pub(crate) allow_file: Option<&'a Path>,
-    pub(crate) deny: &'a [Network],
+    pub(crate) deny: &'a [IpNetwork],
     pub(crate) deny_file: Option<&'a Path>,
 }
 
@@ -56,7 +56,7 @@ impl NetworkFilter {
 }
 
 impl Networks {
-    fn open(listed: &[Network], file: Option<&Path>) -> Result<Networks, String> {
+    fn open(listed: &[IpNetwork], file: Option<&Path>) -> Result<Networks, String> {
         let open = |path| WatchedFile::open(path, MAX_FILE_BYTES, NetworkSet::parse).map(Arc::new);
         let file = file.map(open).transpose()?;
         Ok(Networks { listed: listed.into(), file })

@@ -4,7 +4,7 @@ mod filter; // the filter of addresses, which streams have, too
 
 use std::path::PathBuf;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_config::{Key, ValueKind, quoted_path};
 
 pub(crate) use self::filter::{NetworkFilter, NetworkRules};
@@ -15,8 +15,8 @@ use crate::base::network_set::networks;
 /// Networks of clients, in the configuration and in files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NetworkOptions {
-    allow: Option<Vec<Network>>,
-    deny: Option<Vec<Network>>,
+    allow: Option<Vec<IpNetwork>>,
+    deny: Option<Vec<IpNetwork>>,
     allow_file: Option<PathBuf>,
     deny_file: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ mod key; // the key `when`
 mod request_values; // values of a request by name
 mod value_tests; // tests of the values of a request
 
-use weft::{HeaderName, Method, Network, Request};
+use weft::{HeaderName, IpNetwork, Method, Request};
 
 pub(crate) use self::key::{WHEN, WhenConfig};
 pub(crate) use self::request_values::RequestValues;
@@ -40,7 +40,7 @@ pub(crate) struct Conditions(Vec<ConditionSet>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ConditionSet {
     methods: Choice<Methods>,
-    clients: Choice<Vec<Network>>,
+    clients: Choice<Vec<IpNetwork>>,
     tests: Vec<Condition>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_config::Problem;
 
 use super::Entry;
@@ -19,7 +19,7 @@ pub(super) struct ClientTable {
 }
 
 impl ClientTable {
-    pub(super) fn new(entries: &[Entry<Network>], problems: &mut Vec<Problem>) -> ClientTable {
+    pub(super) fn new(entries: &[Entry<IpNetwork>], problems: &mut Vec<Problem>) -> ClientTable {
         let mut table = ClientTable::default();
         for Entry { key, value } in entries {
             let (first, last) = key.value.range();

@@ -9,7 +9,7 @@ mod value_table; // values by text and by pattern
 
 use std::sync::Arc;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_config::{
     ConfigResult, Entries, Key, Located, Pair, Problem, ValueKind, quoted, quoted_table,
     read_section,
@@ -40,7 +40,7 @@ pub(crate) struct MapConfig {
 pub(crate) struct MapSettings {
     input: Option<Located<String>>,
     values: Option<Vec<Entry<String>>>,
-    clients: Option<Vec<Entry<Network>>>,
+    clients: Option<Vec<Entry<IpNetwork>>>,
     shares: Option<Vec<(Located<String>, Share)>>,
     default: Option<Located<String>>,
 }
@@ -133,8 +133,8 @@ fn checked_value(value: Located<String>) -> ConfigResult<Located<String>> {
     }
 }
 
-fn client(Pair { name, value, .. }: Pair) -> ConfigResult<Entry<Network>> {
-    let network = name.value.parse::<Network>();
+fn client(Pair { name, value, .. }: Pair) -> ConfigResult<Entry<IpNetwork>> {
+    let network = name.value.parse::<IpNetwork>();
     let network = network.map_err(|error| name.problem(error.reason().to_owned()))?;
     Ok(Entry { key: name.map(|_| network), value: checked_value(value)? })
 }

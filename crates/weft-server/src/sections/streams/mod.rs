@@ -4,7 +4,7 @@ mod settings; // the values of the keys
 
 use std::time::Duration;
 
-use weft::{Address, Network};
+use weft::{Address, IpNetwork};
 use weft_config::{
     ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_path,
     quoted_table, show_size, show_time,
@@ -126,14 +126,14 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
         name: "allow",
         help: "networks of the clients that are allowed; connections of others are closed",
         kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.allow = list)),
-        show: |stream| quoted_list(stream.allow.iter().map(Network::to_string)),
+        show: |stream| quoted_list(stream.allow.iter().map(IpNetwork::to_string)),
         ..Key::FILE_ONLY
     },
     Key {
         name: "deny",
         help: "networks of clients whose connections are closed, even within allowed ones",
         kind: ValueKind::Texts(|stream, texts| networks(texts).map(|list| stream.deny = list)),
-        show: |stream| quoted_list(stream.deny.iter().map(Network::to_string)),
+        show: |stream| quoted_list(stream.deny.iter().map(IpNetwork::to_string)),
         ..Key::FILE_ONLY
     },
     Key {
@@ -198,7 +198,7 @@ pub(crate) static STREAM: [Key<StreamSettings>; 28] = [
         kind: ValueKind::Texts(|stream, texts| {
             networks(texts).map(|proxies| stream.proxy_protocol_from = proxies)
         }),
-        show: |stream| quoted_list(stream.proxy_protocol_from.iter().map(Network::to_string)),
+        show: |stream| quoted_list(stream.proxy_protocol_from.iter().map(IpNetwork::to_string)),
         ..Key::FILE_ONLY
     },
     Key {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use weft::Network;
+use weft::IpNetwork;
 use weft_upstream::{BalancePolicy, DnsSettings, UpstreamMember, UpstreamUrl};
 
 use crate::base::log_target::LogTarget;
@@ -23,10 +23,10 @@ pub(crate) struct StreamSettings {
     pub(crate) server_names: Vec<(ServerNamePattern, Vec<UpstreamMember>)>,
 
     /// Networks of the clients that are allowed. Default none: all that are not denied.
-    pub(crate) allow: Vec<Network>,
+    pub(crate) allow: Vec<IpNetwork>,
 
     /// Networks of clients whose connections are closed, even within allowed ones. Default none.
-    pub(crate) deny: Vec<Network>,
+    pub(crate) deny: Vec<IpNetwork>,
 
     /// Files with further networks that are allowed or denied. Default none.
     pub(crate) allow_file: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub(crate) struct StreamSettings {
 
     /// Proxies in front of this server, which must send a PROXY header. A header of any other peer
     /// is forwarded as data. Default none.
-    pub(crate) proxy_protocol_from: Vec<Network>,
+    pub(crate) proxy_protocol_from: Vec<IpNetwork>,
 
     /// Destination of a line for each connection. Default none.
     pub(crate) access_log: Option<LogTarget>,

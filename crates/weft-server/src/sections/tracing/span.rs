@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use weft::{LogValue, Method, Record, Version};
+use weft::log::LogValue;
+use weft::{Method, Record, Version};
 
 use crate::base::request_notes::RequestNotes;
 use crate::base::trace_context::TraceContext;

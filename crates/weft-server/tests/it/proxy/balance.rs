@@ -110,7 +110,7 @@ fn health_checks_expect_statuses_and_texts() {
                 let pieces =
                     body.split('|').map(|piece| Ok::<_, weft::Error>(bytes::Bytes::from(piece)));
                 let body = Body::stream(futures_util::stream::iter(pieces));
-                Response::body(body).with_status(StatusCode::from_u16(status).unwrap())
+                Response::from_body(body).with_status(StatusCode::from_u16(status).unwrap())
             });
             let url = format!("{scheme}://{}/", upstream.address());
             let options = "check = \"/health\", check_interval = \"10ms\", check_timeout = \"30s\"";

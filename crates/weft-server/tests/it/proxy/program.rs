@@ -131,7 +131,7 @@ fn memory_does_not_grow_with_body_size() {
         while let Some(chunk) = request.body().chunk().await.unwrap() {
             bytes += chunk.len() as u64;
         }
-        Response::body(Body::from_http_body(Zeros(bytes)))
+        Response::from_body(Body::from_http_body(Zeros(bytes)))
     });
     let upstream_url = upstream.url("/");
     let server = Weft::start(&mut weft([

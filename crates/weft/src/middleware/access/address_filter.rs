@@ -8,7 +8,7 @@ use http::StatusCode;
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 /// Refuses requests by the address of the client, with 403.
 ///
@@ -37,8 +37,8 @@ use weft_proto::proxy_protocol::Network;
 /// first.
 #[derive(Clone, Debug, Default)]
 pub struct AddressFilter {
-    allowed: Arc<[Network]>,
-    denied: Arc<[Network]>,
+    allowed: Arc<[IpNetwork]>,
+    denied: Arc<[IpNetwork]>,
 }
 
 impl AddressFilter {
@@ -48,18 +48,18 @@ impl AddressFilter {
     }
 
     /// Allows only these networks.
-    pub fn allow(self, networks: impl IntoIterator<Item = Network>) -> AddressFilter {
+    pub fn allow(self, networks: impl IntoIterator<Item = IpNetwork>) -> AddressFilter {
         AddressFilter { allowed: networks.into_iter().collect(), ..self }
     }
 
     /// Refuses these networks.
-    pub fn deny(self, networks: impl IntoIterator<Item = Network>) -> AddressFilter {
+    pub fn deny(self, networks: impl IntoIterator<Item = IpNetwork>) -> AddressFilter {
         AddressFilter { denied: networks.into_iter().collect(), ..self }
     }
 
     /// Returns true if a client with this address is allowed; `None` is a client on a Unix socket.
     pub fn allows(&self, address: Option<IpAddr>) -> bool {
-        let contains = |list: &[Network]| {
+        let contains = |list: &[IpNetwork]| {
             address.is_some_and(|address| list.iter().any(|network| network.contains(address)))
         };
         !contains(&self.denied) && (self.allowed.is_empty() || contains(&self.allowed))
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn denied_networks_take_precedence() {
         let networks = |list: &str| {
-            list.split_whitespace().map(|text| text.parse().unwrap()).collect::<Vec<Network>>()
+            list.split_whitespace().map(|text| text.parse().unwrap()).collect::<Vec<IpNetwork>>()
         };
         // Allowed and denied networks, an address, and whether it is allowed.
         for (allowed, denied, address, expected) in [

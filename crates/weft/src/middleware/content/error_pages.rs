@@ -28,8 +28,8 @@ use crate::message::response::Response;
 ///
 /// The responses of this library are replaced: responses made from a [`StatusCode`] or an
 /// [`Error`](crate::Error), as by the other middleware, and responses of a
-/// [`Directory`](crate::Directory). Responses that an application has composed itself are kept,
-/// unless [`intercept`](ErrorPages::intercept) is called. Those to failed preconditions on files
+/// [`Directory`](crate::files::Directory). Responses that an application has composed itself are
+/// kept, unless [`intercept`](ErrorPages::intercept) is called. Those to failed preconditions on files
 /// and to unsatisfiable ranges, which the engine creates later, are replaced, too; those to
 /// malformed requests reach no application.
 ///

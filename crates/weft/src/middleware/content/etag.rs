@@ -146,7 +146,7 @@ mod tests {
             "/date" => Response::text("a".repeat(11))
                 .with_header(LAST_MODIFIED, "Sun, 06 Nov 1994 08:49:37 GMT"),
             "/long" => Response::text("0123456789a"),
-            "/stream" => Response::body(Body::stream(EmptyStream)),
+            "/stream" => Response::from_body(Body::stream(EmptyStream)),
             "/empty" => Response::text(""),
             _ => Response::not_found(),
         }

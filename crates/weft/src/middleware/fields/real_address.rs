@@ -9,20 +9,20 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::fields::request_id::is_trusted;
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 /// Sets the [peer](Request::peer) of a request to the client address that trusted proxies send in
 /// `Forwarded` (RFC 7239) or in `X-Forwarded-For`.
 ///
 /// ```
 /// use weft::middleware::RealAddress;
-/// use weft::{Application, Network, Request, Response, testing};
+/// use weft::{Application, IpNetwork, Request, Response, testing};
 ///
 /// async fn address(request: Request) -> Response {
 ///     Response::text(request.peer().address().unwrap().ip().to_string())
 /// }
 ///
-/// let proxies: Network = "10.0.0.0/8".parse()?;
+/// let proxies: IpNetwork = "10.0.0.0/8".parse()?;
 /// let app = address.wrap(RealAddress::x_forwarded_for([proxies]));
 /// let fields = "X-Forwarded-For: 192.0.2.66, 198.51.100.7, 10.0.0.2";
 /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
@@ -51,7 +51,7 @@ use weft_proto::proxy_protocol::Network;
 #[derive(Clone, Debug)]
 pub struct RealAddress {
     field: ProxyField,
-    trusted: Vec<Network>,
+    trusted: Vec<IpNetwork>,
     sets_scheme: bool,
 }
 
@@ -77,22 +77,22 @@ const MAX_ENTRIES: usize = 64;
 
 impl RealAddress {
     /// Trusts `Forwarded` (RFC 7239) from proxies in these networks.
-    pub fn forwarded(proxies: impl Into<Vec<Network>>) -> RealAddress {
+    pub fn forwarded(proxies: impl Into<Vec<IpNetwork>>) -> RealAddress {
         RealAddress::new(ProxyField::Forwarded, proxies.into())
     }
 
     /// Trusts `X-Forwarded-For` from proxies in these networks.
-    pub fn x_forwarded_for(proxies: impl Into<Vec<Network>>) -> RealAddress {
+    pub fn x_forwarded_for(proxies: impl Into<Vec<IpNetwork>>) -> RealAddress {
         RealAddress::header(X_FORWARDED_FOR, proxies)
     }
 
     /// Trusts a field of another name with a list of addresses, or with a single one, from proxies
     /// in these networks: `X-Real-IP`, `CF-Connecting-IP`.
-    pub fn header(name: HeaderName, proxies: impl Into<Vec<Network>>) -> RealAddress {
+    pub fn header(name: HeaderName, proxies: impl Into<Vec<IpNetwork>>) -> RealAddress {
         RealAddress::new(ProxyField::Addresses(name), proxies.into())
     }
 
-    fn new(field: ProxyField, trusted: Vec<Network>) -> RealAddress {
+    fn new(field: ProxyField, trusted: Vec<IpNetwork>) -> RealAddress {
         RealAddress { field, trusted, sets_scheme: false }
     }
 
@@ -106,11 +106,11 @@ impl RealAddress {
     ///
     /// ```
     /// use weft::middleware::RealAddress;
-    /// use weft::{Application, Network, Request, Response, testing};
+    /// use weft::{Application, IpNetwork, Request, Response, testing};
     ///
     /// async fn scheme(request: Request) -> Response { Response::text(request.scheme()) }
     ///
-    /// let proxies: Network = "10.0.0.0/8".parse()?;
+    /// let proxies: IpNetwork = "10.0.0.0/8".parse()?;
     /// let app = scheme.wrap(RealAddress::forwarded([proxies]).scheme());
     /// let fields = "Forwarded: for=198.51.100.7;proto=https";
     /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));

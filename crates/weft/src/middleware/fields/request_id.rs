@@ -10,7 +10,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::peer::Peer;
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -38,7 +38,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub struct RequestIds {
     /// Name of the field.
     name: HeaderName,
-    trusted: Vec<Network>,
+    trusted: Vec<IpNetwork>,
     /// Random keys of this clone.
     keys: RandomState,
     next: AtomicU64,
@@ -82,7 +82,7 @@ impl RequestIds {
     /// none.
     ///
     /// The networks apply to the [peer of the connection](Request::connection_peer).
-    pub fn trust(self, networks: impl Into<Vec<Network>>) -> RequestIds {
+    pub fn trust(self, networks: impl Into<Vec<IpNetwork>>) -> RequestIds {
         RequestIds { trusted: networks.into(), ..self }
     }
 
@@ -153,7 +153,7 @@ impl RequestId {
 }
 
 /// Returns true if a peer is in one of these networks; a peer on a Unix socket is in any network.
-pub(super) fn is_trusted(networks: &[Network], peer: &Peer) -> bool {
+pub(super) fn is_trusted(networks: &[IpNetwork], peer: &Peer) -> bool {
     let ip = peer.address().map(|address| address.ip());
     networks.iter().any(|network| ip.is_none_or(|ip| network.contains(ip)))
 }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn keeps_valid_ids_of_trusted_peers() {
-        let network: Network = "10.0.0.0/8".parse().unwrap();
+        let network: IpNetwork = "10.0.0.0/8".parse().unwrap();
         let (trusting, untrusting) = (RequestIds::new().trust([network]), RequestIds::new());
         let long = "x".repeat(128);
         for (ids, value, peer, kept) in [

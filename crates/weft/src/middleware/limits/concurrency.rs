@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use weft_proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::IpNetwork;
 
 use crate::app::{Application, Middleware};
 use crate::client_limit::{Client, ClientLimit, ClientLimitSettings};
@@ -44,7 +44,7 @@ use crate::middleware::limits::retry_after::retry_after;
 pub struct ConcurrencyLimit {
     limit: ClientLimit,
     settings: ClientLimitSettings,
-    proxies: Arc<[Network]>,
+    proxies: Arc<[IpNetwork]>,
     retry_after: Duration,
 }
 
@@ -70,7 +70,7 @@ impl ConcurrencyLimit {
 
     /// Sets the networks of proxies, which have no limit of their own if they have not named their
     /// client. Default: none.
-    pub fn trust(self, proxies: impl Into<Arc<[Network]>>) -> ConcurrencyLimit {
+    pub fn trust(self, proxies: impl Into<Arc<[IpNetwork]>>) -> ConcurrencyLimit {
         ConcurrencyLimit { proxies: proxies.into(), ..self }
     }
 

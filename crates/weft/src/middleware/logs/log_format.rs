@@ -20,7 +20,8 @@ use crate::middleware::logs::log_value::{LogEntry, LogValues, NoValues, Outcome,
 /// ```
 /// use std::cell::RefCell;
 /// use std::time::SystemTime;
-/// use weft::{Hooks, LogFormat, Record};
+/// use weft::log::LogFormat;
+/// use weft::{Hooks, Record};
 ///
 /// struct AccessLog {
 ///     format: LogFormat,
@@ -87,7 +88,7 @@ impl LogFormat {
     /// directive `%{name}x` of [patterns](LogFormat::pattern) has the same names of values.
     ///
     /// ```
-    /// use weft::LogFormat;
+    /// use weft::log::LogFormat;
     ///
     /// let format = LogFormat::json_with([("ts", "time"), ("ua", "header.User-Agent")])?;
     /// # let _ = format;

@@ -27,7 +27,7 @@ use crate::message::response::Response;
 /// ```
 ///
 /// An application that can determine the length of a body without producing it should handle
-/// HEAD itself, as [`Directory`](crate::Directory) does.
+/// HEAD itself, as [`Directory`](crate::files::Directory) does.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadAsGet;
 

@@ -27,7 +27,7 @@ use weft_proto::semantics::path::decode;
 /// so place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under
 /// `/api`, and `//api` is not: [`CleanPath`](crate::middleware::CleanPath) in front resolves both.
 /// It is required if access to the mounted application is restricted, because
-/// [`Directory`](crate::Directory) treats a doubled slash as one.
+/// [`Directory`](crate::files::Directory) treats a doubled slash as one.
 #[derive(Clone, Debug)]
 pub struct Mount<A> {
     prefix: Prefix,

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Uid;
 use tempfile::TempDir;
-use weft::{Directory, DirectorySettings, Server, ServerHandle};
+use weft::files::{Directory, DirectorySettings};
+use weft::{Server, ServerHandle};
 
 use super::{Client, Response, until};
 

@@ -12,7 +12,7 @@ fn shutdown_finishes_active_requests_and_closes_idle_connections() {
             if request.path() == "/slow" {
                 released.notified().await;
             }
-            Response::body(vec![b'x'; 100_000])
+            Response::from_body(vec![b'x'; 100_000])
         }
     });
     let (mut idle, mut busy) = (RawClient::connect(&server), RawClient::connect(&server));
@@ -127,7 +127,7 @@ fn aborts_responses_that_the_client_does_not_read() {
             if !is_endless {
                 return Response::text("ok");
             }
-            Response::body(Body::stream(Chunks(move |_: &mut Context<'_>| {
+            Response::from_body(Body::stream(Chunks(move |_: &mut Context<'_>| {
                 let _ = &stream_guard;
                 count.fetch_add(16_000, SeqCst);
                 Poll::Ready(Some(Ok(Bytes::from_static(&[b'x'; 16_000]))))
@@ -171,7 +171,7 @@ fn slow_reading_client_receives_the_full_response() {
         let body = Bytes::from(vec![b'x'; megabytes << 20]);
         let server = start_with(settings, move |_: Request| {
             let body = body.clone();
-            async { Response::body(body) }
+            async { Response::from_body(body) }
         });
         // The attempt is repeated if the machine delayed the client.
         until("all responses are read", || {
@@ -206,7 +206,7 @@ fn final_response_is_not_truncated_when_the_connection_closes() {
     const LENGTH: usize = 20_000;
     let settings =
         Settings { stall_timeout: 60 * SHORT_TIMEOUT, max_requests: 1, ..short_timeouts() };
-    let server = boxed_server(async |_: Request| Response::body(vec![b'x'; LENGTH]));
+    let server = boxed_server(async |_: Request| Response::from_body(vec![b'x'; LENGTH]));
     let server = server.settings(settings);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn obeys_flow_control() {
-    let server = start(async |_: Request| Response::body(vec![b'x'; 200_000]));
+    let server = start(async |_: Request| Response::from_body(vec![b'x'; 200_000]));
     // RFC 9113 §6.9: the window of a stream.
     let mut client = RawClient::with_settings(&server, &[(INITIAL_WINDOW_SIZE, 0)]);
     client.auto_window_update = false;
@@ -70,10 +70,10 @@ fn downloads(produced: &Arc<AtomicUsize>) -> impl Application + Clone + Send + u
             let length: usize = request.query().unwrap_or_default().parse().unwrap();
             match request.path() {
                 "/file" => Response::file(File::new(file, 0, length as u64)),
-                "/bytes" => Response::body(vec![b'x'; length]),
+                "/bytes" => Response::from_body(vec![b'x'; length]),
                 _ => {
                     let mut remaining = length;
-                    Response::body(Body::stream(Chunks(move |_: &mut Context<'_>| {
+                    Response::from_body(Body::stream(Chunks(move |_: &mut Context<'_>| {
                         let piece = remaining.min(16_000);
                         remaining -= piece;
                         produced.fetch_add(piece, SeqCst);
@@ -183,7 +183,7 @@ fn end_of_a_streamed_body_needs_no_window() {
     let server = start(async |request: Request| {
         let (mut data, mut trailers) = match request.path() {
             "/empty" => (None, None),
-            "/failing" => return Response::body(parts([Err(ErrorKind::BodyFailed)])),
+            "/failing" => return Response::from_body(parts([Err(ErrorKind::BodyFailed)])),
             _ => {
                 let fields = [(header::ETAG, "t".parse().unwrap())].into_iter().collect();
                 (Some(Bytes::from_static(b"1234")), Some(fields))
@@ -194,7 +194,7 @@ fn end_of_a_streamed_body_needs_no_window() {
             let frame = data.or_else(|| trailers.take().map(http_body::Frame::trailers));
             Poll::Ready(frame.map(Ok::<_, Error>))
         });
-        Response::body(Body::from_http_body(http_body_util::StreamBody::new(frames)))
+        Response::from_body(Body::from_http_body(http_body_util::StreamBody::new(frames)))
     });
     for (path, window, outcome) in
         [("/empty", 0, "200"), ("/trailers", 4, "200"), ("/failing", 0, "reset INTERNAL_ERROR")]
@@ -235,7 +235,7 @@ fn refuses_requests_whose_heads_exceed_the_limit_until_one_ends() {
 fn sends_large_and_small_bodies_completely() {
     let server = start(async |request: Request| {
         let length: usize = request.path()[1..].parse().unwrap();
-        Response::body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
+        Response::from_body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
     });
     let lengths = [0, 1, 16_383, 16_384, 16_385, 1 << 20, 65_535, 65_536, 5_000_000, 3];
     let mut client = RawClient::connect(&server);

@@ -8,7 +8,8 @@ use super::*;
 fn failure_ends_one_stream_and_is_reported() {
     let (server, events) = start_with_event_log(Settings::default(), async |request: Request| {
         let sized = |body: Body| {
-            Response::body(body).with_header(header::CONTENT_LENGTH, request.query().unwrap_or(""))
+            Response::from_body(body)
+                .with_header(header::CONTENT_LENGTH, request.query().unwrap_or(""))
         };
         match request.path() {
             "/wait" => {
@@ -16,14 +17,14 @@ fn failure_ends_one_stream_and_is_reported() {
                 Response::text("ok")
             }
             "/panic" => panic!("on purpose"),
-            "/late" => Response::body(Body::stream(Chunks({
+            "/late" => Response::from_body(Body::stream(Chunks({
                 let mut parts = vec!["first"];
                 move |_: &mut Context<'_>| match parts.pop() {
                     Some(part) => Poll::Ready(Some(Ok(Bytes::from_static(part.as_bytes())))),
                     None => panic!("on purpose"),
                 }
             }))),
-            "/failing" => Response::body(parts([Ok("first"), Err(ErrorKind::BodyFailed)])),
+            "/failing" => Response::from_body(parts([Ok("first"), Err(ErrorKind::BodyFailed)])),
             "/bytes" => sized("abc".into()),
             "/stream" => sized(parts([Ok("ab"), Ok("c")])),
             "/upgrade" => Response::upgrade("shout", async |_: Upgraded| {}),
@@ -75,7 +76,7 @@ fn reset_cancels_one_call_and_disconnect_cancels_all() {
             match request.path() {
                 "/stream" => {
                     let stream_guard = _call_guard.clone();
-                    Response::body(Body::stream(Chunks(move |_: &mut Context<'_>| {
+                    Response::from_body(Body::stream(Chunks(move |_: &mut Context<'_>| {
                         let _ = &stream_guard;
                         Poll::Pending
                     })))

@@ -74,7 +74,7 @@ impl Hooks for EventLog {
 async fn echo(request: Request) -> weft::Result<Response> {
     match *request.method() {
         Method::GET => Ok(Response::text("ok")),
-        _ => Ok(Response::body(request.into_body().collect(1 << 24).await?)),
+        _ => Ok(Response::from_body(request.into_body().collect(1 << 24).await?)),
     }
 }
 
@@ -122,7 +122,7 @@ fn parts(parts: impl IntoIterator<Item = Result<&'static str, ErrorKind>>) -> Bo
 /// A response whose body is the number of request bytes read, and never ends.
 fn endless(read: usize) -> Response {
     let mut first = Some(Bytes::from(read.to_string()));
-    Response::body(Body::stream(futures_util::stream::poll_fn(move |_| match first.take() {
+    Response::from_body(Body::stream(futures_util::stream::poll_fn(move |_| match first.take() {
         Some(first) => Poll::Ready(Some(Ok::<_, Error>(first))),
         None => Poll::Pending,
     })))

@@ -303,7 +303,7 @@ fn malformed_request_leaves_the_compression_state_in_sync() {
 #[test]
 fn stream_errors_are_forgotten() {
     let server = start(async |request: Request| match request.path() {
-        "/large" => Response::body(vec![b'x'; 1 << 20]),
+        "/large" => Response::from_body(vec![b'x'; 1 << 20]),
         _ => Response::text("ok"),
     });
     let mut client = RawClient::connect(&server);

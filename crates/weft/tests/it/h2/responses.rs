@@ -8,8 +8,10 @@ fn sends_response_heads() {
         "/none" => Response::new(StatusCode::NO_CONTENT),
         "/unchanged" => Response::new(StatusCode::NOT_MODIFIED),
         "/empty" => Response::text(""),
-        "/stream" => Response::body(parts([Ok("ab"), Ok(""), Ok("c")])),
-        "/sized" => Response::body(parts([Ok("abc")])).with_header(header::CONTENT_LENGTH, "3"),
+        "/stream" => Response::from_body(parts([Ok("ab"), Ok(""), Ok("c")])),
+        "/sized" => {
+            Response::from_body(parts([Ok("abc")])).with_header(header::CONTENT_LENGTH, "3")
+        }
         // RFC 9113 §8.2.2: connection-specific fields are not sent.
         "/forbidden" => Response::text("abc")
             .with_header(header::CONNECTION, "keep-alive, x")

@@ -222,7 +222,7 @@ fn aborted_request_body_fails_with_body_incomplete() {
 
 #[test]
 fn echoes_trailers() {
-    let server = start(async |request: Request| Response::body(request.into_body()));
+    let server = start(async |request: Request| Response::from_body(request.into_body()));
     let mut client = RawClient::connect(&server);
     let stream = client.post("/");
     client.data(stream, "hello", false);

@@ -41,7 +41,9 @@ fn panic_closes_one_connection_and_is_reported() {
     let events = EventLog::default();
     let server = boxed_server(async |request: Request| match request.path() {
         "/panic" => panic!("on purpose"),
-        "/late" => Response::body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose")))),
+        "/late" => {
+            Response::from_body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose"))))
+        }
         _ => Response::text("ok"),
     });
     let hooks = events.clone();
@@ -249,7 +251,7 @@ fn client_disconnect_drops_the_response_stream() {
                 let _ = &stream_guard;
                 parts.take().map_or(Poll::Pending, |part| Poll::Ready(Some(part)))
             });
-            Response::body(Body::stream(stream))
+            Response::from_body(Body::stream(stream))
         }
     });
     let idle = alive.count();

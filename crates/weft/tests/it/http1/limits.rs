@@ -81,7 +81,7 @@ fn slow_reading_client_receives_the_full_response() {
     let server = start_with(settings.clone(), move |request: Request| {
         let response = match request.path() {
             "/file" => Response::file(file.clone()),
-            _ => Response::body(vec![b'x'; LENGTH]),
+            _ => Response::from_body(vec![b'x'; LENGTH]),
         };
         async { response }
     });
@@ -125,7 +125,7 @@ fn closes_client_that_does_not_read_with_bounded_memory() {
                 count.fetch_add(16_000, SeqCst);
                 Poll::Ready(Some(Bytes::from_static(&[b'x'; 16_000])))
             });
-            Response::body(Body::stream(stream))
+            Response::from_body(Body::stream(stream))
         }
     });
     let idle = alive.count();

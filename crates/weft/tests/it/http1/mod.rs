@@ -41,7 +41,7 @@ const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\
 async fn echo(request: Request) -> Response {
     match *request.method() {
         Method::GET => Response::text("ok"),
-        _ => Response::body(request.into_body()),
+        _ => Response::from_body(request.into_body()),
     }
 }
 

@@ -115,7 +115,7 @@ fn closes_connection_despite_a_retained_body() {
 fn application_body_limit_applies_to_buffered_and_later_data() {
     let server = start(async |mut request: Request| {
         request.body().set_limit(10);
-        Ok::<_, Error>(Response::body(request.into_body().collect(1000).await?))
+        Ok::<_, Error>(Response::from_body(request.into_body().collect(1000).await?))
     });
     for (length, status) in [(10, 200), (11, 413)] {
         let mut whole = Client::connect_and_send(&server, post(length) + &"x".repeat(length));
@@ -145,7 +145,7 @@ fn completes_response_while_client_is_uploading() {
             remaining -= 1;
             Poll::Ready((remaining > 0).then(|| Bytes::from_static(&[b'y'; 1000])))
         });
-        Response::body(Body::stream(stream))
+        Response::from_body(Body::stream(stream))
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nConnection: close\r\n\r\n";
     let mut client = Client::connect_and_send(&server, head);
@@ -215,7 +215,7 @@ fn truncated_http10_response_ends_in_a_reset() {
             let mut whole = Some(Bytes::from(vec![b'x'; 40_000]));
             move |_: &mut Context<'_>| Poll::Ready(whole.take())
         });
-        Response::body(Body::stream(Chain(head, stream)))
+        Response::from_body(Body::stream(Chain(head, stream)))
     });
     for request in ["GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\n"] {
         let client = Client::connect_and_send(&server, request);

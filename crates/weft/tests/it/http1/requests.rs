@@ -278,7 +278,7 @@ fn sends_100_continue_only_when_the_application_reads() {
     let server = start(async |request: Request| match request.path() {
         "/unread" => Response::text("no, thanks"),
         _ => match request.into_body().collect(100).await {
-            Ok(body) => Response::body(body),
+            Ok(body) => Response::from_body(body),
             Err(error) => error.into(),
         },
     });
@@ -366,7 +366,7 @@ fn late_early_hints_are_not_sent_to_the_next_request() {
     let server = start(async |request: Request| match request.path() {
         "/late" => {
             let mut is_over = false;
-            Response::body(Body::stream(Chunks(move |_: &mut Context<'_>| {
+            Response::from_body(Body::stream(Chunks(move |_: &mut Context<'_>| {
                 if std::mem::replace(&mut is_over, true) {
                     request.early_hints(["</late>"]);
                     return Poll::Ready(None);

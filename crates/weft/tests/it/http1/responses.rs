@@ -10,9 +10,9 @@ fn frames_responses_by_http_version() {
             Poll::Ready(parts.next().map(|part| Bytes::from_static(part.as_bytes())))
         });
         match request.path() {
-            "/stream" => Response::body(Body::stream(stream)),
+            "/stream" => Response::from_body(Body::stream(stream)),
             "/sized" => {
-                Response::body(Body::stream(stream)).with_header(header::CONTENT_LENGTH, "5")
+                Response::from_body(Body::stream(stream)).with_header(header::CONTENT_LENGTH, "5")
             }
             "/none" => Response::new(StatusCode::NO_CONTENT),
             _ => Response::text("abcde"),
@@ -48,7 +48,7 @@ fn wrong_content_length_never_breaks_framing() {
         });
         let response = match request.path() {
             "/bytes" => Response::text("abc"),
-            _ => Response::body(Body::stream(stream)),
+            _ => Response::from_body(Body::stream(stream)),
         };
         response.with_header(header::CONTENT_LENGTH, request.query().unwrap_or_default())
     });
@@ -90,7 +90,7 @@ fn http_body_keeps_length_and_trailers() {
         let trailers = [(header::ETAG, weft::HeaderValue::from_static("\"x\""))];
         let trailers = http_body::Frame::trailers(trailers.into_iter().collect());
         let data = http_body::Frame::data(Bytes::from_static(b"abc"));
-        Response::body(Body::from_http_body(Frames(vec![trailers, data])))
+        Response::from_body(Body::from_http_body(Frames(vec![trailers, data])))
     });
     let mut client = Client::connect(&server);
     client.get("/");
@@ -113,7 +113,7 @@ fn flushes_stream_when_it_is_pending() {
             let stream = Chunks(move |cx: &mut Context<'_>| {
                 receiver.poll_recv(cx).map(|part| part.map(Bytes::from))
             });
-            Response::body(Body::stream(stream))
+            Response::from_body(Body::stream(stream))
         }
     });
     let mut client = Client::connect(&server);
@@ -160,7 +160,7 @@ fn pipelined_responses_are_in_order_and_not_delayed_by_later_requests() {
 fn sends_large_and_small_bodies_completely() {
     let server = start(async |request: Request| {
         let length: usize = request.path()[1..].parse().unwrap();
-        Response::body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
+        Response::from_body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
     });
     let lengths = [0, 1, 16_383, 16_384, 16_385, 32_768, 5_000_000, 3, 100_000, 7];
     let mut client = Client::connect(&server);

@@ -156,7 +156,7 @@ fn shutdown_notifies_response_streams() {
         assert!(!shutdown.is_requested());
         let mut parts = vec![Bytes::from_static(b"goodbye"), Bytes::from_static(b"hello ")];
         let mut wait = Box::pin(async move { shutdown.requested().await });
-        Response::body(Body::stream(Chunks(move |cx: &mut Context<'_>| {
+        Response::from_body(Body::stream(Chunks(move |cx: &mut Context<'_>| {
             if parts.len() == 1 && wait.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

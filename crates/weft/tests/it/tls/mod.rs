@@ -157,7 +157,7 @@ async fn app(mut request: Request) -> weft::Result<Response> {
                 }
             }
         }
-        (&Method::POST, _) => Response::body(request.into_body()),
+        (&Method::POST, _) => Response::from_body(request.into_body()),
         (_, "/file") => Response::file(File::open(
             fs::File::open(FILE.get().expect("set by the test")).unwrap(),
         )?),
@@ -171,10 +171,10 @@ async fn app(mut request: Request) -> weft::Result<Response> {
         }),
         (_, "/cut") => {
             let parts = [Ok(vec![b'x'; 200_000]), Err(std::io::Error::other("on purpose"))];
-            Response::body(Body::stream(futures_util::stream::iter(parts)))
+            Response::from_body(Body::stream(futures_util::stream::iter(parts)))
         }
         (_, path) => match path[1..].parse() {
-            Ok(length) => Response::body(Body::from(vec![b'x'; length])),
+            Ok(length) => Response::from_body(Body::from(vec![b'x'; length])),
             Err(_) => Response::text(description),
         },
     })

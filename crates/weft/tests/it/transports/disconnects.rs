@@ -145,7 +145,7 @@ fn client_disconnect_drops_the_response_body() {
                     }
                     let mut first = Some(Frame::data(Bytes::from("first")));
                     let is_endless = request.path() == "/endless";
-                    Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
+                    Response::from_body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
                         let _ = &stream_guard;
                         match first.take() {
                             Some(frame) => Poll::Ready(Some(Ok(frame))),
@@ -200,7 +200,7 @@ fn stalled_request_body_times_out() {
             let app_events = app_events.clone();
             async move {
                 let body = request.into_body().collect(1000).await;
-                body.map(Response::body)
+                body.map(Response::from_body)
                     .inspect_err(|error| app_events.push(format!("{:?}", error.kind())))
             }
         });

@@ -37,10 +37,12 @@ fn stalled_bodies_do_not_block_others() {
                 let _body = request.into_body();
                 pending().await
             }
-            "/endless" => Response::body(Body::from_http_body(Frames(|_: &mut Context<'_>| {
-                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 10_000])))))
-            }))),
-            _ => Response::body(request.into_body()),
+            "/endless" => {
+                Response::from_body(Body::from_http_body(Frames(|_: &mut Context<'_>| {
+                    Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 10_000])))))
+                })))
+            }
+            _ => Response::from_body(request.into_body()),
         }
     }
     on_every_transport(async |transport| {
@@ -80,7 +82,7 @@ fn head_request_drops_the_response_stream() {
                 if request.path() == "/" {
                     return Response::text("ok");
                 }
-                Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
+                Response::from_body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
                     let _ = &stream_guard;
                     Poll::Pending
                 })))
@@ -157,7 +159,7 @@ fn serves_a_hundred_concurrent_requests() {
             let barrier = barrier.clone();
             async move {
                 barrier.wait().await;
-                Response::body(request.into_body())
+                Response::from_body(request.into_body())
             }
         });
         let client = server.client().await;
@@ -188,8 +190,8 @@ fn hooks_see_each_connection_and_response_once() {
         let (server, events) =
             serve_with_event_log(transport, Settings::default(), async |request: Request| {
                 match request.path() {
-                    "/stream" => Response::body(pieces(["ab", "cde"])),
-                    "/large" => Response::body(pattern(300_000)),
+                    "/stream" => Response::from_body(pieces(["ab", "cde"])),
+                    "/large" => Response::from_body(pattern(300_000)),
                     "/file" => Response::file(File::open(file(b"0123456789")).unwrap()),
                     "/204" => Response::new(StatusCode::NO_CONTENT),
                     _ => Response::not_found(),

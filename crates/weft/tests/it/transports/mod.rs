@@ -42,12 +42,12 @@ use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tower_http::compression::CompressionLayer;
+use weft::files::{Directory, DirectorySettings, FallbackPaths};
 use weft::middleware::{CatchPanic, Compress, Log, Mount, RateLimit, Timeout};
 use weft::sse::{self, Event};
 use weft::{
-    Application, Body, Directory, DirectorySettings, Disconnect, Error, ErrorKind, FallbackPaths,
-    File, HeaderName, HeaderValue, Hooks, Method, Peer, Record, Request, Response, Settings,
-    StatusCode, header,
+    Application, Body, Disconnect, Error, ErrorKind, File, HeaderName, HeaderValue, Hooks, Method,
+    Peer, Record, Request, Response, Settings, StatusCode, header,
 };
 
 // -- building blocks of applications
@@ -55,7 +55,7 @@ use weft::{
 async fn echo(request: Request) -> Response {
     match *request.method() {
         Method::GET => Response::text("ok"),
-        _ => Response::body(request.into_body()),
+        _ => Response::from_body(request.into_body()),
     }
 }
 
@@ -249,7 +249,7 @@ fn scripted_body_app() -> (mpsc::Sender<BodyStep>, impl Application + Clone + Se
                 })
             });
             let response = match request.path() {
-                "/act" => Response::body(Body::from_http_body(frames)),
+                "/act" => Response::from_body(Body::from_http_body(frames)),
                 "/panic" => panic!("on purpose"),
                 "/bytes" => Response::text("abc"),
                 _ => return Response::text("ok"),

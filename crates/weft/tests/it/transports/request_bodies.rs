@@ -7,7 +7,7 @@ fn receives_request_bodies_completely() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         let length = format!("{:?}", request.body().length());
         let body = request.into_body().collect(1 << 20).await?;
-        Ok(Response::body(body).with_header(HeaderName::from_static("x-length"), length))
+        Ok(Response::from_body(body).with_header(HeaderName::from_static("x-length"), length))
     }
     on_every_transport(async |transport| {
         let server = transport.serve(app);
@@ -79,7 +79,7 @@ fn echoes_request_body_while_receiving() {
 fn receives_request_trailers() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         if request.path() == "/echo" {
-            return Ok(Response::body(request.into_body()));
+            return Ok(Response::from_body(request.into_body()));
         }
         assert!(request.body().trailers().is_none(), "trailers before the end of the body");
         while request.body().chunk().await?.is_some() {}
@@ -194,7 +194,7 @@ fn completes_response_while_client_is_uploading() {
             let frame = || Ok(Frame::data(Bytes::from_static(&[b'y'; 10_000])));
             Poll::Ready((remaining > 0).then(frame))
         });
-        Response::body(Body::from_http_body(frames))
+        Response::from_body(Body::from_http_body(frames))
     }
     on_every_transport(async |transport| {
         let server = transport.serve(app);
@@ -264,7 +264,7 @@ fn closes_client_that_does_not_read_with_bounded_memory() {
         let app = move |_: Request| {
             let (count, stream_guard) = (count.clone(), app_guard.clone());
             async move {
-                Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
+                Response::from_body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
                     let _ = &stream_guard;
                     count.fetch_add(16_000, SeqCst);
                     Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16_000])))))
@@ -330,7 +330,7 @@ fn rejects_body_over_limit_with_and_without_length() {
             "/more" => request.body().set_limit(20),
             _ => {}
         }
-        Ok(Response::body(request.into_body().collect(100).await?))
+        Ok(Response::from_body(request.into_body().collect(100).await?))
     }
     on_every_transport(async |transport| {
         let settings = Settings { max_body_bytes: 10, ..Settings::default() };

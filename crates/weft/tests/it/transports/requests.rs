@@ -113,8 +113,8 @@ fn sends_100_continue_only_when_the_application_reads() {
     async fn app(request: Request) -> weft::Result<Response> {
         match request.path() {
             "/unread" => Ok(Response::text("no, thanks")),
-            "/echo" => Ok(Response::body(request.into_body())),
-            _ => Ok(Response::body(request.into_body().collect(100).await?)),
+            "/echo" => Ok(Response::from_body(request.into_body())),
+            _ => Ok(Response::from_body(request.into_body().collect(100).await?)),
         }
     }
     on_every_transport(async |transport| {

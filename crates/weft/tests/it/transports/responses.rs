@@ -8,16 +8,18 @@ fn sends_every_payload_kind_to_get_and_head() {
         let parts = || pieces(["ab", "", "cde"]);
         match request.path() {
             "/empty" => Response::new(StatusCode::OK),
-            "/bytes" => Response::body("abcde"),
-            "/large" => Response::body(pattern(3_000_000)),
-            "/stream" => Response::body(parts()),
-            "/sized-stream" => Response::body(parts()).with_header(header::CONTENT_LENGTH, "5"),
-            "/empty-stream" => Response::body(pieces([])),
+            "/bytes" => Response::from_body("abcde"),
+            "/large" => Response::from_body(pattern(3_000_000)),
+            "/stream" => Response::from_body(parts()),
+            "/sized-stream" => {
+                Response::from_body(parts()).with_header(header::CONTENT_LENGTH, "5")
+            }
+            "/empty-stream" => Response::from_body(pieces([])),
             "/file" => Response::file(File::open(file(&pattern(200_000))).unwrap()),
             "/empty-file" => Response::file(File::open(file(b"")).unwrap()),
             "/file-part" => Response::file(File::new(file(b"0abcde6"), 1, 5)),
-            "/file-body" => Response::body(File::open(file(&pattern(200_000))).unwrap()),
-            "/trailers" => Response::body(with_trailers("abcde", &[(header::ETAG, "\"e\"")])),
+            "/file-body" => Response::from_body(File::open(file(&pattern(200_000))).unwrap()),
+            "/trailers" => Response::from_body(with_trailers("abcde", &[(header::ETAG, "\"e\"")])),
             "/teapot" => Response::text("abcde").with_status(StatusCode::IM_A_TEAPOT),
             "/204" => Response::new(StatusCode::NO_CONTENT),
             "/304" => Response::new(StatusCode::NOT_MODIFIED),
@@ -70,7 +72,7 @@ fn sends_every_payload_kind_to_get_and_head() {
 #[test]
 fn sends_large_and_small_bodies_completely() {
     async fn app(request: Request) -> Response {
-        Response::body(pattern(request.path()[1..].parse().unwrap()))
+        Response::from_body(pattern(request.path()[1..].parse().unwrap()))
     }
     on_every_transport(async |transport| {
         let server = transport.serve(app);
@@ -91,7 +93,7 @@ fn sends_stream_chunks_immediately() {
         let body = Arc::new(body);
         let server = transport.serve(move |_: Request| {
             let body = body.lock().unwrap().take().expect("one request");
-            async { Response::body(body) }
+            async { Response::from_body(body) }
         });
         let mut client = server.client().await;
         // The head is sent before any body is available.
@@ -112,9 +114,9 @@ fn sends_stream_chunks_immediately() {
 fn sends_response_trailers() {
     async fn app(request: Request) -> Response {
         match request.path() {
-            "/sized" => Response::body(with_trailers("abc", &[(header::ETAG, "\"e\"")]))
+            "/sized" => Response::from_body(with_trailers("abc", &[(header::ETAG, "\"e\"")]))
                 .with_header(header::CONTENT_LENGTH, "3"),
-            _ => Response::body(with_trailers("abc", &[(header::ETAG, "\"e\"")])),
+            _ => Response::from_body(with_trailers("abc", &[(header::ETAG, "\"e\"")])),
         }
     }
     on_every_transport(async |transport| {
@@ -180,7 +182,7 @@ fn ends_a_response_with_its_trailers_or_its_reported_end() {
         let (_, frames, ends_after, ..) =
             cases.into_iter().find(|(path, ..)| *path == request.path()).expect("a known path");
         let frames: Vec<_> = frames.iter().map(|piece| frame(piece)).collect();
-        Response::body(Body::from_http_body(PendingAtEnd {
+        Response::from_body(Body::from_http_body(PendingAtEnd {
             frames: frames.into_iter(),
             ends_after,
         }))
@@ -405,12 +407,14 @@ fn forwards_fields_of_another_message() {
         let forwarded = request
             .headers()
             .filter(|name, _| names.iter().any(|it| it.eq_ignore_ascii_case(name)));
-        let mut response = Response::body("ok").with_headers(forwarded.clone());
+        let mut response = Response::from_body("ok").with_headers(forwarded.clone());
         match request.path() {
             "/more" => response
                 .with_header(header::VIA, "1.1 a")
                 .with_appended_header(header::VIA, HeaderValue::from_static("1.1 b")),
-            "/behind" => Response::body("ok").with_header(own("x-a"), "0").with_headers(forwarded),
+            "/behind" => {
+                Response::from_body("ok").with_header(own("x-a"), "0").with_headers(forwarded)
+            }
             "/set" => {
                 response.set_header(own("x-a"), "3");
                 response
@@ -467,7 +471,7 @@ fn forwards_fields_of_another_message() {
 fn drops_framing_fields_in_response_trailers() {
     async fn app(request: Request) -> Response {
         let name: HeaderName = request.path()[1..].parse().unwrap();
-        Response::body(with_trailers("abc", &[(name, "1"), (header::ETAG, "\"e\"")]))
+        Response::from_body(with_trailers("abc", &[(name, "1"), (header::ETAG, "\"e\"")]))
     }
     on_every_transport(async |transport| {
         let server = transport.serve(app);

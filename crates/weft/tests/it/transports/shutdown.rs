@@ -67,7 +67,7 @@ fn shutdown_notifies_response_streams() {
                 Ok::<_, Error>(Bytes::from("goodbye"))
             };
             let first = async { Ok(Bytes::from("hello ")) };
-            Response::body(Body::stream(stream::once(first).chain(stream::once(last))))
+            Response::from_body(Body::stream(stream::once(first).chain(stream::once(last))))
         });
         let mut client = server.client().await;
         let mut response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();

@@ -267,7 +267,7 @@ mod tests {
         }
         for (response, expected) in [
             ((|| Response::text("cat")) as fn() -> Response, "cat"),
-            (|| Response::body("cat"), "cat"),
+            (|| Response::from_body("cat"), "cat"),
             (|| with("content-encoding", "gzip"), "cat"),
             (|| with("content-encoding", "identity"), "dog"),
             (|| with("content-range", "bytes 0-2/3"), "cat"),
@@ -278,7 +278,7 @@ mod tests {
         }
         let text = || Response::text("cat");
         reply(substitute().media_types(["text/HTML", "text/plain"]), text).assert_text("dog");
-        reply(substitute().media_types(["*/*"]), || Response::body("cat")).assert_text("dog");
+        reply(substitute().media_types(["*/*"]), || Response::from_body("cat")).assert_text("dog");
     }
 
     #[test]
