@@ -37,6 +37,6 @@ fn client(is_standard: bool, request: String) -> String {
         let address = request.peer().address();
         Response::text(address.map_or("none".to_owned(), |address| address.to_string()))
     };
-    let response = testing::call(app.with(real_address), testing::request(request));
+    let response = testing::call(app.wrap(real_address), testing::request(request));
     String::from_utf8(response.body.to_vec()).expect("ASCII")
 }

@@ -59,7 +59,7 @@ fn parse(body: &[u8], piece: usize) -> Parts {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("an event loop");
     let mut parts = Vec::new();
     let end = runtime.block_on(async {
-        let mut form = weft::form::multipart((head, body))?;
+        let mut form = weft::form::multipart(weft::Request::from_parts(head, body))?;
         while let Some(mut part) = form.next().await? {
             let name = part.name().to_owned();
             let content_type = part.content_type().map(str::to_owned);
