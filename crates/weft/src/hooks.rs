@@ -1,7 +1,6 @@
 //! Hooks for connections, errors and responses.
 
 use std::any::Any;
-use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -10,8 +9,11 @@ use crate::error::Error;
 use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
+use crate::trace::{self, SlowHandler, default_slow_handler_threshold};
 
-/// Callbacks for the events of one worker. All methods do nothing by default.
+/// Callbacks for the events of one worker. The methods do nothing by default, except for two in
+/// debug builds of programs without a subscriber of `tracing`: they write errors of the application
+/// and of the system, and slow handlers, to standard error. A server without hooks does the same.
 ///
 /// Each worker creates its own instance with the function passed to
 /// [`Server::hooks`](crate::Server::hooks), so nothing has to be shared or locked.
@@ -27,11 +29,15 @@ pub trait Hooks {
 
     /// Called for an error; [`ErrorKind::fault`](crate::ErrorKind::fault) returns the side at
     /// fault.
-    fn on_error(&self, peer: &Peer, error: &Error) {}
+    fn on_error(&self, peer: &Peer, error: &Error) {
+        trace::print_error(error);
+    }
 
     /// Called for a handler that has blocked its worker for
     /// [`slow_handler_threshold`](Hooks::slow_handler_threshold), at most once per second.
-    fn on_slow_handler(&self, slow: &SlowHandler<'_>) {}
+    fn on_slow_handler(&self, slow: &SlowHandler<'_>) {
+        trace::print_slow_handler(slow);
+    }
 
     /// Returns the time for which a handler may occupy its worker between two `.await`s before
     /// [`on_slow_handler`](Hooks::on_slow_handler) is called. It is called once, at the start of the
@@ -62,41 +68,6 @@ pub trait Hooks {
     /// the values of its request, and [`tunnel_received`](Record::tunnel_received). It follows the
     /// record of the exchange, which has [`is_upgrade`](Record::is_upgrade).
     fn on_tunnel_end(&self, record: &Record<'_>) {}
-}
-
-/// Default of [`Hooks::slow_handler_threshold`], also without hooks.
-pub(crate) fn default_slow_handler_threshold() -> Duration {
-    if cfg!(debug_assertions) { Duration::from_millis(100) } else { Duration::MAX }
-}
-
-/// A handler that has blocked its worker: while it computed or waited without `.await`, no other
-/// connection of the worker made progress.
-///
-/// Its text names the request, the duration and the remedy.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct SlowHandler<'a> {
-    /// The peer that sent the request.
-    pub peer: &'a Peer,
-    /// The request head.
-    pub head: Option<&'a RequestHead>,
-    /// Time of one poll of the handler, or of the body of its response.
-    pub duration: Duration,
-}
-
-impl fmt::Display for SlowHandler<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (method, path) =
-            self.head.map_or(("", ""), |head| (head.method().as_str(), head.full_path()));
-        write!(
-            f,
-            "the handler of {method} {} has blocked its worker for {:?}, which delayed the other \
-             connections of the worker: move code that blocks or computes for long to \
-             `tokio::task::spawn_blocking`",
-            path.escape_debug(),
-            self.duration
-        )
-    }
 }
 
 /// Data about a request and its response for logs and counters;

@@ -107,7 +107,8 @@ pub mod websocket; // WebSockets
 pub use app::{Application, BoxApplication, Middleware, Next};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
-pub use hooks::{Hooks, Record, SlowHandler};
+pub use hooks::{Hooks, Record};
+pub use trace::SlowHandler;
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;

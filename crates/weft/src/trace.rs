@@ -1,4 +1,4 @@
-//! Events of the engine for the crate `tracing`.
+//! Events of the engine for the crate `tracing`, and for programs without it.
 
 #[cfg(not(feature = "tracing"))]
 #[path = "trace/disabled.rs"]
@@ -6,5 +6,27 @@ mod events; // no events
 #[cfg(feature = "tracing")]
 #[path = "trace/enabled.rs"]
 mod events; // events with the target `weft`
+mod slow_handler; // handlers that block their worker
+
+use crate::error::{Error, ErrorKind, Fault};
 
 pub(crate) use self::events::{report_error, report_slow_handler};
+pub use self::slow_handler::SlowHandler;
+pub(crate) use self::slow_handler::default_slow_handler_threshold;
+
+/// Writes an error of the application or of the system to standard error, in debug builds without
+/// a subscriber of `tracing`.
+pub(crate) fn print_error(error: &Error) {
+    let is_own = error.kind().fault() != Fault::Peer && error.kind() != ErrorKind::Cancelled;
+    if cfg!(debug_assertions) && is_own && !events::has_subscriber() {
+        eprintln!("weft: {error}");
+    }
+}
+
+/// Writes a handler that has blocked its worker to standard error, in debug builds without a
+/// subscriber of `tracing`.
+pub(crate) fn print_slow_handler(slow: &SlowHandler<'_>) {
+    if cfg!(debug_assertions) && !events::has_subscriber() {
+        eprintln!("weft: {slow}");
+    }
+}

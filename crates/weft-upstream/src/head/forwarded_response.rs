@@ -122,16 +122,10 @@ mod tests {
             ),
         ] {
             let head = head(status, fields);
-            let app = async |_| {
-                apply_head(head.clone(), Response::new(StatusCode::OK), Via::new("w").as_ref())
-            };
-            let response = weft::testing::get(app, "/");
-            // The engine adds fields, such as `Date`.
-            let (own, via) = (response.headers, HeaderName::from_static("via"));
-            let last = own.iter().rposition(|(name, _)| *name == via).unwrap();
-            let lines = own[..=last].iter();
-            let lines = lines.map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
-            assert_eq!(response.status, status);
+            let response = apply_head(head, Response::new(StatusCode::OK), Via::new("w").as_ref());
+            let lines =
+                response.headers().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
+            assert_eq!(response.status(), status);
             assert_eq!(lines.collect::<Vec<_>>().join(", "), expected, "{fields:?}");
         }
     }

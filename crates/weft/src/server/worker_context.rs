@@ -11,7 +11,7 @@ use crate::app::Application;
 use crate::clock::cached_date::CachedDate;
 use crate::clock::deadline::{Deadlines, Stopwatch};
 use crate::error::Error;
-use crate::hooks::{Hooks, SlowHandler, default_slow_handler_threshold};
+use crate::hooks::Hooks;
 use crate::message::connection::RequestContext;
 use crate::message::request_head::RequestHead;
 use crate::message::shutdown::{Drain, ShutdownSignal};
@@ -22,7 +22,7 @@ use crate::server::connection::ServerConnection;
 use crate::server::handshake_semaphore::HandshakeSemaphore;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::settings::Settings;
-use crate::trace;
+use crate::trace::{self, SlowHandler, default_slow_handler_threshold};
 use weft_proto::http1::parse::Limits;
 
 /// The state that the connections of a worker share, for one version of the settings. After an
@@ -184,9 +184,10 @@ impl<A: Application> WorkerContext<A> {
         }
         self.slow_handler_reported.set(Some(Stopwatch::start()));
         let slow = SlowHandler { peer: &shared.peer, head: head.as_ref(), duration };
-        trace::report_slow_handler(&slow, self.hooks.is_some());
-        if let Some(hooks) = &self.hooks {
-            hooks.on_slow_handler(&slow);
+        trace::report_slow_handler(&slow);
+        match &self.hooks {
+            Some(hooks) => hooks.on_slow_handler(&slow),
+            None => trace::print_slow_handler(&slow),
         }
     }
 
@@ -198,8 +199,9 @@ impl<A: Application> WorkerContext<A> {
     /// Reports an error of an exchange to the hooks.
     pub(super) fn report_of_request(&self, peer: &Peer, head: Option<&RequestHead>, error: &Error) {
         trace::report_error(peer, head, error);
-        if let Some(hooks) = &self.hooks {
-            hooks.on_error(peer, error);
+        match &self.hooks {
+            Some(hooks) => hooks.on_error(peer, error),
+            None => trace::print_error(error),
         }
     }
 }

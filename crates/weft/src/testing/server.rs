@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::app::{Application, BoxApplication};
 use crate::error::{Error, ErrorKind};
-use crate::hooks::{Hooks, Record, SlowHandler, default_slow_handler_threshold};
+use crate::hooks::{Hooks, Record};
+use crate::trace::{SlowHandler, default_slow_handler_threshold};
 use crate::net::address::LocalAddress;
 use crate::peer::Peer;
 use crate::server::Server;

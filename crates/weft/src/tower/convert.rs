@@ -90,6 +90,8 @@ fn uri(head: &RequestHead, connection: &Connection) -> Result<Uri> {
 /// Replaces path and query.
 fn with_local(target: Uri, local: &str) -> Option<Uri> {
     let mut parts = target.into_parts();
+    // A prefix was all of the path: to an application it is the root.
+    let local = if local.is_empty() { "/" } else { local };
     parts.path_and_query = Some(PathAndQuery::try_from(local).ok()?);
     Uri::from_parts(parts).ok()
 }

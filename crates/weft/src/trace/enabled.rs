@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tracing::{Level, enabled, event};
 
+use super::SlowHandler;
 use crate::clock::deadline::Stopwatch;
 use crate::error::{Error, ErrorKind, Fault};
-use crate::hooks::SlowHandler;
 use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
 
@@ -79,8 +79,13 @@ fn admit_peer_event() -> bool {
 }
 
 /// Emits a handler that has blocked its worker as `WARN`.
-pub(crate) fn report_slow_handler(slow: &SlowHandler<'_>, _has_hooks: bool) {
+pub(crate) fn report_slow_handler(slow: &SlowHandler<'_>) {
     event!(target: "weft", Level::WARN, duration = ?slow.duration, "{slow}");
+}
+
+/// Returns true if the program has set a subscriber, for all of its threads or for some.
+pub(super) fn has_subscriber() -> bool {
+    tracing::dispatcher::has_been_set()
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("message", &["clock", "disk", "error", "exclusive", "panic", "peer", "random", "stream"]),
     ("app", &["message"]),
     ("stack", &["app", "message"]),
-    ("hooks", &["error", "message", "peer"]),
-    ("trace", &["clock", "error", "hooks", "message", "peer"]),
+    ("trace", &["clock", "error", "message", "peer"]),
+    ("hooks", &["error", "message", "peer", "trace"]),
     ("net", &["clock", "disk", "error", "panic", "peer", "settings", "stream", "sync"]),
     (
         "server",
@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("testing", &["app", "error", "hooks", "message", "net", "peer", "server", "settings"]),
+    ("testing", &["app", "error", "hooks", "message", "net", "peer", "server", "settings", "trace"]),
     ("files", &["app", "client_limit", "clock", "compression", "disk", "error", "message"]),
     ("client_limit", &["message", "sync"]),
     (

@@ -11,6 +11,7 @@ mod axum;
 mod bandwidth;
 mod compress;
 mod directory;
+mod default_reports;
 mod embedding;
 mod entity_tag;
 mod file_cache;

@@ -57,6 +57,25 @@ impl Hooks for ErrorRecorder {
     }
 }
 
+/// The path of a router behind a prefix is never empty.
+#[test]
+fn router_behind_a_prefix_has_a_root() {
+    let path = async |uri: http::Uri| uri.to_string();
+    let router = Router::new().fallback(async move |uri| path(uri).await);
+    let mount = weft::middleware::Mount::new("/a", weft::tower::app(router));
+    let server = start(app_without_routes.wrap(mount));
+    let mut client = Client::connect(&server);
+    for (target, seen) in [("/a", "/"), ("/a/", "/"), ("/a?b", "/?b"), ("/a/c?d", "/c?d")] {
+        let response = ask(&mut client, "GET", target, "");
+        assert_eq!((response.status, response.text()), (200, seen), "{target}");
+    }
+    stop(server);
+}
+
+async fn app_without_routes(_: Request) -> Response {
+    Response::not_found()
+}
+
 // -- services
 
 #[test]

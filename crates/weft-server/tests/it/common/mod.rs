@@ -320,9 +320,14 @@ impl Weft {
     /// Waits for the startup notice of a server process.
     #[track_caller]
     pub fn from_program(mut program: Program) -> Weft {
+        // Warnings may precede the notice. With an error log of its own, a server has no notice on
+        // standard error.
+        let start = Instant::now();
         until("the server logs its startup notice", || {
-            assert!(program.is_running(), "the server exited: {}", program.stderr());
-            program.stderr().ends_with('\n')
+            let stderr = program.stderr();
+            assert!(program.is_running(), "the server exited: {stderr}");
+            let is_late = || start.elapsed() > Duration::from_secs(1);
+            stderr.ends_with('\n') && (stderr.contains("serving ") || is_late())
         });
         let announcement = program.stderr();
         Weft { program, announcement }
