@@ -108,7 +108,6 @@ pub use app::{Application, BoxApplication, Middleware, Next};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use hooks::{Hooks, Record};
-pub use trace::SlowHandler;
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;
@@ -129,6 +128,7 @@ pub use server::{Server, serve};
 pub use settings::{Disconnect, Settings};
 pub use stack::stack;
 pub use stream::Io;
+pub use trace::SlowHandler;
 pub use weft_proto::Headers;
 pub use weft_proto::proxy_protocol::IpNetwork;
 

@@ -52,9 +52,8 @@ impl Process {
             // for a successor that binds ports.
             clear_ambient_capability_set()?;
             let child = command.process_group(0).spawn();
-            let child = child.map_err(|error| {
-                interpreter::explain(Path::new(command.get_program()), error)
-            })?;
+            let child = child
+                .map_err(|error| interpreter::explain(Path::new(command.get_program()), error))?;
             descriptors::restore_limit(&child);
             Ok(Group { child: Some(child), permit })
         };

@@ -5,7 +5,7 @@ use std::fmt;
 /// Reason for which settings are invalid, or a file that they name cannot be read. The text has the
 /// names of fields in backquotes: `mirror.share` is a field of
 /// [`ProxySettings::mirror`](crate::ProxySettings::mirror).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidSettings(String);
 
 impl InvalidSettings {
@@ -15,6 +15,13 @@ impl InvalidSettings {
         let parts = self.0.split('`').enumerate();
         let parts = parts.map(|(index, part)| if index % 2 == 1 { name(part) } else { part });
         parts.collect::<Vec<_>>().join("`")
+    }
+}
+
+/// The same text, which `fn main() -> Result<(), Box<dyn Error>>` prints.
+impl fmt::Debug for InvalidSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -123,8 +123,7 @@ mod tests {
         ] {
             let head = head(status, fields);
             let response = apply_head(head, Response::new(StatusCode::OK), Via::new("w").as_ref());
-            let lines =
-                response.headers().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
+            let lines = response.headers().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
             assert_eq!(response.status(), status);
             assert_eq!(lines.collect::<Vec<_>>().join(", "), expected, "{fields:?}");
         }

@@ -319,7 +319,7 @@ impl Response {
     {
         match field(name, value) {
             Ok(field) => self.headers.set(field),
-            Err(error) => self.reject_field(&error),
+            Err(reason) => self.reject_field(reason),
         }
     }
 
@@ -342,21 +342,20 @@ impl Response {
     {
         match field(name, value) {
             Ok(field) => self.headers.push(field),
-            Err(error) => self.reject_field(&error),
+            Err(reason) => self.reject_field(reason),
         }
     }
 
     #[cold]
-    fn reject_field(&mut self, error: &http::Error) {
+    fn reject_field(&mut self, reason: String) {
         self.has_invalid_field = true;
-        let reason = format!("the application has set an invalid field: {error}");
         self.extensions.get_or_insert_with(|| InvalidField(reason));
     }
 
     #[cold]
     fn invalid_field(&self) -> Error {
         let reason = self.extensions.get().map(|InvalidField(reason)| reason.clone());
-        Error::new(ErrorKind::InvalidResponse, reason.unwrap_or_default())
+        Error::new(ErrorKind::InvalidField, reason.unwrap_or_default())
     }
 
     /// Removes all fields with this name.
@@ -550,13 +549,25 @@ impl From<Error> for Response {
 }
 
 /// Converts the name and the value of a field.
+///
+/// # Errors
+/// The reason that one of them is invalid.
 #[inline]
-pub(crate) fn field<N, V>(name: N, value: V) -> Result<Field, http::Error>
+pub(crate) fn field<N, V>(name: N, value: V) -> Result<Field, String>
 where
     N: TryInto<HeaderName, Error: Into<http::Error>>,
     V: TryInto<HeaderValue, Error: Into<http::Error>>,
 {
-    Ok((name.try_into().map_err(Into::into)?, value.try_into().map_err(Into::into)?))
+    let name = name.try_into().map_err(|error| invalid("name of a field", error.into()))?;
+    match value.try_into() {
+        Ok(value) => Ok((name, value)),
+        Err(error) => Err(invalid(&format!("value of the field `{name}`"), error.into())),
+    }
+}
+
+#[cold]
+fn invalid(part: &str, error: http::Error) -> String {
+    format!("the application has set an invalid {part}: {error}")
 }
 
 /// Creates a field value. Bytes that are not allowed in one are replaced by spaces.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::app::{Application, BoxApplication};
 use crate::error::{Error, ErrorKind};
 use crate::hooks::{Hooks, Record};
-use crate::trace::{SlowHandler, default_slow_handler_threshold};
 use crate::net::address::LocalAddress;
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::server::handle::ServerHandle;
+use crate::trace::{SlowHandler, default_slow_handler_threshold};
 
 /// A server for tests, on a free port of 127.0.0.1 and with one worker. When it is stopped or
 /// dropped, a panic of the application becomes a panic of the test.

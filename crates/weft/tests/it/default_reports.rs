@@ -52,7 +52,7 @@ fn errors_and_slow_handlers_are_written_to_standard_error() {
     for (path, has_hooks, expected) in [
         ("/error", false, "the database is away"),
         ("/error", true, "the database is away"),
-        ("/field", false, "invalid field"),
+        ("/field", false, "invalid value of the field `x-own`"),
         ("/slow", true, "has blocked its worker"),
         ("/nothing", false, ""),
     ] {

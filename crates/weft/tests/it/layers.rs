@@ -47,7 +47,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("testing", &["app", "error", "hooks", "message", "net", "peer", "server", "settings", "trace"]),
+    (
+        "testing",
+        &["app", "error", "hooks", "message", "net", "peer", "server", "settings", "trace"],
+    ),
     ("files", &["app", "client_limit", "clock", "compression", "disk", "error", "message"]),
     ("client_limit", &["message", "sync"]),
     (

@@ -102,8 +102,7 @@ impl Request {
     }
 }
 
-fn invalid_field(error: http::Error) -> Error {
-    let reason = format!("the application has set an invalid field: {error}");
+fn invalid_field(reason: String) -> Error {
     Error::new(ErrorKind::InvalidField, reason)
 }
 

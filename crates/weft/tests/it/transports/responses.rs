@@ -343,7 +343,7 @@ fn rejects_invalid_response_fields() {
             let found = response.fields.get("x-a").map(|value| value.as_bytes());
             assert_eq!((response.status, found), (status, value.map(str::as_bytes)), "{path}");
             errors += usize::from(status == 500);
-            assert_eq!(events.count("Application InvalidResponse"), errors, "{path}");
+            assert_eq!(events.count("Application InvalidField"), errors, "{path}");
         }
         // The reference of a redirect is often a text of the client.
         let response = server.client().await.get("/redirect").await;
