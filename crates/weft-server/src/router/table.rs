@@ -522,6 +522,10 @@ impl MixedRoutes {
         };
         let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
         let found = self.find_decoded(decoded);
+        // To other servers, `.` matches no line feed, and `$` matches before one at the end.
+        if readings.is_some() && !self.of_patterns.is_empty() && decoded.contains(&b'\n') {
+            return Err(Unrouted::AmbiguousPath);
+        }
         if readings.is_some() {
             let address = |found: Found<'_>| std::ptr::from_ref(found.routes());
             let is_same = |other: Vec<u8>| {
