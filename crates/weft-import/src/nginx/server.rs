@@ -126,29 +126,50 @@ fn without_unused_names(
     routes
 }
 
+/// Keys that refuse some requests to a route.
+const RULES: [&str; 9] = [
+    "allow",
+    "deny",
+    "basic_auth",
+    "forward_auth",
+    "max_body_bytes",
+    "rate",
+    "max_concurrent_requests",
+    "referers",
+    "client_cert_required",
+];
+
 /// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong
 /// to the prefix in Weft. If the location restricts access they are refused.
 fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
-    let rules = |table: &Table| -> Vec<Option<Value>> {
-        ["allow", "deny", "basic_auth", "forward_auth"].map(|key| table.get(key).cloned()).into()
-    };
+    let rules =
+        |table: &Table| -> Vec<Option<Value>> { RULES.map(|key| table.get(key).cloned()).into() };
     let refuses = |table: &Table| match table.get("status") {
-        Some(Value::Number(status)) => (401..=404).contains(status),
+        Some(Value::Number(status)) => *status >= 400,
         _ => false,
+    };
+    // The keys of routes for some methods are `METHODS /PATH`.
+    let has_methods = |path: &str| {
+        let key = format!(" {path}");
+        routes.iter().any(|(_, route)| route.pattern.ends_with(&key))
     };
     let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
     let of_others =
         of_others.map(|(_, route)| rules(&route.table)).unwrap_or(rules(&Table::default()));
-    let mut siblings = Vec::new();
+    let mut siblings = Vec::<Route>::new();
     for (location, Route { pattern, table, is_refusal, .. }) in routes {
+        let pattern = pattern.rsplit_once(' ').map_or(&**pattern, |(_, path)| path);
         let is_prefix = pattern.starts_with('/') && !pattern.ends_with('/');
-        let restricts = refuses(table) || *is_refusal || rules(table) != of_others;
+        let restricts =
+            refuses(table) || *is_refusal || rules(table) != of_others || has_methods(pattern);
         if location.is_none() || !is_prefix || !restricts {
             continue;
         }
         let refusal = Route::refusal(format!("~ ^{}[^/]", regex::escape(pattern)), "", 403);
         let note = format!("These paths have the location `{pattern}` in nginx.");
-        siblings.push(Route { notes: vec![note], ..refusal });
+        if siblings.iter().all(|known| known.pattern != refusal.pattern) {
+            siblings.push(Route { notes: vec![note], ..refusal });
+        }
     }
     siblings
 }
