@@ -148,17 +148,14 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
         Some(Value::Number(status)) => *status >= 400,
         _ => false,
     };
-    // The keys of routes for some methods are `METHODS /PATH`.
-    let has_methods = |path: &str| {
-        let key = format!(" {path}");
-        routes.iter().any(|(_, route)| route.pattern.ends_with(&key))
-    };
+    let has_methods =
+        |path: &str| routes.iter().any(|(_, route)| path_of_methods(&route.pattern) == Some(path));
     let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
     let of_others =
         of_others.map(|(_, route)| rules(&route.table)).unwrap_or(rules(&Table::default()));
     let mut siblings = Vec::<Route>::new();
     for (location, Route { pattern, table, is_refusal, .. }) in routes {
-        let pattern = pattern.rsplit_once(' ').map_or(&**pattern, |(_, path)| path);
+        let pattern = path_of_methods(pattern).unwrap_or(pattern);
         let is_prefix = pattern.starts_with('/') && !pattern.ends_with('/');
         let restricts =
             refuses(table) || *is_refusal || rules(table) != of_others || has_methods(pattern);
@@ -172,6 +169,13 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
         }
     }
     siblings
+}
+
+/// Returns the prefix of a route for some methods, whose key is `METHODS /PREFIX`.
+fn path_of_methods(key: &str) -> Option<&str> {
+    let (methods, path) = key.split_once(' ')?;
+    let is_method = |byte: u8| byte.is_ascii_uppercase() || byte == b',';
+    (methods.bytes().all(is_method) && path.starts_with('/')).then_some(path)
 }
 
 /// Converts prefixes whose folders do not exist to regular expressions, which look for their paths

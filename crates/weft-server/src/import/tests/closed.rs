@@ -381,3 +381,28 @@ fn paths_behind_a_script_are_refused_where_nginx_refuses_them() {
         assert!(found.contains(&route) && is_complete, "{regex} {check}\n{found}");
     }
 }
+
+/// In nginx, `location /x` also has the path `/xy`. Each row: its directives, and if `/xy` may have
+/// the location around it in Weft.
+#[test]
+fn siblings_of_locations_with_rules_are_refused() {
+    for (directives, may_be_open) in [
+        ("limit_except GET { deny all; }", false),
+        ("if ($request_method = POST) { return 405; }", false),
+        ("if ($request_method ~ ^(PUT|DELETE)$) { return 403; }", false),
+        ("client_max_body_size 10;", false),
+        ("return 410;", false),
+        ("return 503;", false),
+        ("deny all;", false),
+        ("proxy_read_timeout 10s;", true),
+    ] {
+        let pass = if directives.starts_with("return") { "" } else { "proxy_pass http://b:1;" };
+        let text = format!(
+            "client_max_body_size 1m; location / {{ proxy_pass http://a:1; }} \
+             location /x {{ {directives} {pass} }}"
+        );
+        let (found, _) = host(&text);
+        let refusal = "\"~ ^/x[^/]\" = { respond = \"\", status = 403 }";
+        assert_eq!(found.contains(refusal), !may_be_open, "{directives}\n{found}");
+    }
+}
