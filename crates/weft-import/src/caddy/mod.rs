@@ -222,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn hidden_files_are_in_no_listing() {
+        for (hidden, has_listings) in [("secret *.pem", false), (".git", true)] {
+            let site = format!(
+                "http://a.org {{\nroot * /srv\nfile_server browse {{\nhide {hidden}\n}}\n}}\n"
+            );
+            let (text, is_complete) = imported(&site).unwrap();
+            assert_eq!(text.contains("list = true"), has_listings, "{text}");
+            assert_eq!(is_complete, has_listings, "{text}");
+        }
+    }
+
+    #[test]
     fn sets_of_paths_have_a_limit() {
         let site = |count: usize| -> String {
             let rule = |it: usize| format!("respond /p{it} \"{it}\"\n");

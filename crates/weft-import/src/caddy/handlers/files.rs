@@ -14,9 +14,7 @@ pub(super) fn run(
     outcome: &mut Outcome,
 ) -> Flow {
     let mut table = Table::default();
-    if args.iter().any(|arg| arg == "browse") {
-        table.set("list", true);
-    }
+    let mut has_listings = args.iter().any(|arg| arg == "browse");
     for child in directive.children() {
         match &*child.name {
             "root" => {
@@ -24,7 +22,7 @@ pub(super) fn run(
             }
             "index" => table.set("index", Value::one_or_list(child.args.clone())),
             "browse" => {
-                table.set("list", true);
+                has_listings = true;
                 if !child.args.is_empty() {
                     chain.lost(child, "listings have the page of Weft");
                 }
@@ -39,6 +37,13 @@ pub(super) fn run(
     }
     if outcome.is_refused() {
         return Flow::Done;
+    }
+    match has_listings && !outcome.hidden.is_empty() {
+        true => {
+            chain.lost(directive, "listings would have the hidden names, so that there are none")
+        }
+        false if has_listings => table.set("list", true),
+        false => {}
     }
     if outcome.root.is_none() {
         outcome.root = Some(chain.context.base.to_string_lossy().into_owned());

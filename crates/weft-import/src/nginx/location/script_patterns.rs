@@ -49,7 +49,7 @@ pub(crate) fn patterns(
         None => vec![format!("~ {regex}")],
     };
     let mut others = Vec::new();
-    exceptions(location, location.server.children(), own, &mut others);
+    exceptions(location, (location.server.children(), "/"), own, &mut others);
     for other in others {
         let target = location.global.target;
         let excludes = |path: &String| match other.strip_prefix("~ ") {
@@ -108,9 +108,10 @@ fn names(regex: &str) -> Option<Vec<String>> {
 
 /// Collects the locations that precede a location with scripts: paths, and `~ REGEX`. A script that
 /// belongs to one of them is not run, neither as the index of a folder nor with a part behind it.
+/// `prefix` has all paths of the locations of the block.
 fn exceptions(
     location: &Location<'_>,
-    block: &[Directive],
+    (block, prefix): (&[Directive], &str),
     own: &Directive,
     found: &mut Vec<String>,
 ) {
@@ -125,11 +126,17 @@ fn exceptions(
         match (modifier, regex) {
             ("=", _) if path.ends_with(".php") => found.push(path.to_owned()),
             ("~" | "~*", Some(regex)) if is_before && may_have_scripts(path) => {
+                let regex = regex::below(prefix, &regex).unwrap_or(regex);
                 found.push(format!("~ {regex}"));
             }
             _ => {}
         }
-        exceptions(location, other.children(), own, found);
+        let prefix = match modifier {
+            "~" | "~*" | "=" => prefix,
+            "^~" => path,
+            path => path,
+        };
+        exceptions(location, (other.children(), prefix), own, found);
     }
 }
 

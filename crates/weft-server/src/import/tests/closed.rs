@@ -406,3 +406,18 @@ fn siblings_of_locations_with_rules_are_refused() {
         assert_eq!(found.contains(refusal), !may_be_open, "{directives}\n{found}");
     }
 }
+
+/// The scripts of a nested location are excluded below its prefix only.
+#[test]
+fn scripts_of_nested_locations_exclude_no_others() {
+    const PASS: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
+                        fastcgi_pass unix:/p;";
+    let (found, _) = host(&format!(
+        "root /a; index index.php;\n\
+         location ^~ /admin/ {{ allow 10.0.0.0/8; deny all; location ~ \\.php$ {{ {PASS} }} }}\n\
+         location / {{ try_files $uri $uri/ /index.php?$args; }}\n\
+         location ~ \\.php$ {{ {PASS} }}"
+    ));
+    assert!(!found.contains("\"!~ \\\\.php$\""), "{found}");
+    assert!(found.contains("!~ ^/admin(?:/.*)?(?:\\\\.php$)"), "{found}");
+}
