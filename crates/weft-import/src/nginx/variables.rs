@@ -115,9 +115,7 @@ impl Variables<'_> {
     fn unknown(&self, name: &str) -> String {
         match self.maps.iter().find(|(known, _)| known == name) {
             Some((_, source)) => {
-                format!(
-                    "the value of ${name} depends on {source} by a `map`, which Weft does not have"
-                )
+                format!("the value of ${name} depends on {source} by a `map`; write it in `[maps]`")
             }
             None => format!("the variable ${name} has no equivalent"),
         }

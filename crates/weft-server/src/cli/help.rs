@@ -17,7 +17,7 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
-       weft import nginx FILE          print nginx.conf as a file of weft
+       weft import nginx|caddy FILE    convert nginx.conf or a Caddyfile
 
 ";
 

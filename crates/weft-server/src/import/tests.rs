@@ -683,7 +683,7 @@ fn imports_maps_of_paths() {
     }
     let (found, is_complete) =
         lines("map $args $x { a b; } server { listen 80; root /a; add_header A $x; }");
-    let reason = "the value of $x depends on $args by a `map`, which Weft does not have";
+    let reason = "the value of $x depends on $args by a `map`; write it in `[maps]`";
     assert!(!is_complete && found.iter().any(|line| line.contains(reason)), "{found:?}");
 }
 

@@ -54,11 +54,8 @@ pub(super) fn change(
         Some((operator @ ("-" | "+" | "?" | ">"), field)) => (operator, field),
         _ => ("", &**name),
     };
-    let is_of_server =
-        ["server", "date", "connection"].iter().any(|own| field.eq_ignore_ascii_case(own));
+    let is_of_server = ["date", "connection"].iter().any(|own| field.eq_ignore_ascii_case(own));
     match (operator, values) {
-        // Weft does not send the name of a program.
-        ("-", _) if field.eq_ignore_ascii_case("server") => {}
         _ if is_of_server => chain.lost(directive, "the server sets this field itself"),
         ("-", []) if field.contains('*') => {
             chain.lost(directive, "names of fields have no pattern");
