@@ -14,6 +14,9 @@ pub(crate) enum Unrouted {
     InvalidPath(InvalidPath),
     /// The path belongs to another route in the reading of another server.
     AmbiguousPath,
+    /// A condition asks about a name that the request has too often, or about a text that is too
+    /// long.
+    TooManyValues,
     /// The path has routes for other methods, which are those for `Allow`.
     MethodNotAllowed(String),
 }
@@ -38,6 +41,9 @@ impl Unrouted {
             Unrouted::AmbiguousPath => {
                 "the path has an encoded slash, a backslash or a semicolon that could lead to \
                  another route"
+            }
+            Unrouted::TooManyValues => {
+                "the request has more values than the conditions of its path compare"
             }
         };
         let error = Error::new(ErrorKind::Malformed, reason);

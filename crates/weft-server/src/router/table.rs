@@ -7,7 +7,7 @@ use weft::{Method, Request, RequestHead};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
 use crate::route::{
-    Conditions, Methods, PathKey, Readings, RequestValues, RouteKey, Unrouted, all_readings,
+    Conditions, Methods, PathKey, Readings, RequestValues, RouteKey, Undecided, Unrouted, all_readings,
     has_one_reading,
 };
 use crate::template::captures::{Captures, HostCaptures};
@@ -562,7 +562,8 @@ impl MixedRoutes {
         let values = RequestValues::new(request);
         for found in self.candidates(decoded) {
             let routes = found.routes();
-            if let Some(route) = routes.find_conditional(&values, request.method()) {
+            let conditional = routes.find_conditional(&values, request.method());
+            if let Some(route) = conditional.map_err(|Undecided| Unrouted::TooManyValues)? {
                 return Ok((found, route));
             }
             if !routes.others.is_empty() {
@@ -628,12 +629,19 @@ impl PathRoutes {
     }
 
     /// Returns the first route whose methods and conditions a request meets.
-    fn find_conditional(&self, values: &RequestValues<'_>, method: &Method) -> Option<&Route> {
-        let is_met = |route: &&ConditionalRoute| {
-            route.methods.as_ref().is_none_or(|methods| methods.contains(method))
-                && route.conditions.match_request(values)
-        };
-        self.conditional.iter().find(is_met).map(|conditional| &conditional.route)
+    fn find_conditional(
+        &self,
+        values: &RequestValues<'_>,
+        method: &Method,
+    ) -> Result<Option<&Route>, Undecided> {
+        for ConditionalRoute { methods, conditions, route } in &self.conditional {
+            if methods.as_ref().is_none_or(|methods| methods.contains(method))
+                && conditions.match_request(values)?
+            {
+                return Ok(Some(route));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the route without conditions for the method of a request.

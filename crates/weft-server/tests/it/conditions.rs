@@ -136,6 +136,67 @@ fn no_spelling_of_a_path_leads_past_conditions() {
     server.stop();
 }
 
+/// A condition about a name with too many values cannot be decided. Such a request is refused, so
+/// that it gets past neither a condition nor its opposite.
+#[test]
+fn too_many_values_of_a_name_are_refused() {
+    let (_folder, server) = serve(
+        r#"
+"/" = { respond = "open" }
+"/ @bad" = { respond = "blocked", status = 403, when = [{ header = { X-Bad = "~ evil" } }, { cookie = { bad = "~ evil" } }, { query = { bad = "~ evil" } }] }
+"/not" = { respond = "open" }
+"/not @good" = { respond = "good", when = { header = { X-Good = "!~ evil" }, cookie = { good = "!~ evil" }, query = { good = "!~ evil" } } }
+"/only @x" = { respond = "x", when = { header = { X-Only = "1" } } }
+"/text @long" = { respond = "blocked", status = 403, when = { value = { "{query.a}{query.a}{query.a}" = "~ evil" } } }
+"#,
+    );
+    let request = |kind: &str, count: usize, value: &str| {
+        let list = |pair: String, separator: &str| vec![pair; count].join(separator);
+        let (path, name) = match kind.split_once(' ') {
+            Some((path, kind)) => (path, kind),
+            None => ("/", kind),
+        };
+        let (query, fields) = match name {
+            "header" => (String::new(), format!("X-Bad: {value}\r\n").repeat(count)),
+            "good" => (String::new(), format!("X-Good: {value}\r\n").repeat(count)),
+            "only" => (String::new(), format!("X-Only: {value}\r\n").repeat(count)),
+            "cookie" => {
+                let cookies = ["bad", "good"].map(|name| list(format!("{name}={value}"), "; "));
+                (String::new(), format!("Cookie: {}\r\n", cookies.join("; ")))
+            }
+            "query" => {
+                let pairs = ["bad", "good"].map(|name| list(format!("{name}={value}"), "&"));
+                (pairs.join("&"), String::new())
+            }
+            "text" => (format!("a={}{value}", "x".repeat(count * 340)), String::new()),
+            other => panic!("{other}"),
+        };
+        format!("GET {path}?{query} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n")
+    };
+    for (kind, value, with_16) in [
+        ("header", "evil", "403"),
+        ("header", "a", "200"),
+        ("cookie", "evil", "403"),
+        ("cookie", "a", "200"),
+        ("query", "evil", "403"),
+        ("query", "a", "200"),
+        ("/not good", "a", "200"),
+        ("/not cookie", "a", "200"),
+        ("/not query", "a", "200"),
+        // The conditions of the longer path are undecided, so that no shorter one applies.
+        ("/only only", "0", "200"),
+        ("/text text", "evil", "403"),
+    ] {
+        for (count, expected) in [(16, with_16), (17, "400")] {
+            let mut client = server.client();
+            client.send(request(kind, count, value));
+            let response = client.response();
+            assert_eq!(response.status.to_string(), expected, "{count} of {kind}: {value}");
+        }
+    }
+    server.stop();
+}
+
 /// Each row: routes, and the warning.
 #[test]
 fn check_warns_of_conditions_that_are_probably_not_intended() {

@@ -2,9 +2,9 @@
 //! client address, and text with placeholders. Pure.
 //!
 //! All conditions of a set must match, and one of the sets. The time for a request is bounded: its
-//! cookies and parameters are read once for all conditions of a path, a name with more than
-//! [`MAX_REPETITIONS`] values matches nothing, and a path has at most [`MAX_PATTERNS_OF_PATH`]
-//! patterns.
+//! cookies and parameters are read once for all conditions of a path, a condition about a name with
+//! more than [`MAX_REPETITIONS`] values is [`Undecided`], and a path has at most
+//! [`MAX_PATTERNS_OF_PATH`] patterns.
 
 mod coverage; // requests that an earlier route gets
 mod key; // the key `when`
@@ -29,8 +29,13 @@ pub(crate) const MAX_ROUTES_OF_PATH: usize = 256;
 /// in proportion to the head of a request.
 pub(crate) const MAX_PATTERNS_OF_PATH: usize = 64;
 
-/// Maximum number of values of a name in a request. A condition does not match if there are more.
+/// Maximum number of values of a name in a request. A condition is undecided if there are more.
 const MAX_REPETITIONS: usize = 16;
+
+/// The result of conditions about more values, or about a longer text, than are compared. A request
+/// must then get neither the route nor another one: the conditions may be there to refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Undecided;
 
 /// Conditions of a route: at least one of the sets must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +75,16 @@ enum Subject {
 
 impl Conditions {
     /// Returns true if a request meets the conditions.
-    pub(crate) fn match_request(&self, request: &RequestValues<'_>) -> bool {
-        self.0.iter().any(|set| set.matches(request))
+    ///
+    /// # Errors
+    /// With more values than are compared.
+    pub(crate) fn match_request(&self, request: &RequestValues<'_>) -> Result<bool, Undecided> {
+        for set in &self.0 {
+            if set.matches(request)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns true if a text of the conditions has a value of a map.
@@ -92,11 +105,17 @@ impl Conditions {
 
 impl ConditionSet {
     // The cheapest conditions come first.
-    fn matches(&self, values: &RequestValues<'_>) -> bool {
+    fn matches(&self, values: &RequestValues<'_>) -> Result<bool, Undecided> {
         let request = values.request();
-        self.matches_method(request.method())
-            && self.matches_client(request)
-            && self.tests.iter().all(|condition| condition.matches(values))
+        if !self.matches_method(request.method()) || !self.matches_client(request) {
+            return Ok(false);
+        }
+        for condition in &self.tests {
+            if !condition.matches(values)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn matches_method(&self, method: &Method) -> bool {
@@ -134,7 +153,7 @@ impl<T> Choice<T> {
 }
 
 impl Condition {
-    fn matches(&self, values: &RequestValues<'_>) -> bool {
+    fn matches(&self, values: &RequestValues<'_>) -> Result<bool, Undecided> {
         match &self.subject {
             Subject::Header(name) => {
                 self.tests.match_values(values.request().headers().get_all(name.as_str()))
@@ -143,7 +162,7 @@ impl Condition {
             Subject::Query(name) => self.tests.match_values(values.parameters(name)),
             Subject::Text(template) => match template.expand(values.request()) {
                 Ok(text) => self.tests.match_text(text.as_bytes()),
-                Err(_) => false,
+                Err(_) => Err(Undecided),
             },
         }
     }

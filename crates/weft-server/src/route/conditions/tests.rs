@@ -28,6 +28,10 @@ fn conditions(when: &str) -> Conditions {
 }
 
 fn is_met(conditions: &Conditions, head: &str) -> bool {
+    decide(conditions, head).unwrap()
+}
+
+fn decide(conditions: &Conditions, head: &str) -> Result<bool, Undecided> {
     let request = testing::request(format!("{head}\r\nHost: a.example\r\n\r\n"));
     conditions.match_request(&RequestValues::new(&request))
 }
@@ -160,19 +164,23 @@ fn the_number_of_conditions_is_bounded() {
     assert!(values(65).unwrap_err()[0].contains("at most 64 values"));
 }
 
-/// A name that a client repeats without end costs a bounded number of comparisons, and matches
+/// A name that a client repeats without end costs a bounded number of comparisons, and decides
 /// neither a condition nor its opposite.
 #[test]
 fn the_number_of_values_is_bounded() {
-    for (repetitions, expected) in [(MAX_REPETITIONS, true), (MAX_REPETITIONS + 1, false)] {
+    for (repetitions, expected) in [(MAX_REPETITIONS, Ok(true)), (MAX_REPETITIONS + 1, Err(Undecided))] {
         let request = |line: &str, last: &str| {
             let lines = line.repeat(repetitions - 1);
             format!("GET / HTTP/1.1\r\nCookie: {lines}{last}")
         };
         let accepted = conditions(r#"{ cookie = { a = "~ ^1" } }"#);
-        assert_eq!(is_met(&accepted, &request("a=2; ", "a=1")), expected, "{repetitions}");
+        assert_eq!(decide(&accepted, &request("a=2; ", "a=1")), expected, "{repetitions}");
         let refused = conditions(r#"{ cookie = { a = "!~ ^1" } }"#);
-        assert_eq!(is_met(&refused, &request("a=2; ", "a=2")), expected, "{repetitions}");
+        assert_eq!(decide(&refused, &request("a=2; ", "a=2")), expected, "{repetitions}");
+        // Decided by the first value, and without a look at the values.
+        assert_eq!(decide(&refused, &request("a=1; ", "a=2")), Ok(false), "{repetitions}");
+        let present = conditions(r#"{ cookie = { a = true } }"#);
+        assert_eq!(decide(&present, &request("a=2; ", "a=2")), Ok(true), "{repetitions}");
     }
 }
 

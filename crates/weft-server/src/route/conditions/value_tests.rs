@@ -1,6 +1,6 @@
 //! Tests of the values that a request has of one name. Pure.
 
-use super::MAX_REPETITIONS;
+use super::{MAX_REPETITIONS, Undecided};
 use crate::template::Pattern;
 
 /// Maximum number of values in a condition.
@@ -47,30 +47,39 @@ impl ValueTests {
         }
     }
 
-    /// Returns true if the values of a name pass the tests. Too many values pass none.
-    pub(super) fn match_values<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> bool {
+    /// Returns true if the values of a name pass the tests.
+    ///
+    /// # Errors
+    /// With too many values, unless one of the first is refused.
+    pub(super) fn match_values<'v>(
+        &self,
+        values: impl Iterator<Item = &'v [u8]>,
+    ) -> Result<bool, Undecided> {
         let mut values = values.peekable();
         let (accepted, refused) = match self {
-            ValueTests::Present => return values.peek().is_some(),
-            ValueTests::Absent => return values.peek().is_none(),
+            ValueTests::Present => return Ok(values.peek().is_some()),
+            ValueTests::Absent => return Ok(values.peek().is_none()),
             ValueTests::Values { accepted, refused } => (accepted, refused),
         };
         let passes = |tests: &[ValueTest], value| tests.iter().any(|test| test.matches(value));
         let mut is_accepted = accepted.is_empty();
         for (number, value) in values.enumerate() {
-            if number == MAX_REPETITIONS || passes(refused, value) {
-                return false;
+            if number == MAX_REPETITIONS {
+                return Err(Undecided);
+            }
+            if passes(refused, value) {
+                return Ok(false);
             }
             is_accepted = is_accepted || passes(accepted, value);
         }
-        is_accepted
+        Ok(is_accepted)
     }
 
     /// Returns true if a text passes the tests. An empty one counts as absent.
-    pub(super) fn match_text(&self, text: &[u8]) -> bool {
+    pub(super) fn match_text(&self, text: &[u8]) -> Result<bool, Undecided> {
         match self {
-            ValueTests::Present => !text.is_empty(),
-            ValueTests::Absent => text.is_empty(),
+            ValueTests::Present => Ok(!text.is_empty()),
+            ValueTests::Absent => Ok(text.is_empty()),
             ValueTests::Values { .. } => self.match_values(std::iter::once(text)),
         }
     }

@@ -290,6 +290,8 @@ fn fields() -> Vec<Attack> {
                 format!("{head}Cookie: {}\r\n\r\n", "n0=a;".repeat(1_400)).into_bytes()
             })
             .last(get("/", CLOSE))
+            // The first condition about one of these names is undecided.
+            .answer("400")
             .memory_kib(128.0)
             .requests(1500.0),
     ]
