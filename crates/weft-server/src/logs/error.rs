@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft::date::rfc3339_millis;
+use weft::log::LogPrivacy;
 
 use super::message::{severity, severity_mark};
 use super::sink::LineSender;
@@ -18,6 +19,7 @@ struct ErrorLog(Mutex<Option<Target>>);
 struct Target {
     sender: LineSender,
     style: LineStyle,
+    privacy: LogPrivacy,
 }
 
 /// Form of the lines.
@@ -70,8 +72,13 @@ fn is_read_by_journald() -> bool {
 }
 
 /// Installs the logger. Errors, notices and panic messages are logged to `sender` from now on.
-pub(super) fn install(sender: LineSender, style: LineStyle, level: LevelFilter) {
-    let target = Target { sender, style };
+pub(super) fn install(
+    sender: LineSender,
+    style: LineStyle,
+    level: LevelFilter,
+    privacy: LogPrivacy,
+) {
+    let target = Target { sender, style, privacy };
     *ERROR_LOG.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
     // Fails if an earlier call has set the same logger.
     let _ = log::set_logger(&ERROR_LOG);
@@ -86,9 +93,10 @@ impl Log for ErrorLog {
 
     fn log(&self, record: &Record<'_>) {
         // Formatting may panic, and the panic hook logs here too, so no lock is held meanwhile.
-        let message = one_line(&record.args().to_string());
+        let message = record.args().to_string();
         if let Some(target) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // The time is read under the lock, so that lines are in the order of their time.
+            let message = one_line(&target.privacy.redact_text(&message));
             let line = target.style.line(record.level(), &message, SystemTime::now());
             target.sender.try_append(&line);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log::LevelFilter;
-use weft::log::LogFormat;
+use weft::log::{LogFormat, LogPrivacy};
 
 use super::access::{AccessLog, RouteLogs};
 use super::daemon::DaemonLog;
@@ -76,6 +76,7 @@ struct ErrorLog {
     sink: Arc<Sink>,
     style: LineStyle,
     level: LevelFilter,
+    privacy: LogPrivacy,
 }
 
 const ACCESS: &str = "access log";
@@ -97,6 +98,7 @@ impl OpenLogs {
                 }
             },
             level: config.level,
+            privacy: config.privacy.clone(),
         };
         let access = match config.has_access() {
             true => Some(opening.sink(ACCESS, &config.access.value)?),
@@ -138,8 +140,8 @@ impl OpenLogs {
 
     /// Has the macros of the crate `log` write to the error log.
     pub(super) fn install_error_log(&self) {
-        if let Some(ErrorLog { sink, style, level }) = &self.error {
-            error::install(sink.line_sender(), *style, *level);
+        if let Some(ErrorLog { sink, style, level, privacy }) = &self.error {
+            error::install(sink.line_sender(), *style, *level, privacy.clone());
         }
     }
 

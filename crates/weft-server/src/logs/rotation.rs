@@ -22,6 +22,9 @@ pub(super) struct Rotation {
     pub(super) compress: bool,
 }
 
+/// Maximum of `max_files`, and so of the numbers that a rotation makes.
+const MAX_NUMBER: u32 = 1_000;
+
 #[cfg(test)]
 pub(super) const UNROTATED: Rotation =
     Rotation { max_bytes: u64::MAX, max_files: 1, every: None, max_age: None, compress: false };
@@ -42,7 +45,10 @@ impl Rotation {
         };
         // Fails only if the file was not locked; closing the file unlocks it too.
         let _ = file.unlock();
-        result.map(|()| true)
+        result.map(|()| {
+            self.remove_excess(path);
+            true
+        })
     }
 
     /// Increments the numbers of the rotated files up to the first gap, then renames the file.
@@ -68,6 +74,16 @@ impl Rotation {
             }
         }
         fs::rename(path, numbered(path, 1))
+    }
+
+    /// Removes rotated files that a larger `max_files` has left, but only after a rotation: before
+    /// it, the numbers may be another program's. Errors are ignored: the next rotation tries again.
+    fn remove_excess(&self, path: &Path) {
+        for number in self.max_files.saturating_add(1)..=MAX_NUMBER {
+            for file in [numbered(path, number), compressed(path, number)] {
+                let _ = fs::remove_file(file);
+            }
+        }
     }
 
     /// Removes rotated files that are too old. Errors are ignored: the next rotation tries again.

@@ -7,8 +7,8 @@ use weft::{Method, Request, RequestHead};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
 use crate::route::{
-    Conditions, Methods, PathKey, Readings, RequestValues, RouteKey, Undecided, Unrouted, all_readings,
-    has_one_reading,
+    Conditions, Methods, PathKey, Readings, RequestValues, RouteKey, Undecided, Unrouted,
+    all_readings, has_one_reading,
 };
 use crate::template::captures::{Captures, HostCaptures};
 use crate::template::{Pattern, PatternSet, RequestMaps};

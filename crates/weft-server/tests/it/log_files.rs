@@ -117,6 +117,28 @@ fn compresses_rotated_files_and_removes_old_ones() {
 }
 
 /// Compression takes long for a large file; lines are written and files rotated meanwhile.
+/// Files that a larger `max_files` has left are removed when a file is rotated, and no others.
+#[test]
+fn rotation_removes_files_above_max_files() {
+    let site = Site::new();
+    let rotated = ["1", "2.gz", "3", "4.gz", "7", "1000.gz"];
+    let foreign = ["03", "1001", "20261128", "5.bz2", "3-old", "bak"];
+    for end in rotated.iter().chain(&foreign) {
+        fs::write(site.path(&format!("access.log.{end}")), end).unwrap();
+    }
+    site.write_old("access.log", "yesterday\n", DAY);
+    let options = ["--log-rotate-every", "1d", "--log-max-files", "2"];
+    let server = site.serve(&options);
+    assert_eq!(site.names().len(), 1 + rotated.len() + foreign.len(), "a start removes none");
+    server.client().get("/one");
+    let mut expected: Vec<_> = foreign.iter().map(|end| format!("access.log.{end}")).collect();
+    expected.extend(["access.log", "access.log.1", "access.log.2"].map(str::to_owned));
+    expected.sort();
+    until("the files are removed", || site.names() == expected);
+    server.stop();
+    assert_eq!(site.read("access.log.2"), "1");
+}
+
 #[test]
 fn compression_loses_no_line_beside_rotation() {
     let site = Site::new();
@@ -223,6 +245,36 @@ fn lines_have_networks_and_no_secrets() {
          GET /a?token=***&b=c HTTP/1.1\n\
          127.0.0.0 - - - - - - GET /a?token=*** HTTP/1.1 GET /a?token=*** HTTP/1.1\n"
     );
+}
+
+/// The error log has the targets of requests whose upstream fails.
+#[test]
+fn error_log_has_no_secrets() {
+    for (options, expected) in [
+        (&[][..], "GET /up/a?b=c&token=secret&d=e of host"),
+        (&["--log-redact", "token"], "GET /up/a?b=c&token=***&d=e of host"),
+    ] {
+        let site = Site::new();
+        let route = ["--route", "/up/ >> http://127.0.0.1:1/", "--error-log", "error.log"];
+        // The server does not announce its address on stderr.
+        let mut command = weft(["site", "--listen", "127.0.0.1:0", "--no-log"]);
+        let command = command.args(route).args(options).current_dir(site.0.path());
+        let mut server = command.spawn().expect("the program starts");
+        until("the server serves", || site.read("error.log").contains(" on http://"));
+        let text = site.read("error.log");
+        let (_, rest) = text.split_once(" on http://").unwrap();
+        let mut client = Client::tcp(rest.split_whitespace().next().unwrap().parse().unwrap());
+        assert_eq!(client.get("/up/a?b=c&token=secret&d=e").status, 502);
+        until("the error is logged", || site.read("error.log").contains(expected));
+        // A secret that is cut.
+        let long = "x".repeat(300);
+        assert_eq!(client.get(&format!("/up/?token=secret{long}")).status, 502);
+        until("the error is logged", || site.read("error.log").contains("GET /up/?token="));
+        let pid = rustix::process::Pid::from_child(&server);
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        assert!(server.wait().unwrap().success());
+        assert_eq!(site.read("error.log").contains("secret"), options.is_empty());
+    }
 }
 
 #[test]

@@ -168,7 +168,9 @@ fn the_number_of_conditions_is_bounded() {
 /// neither a condition nor its opposite.
 #[test]
 fn the_number_of_values_is_bounded() {
-    for (repetitions, expected) in [(MAX_REPETITIONS, Ok(true)), (MAX_REPETITIONS + 1, Err(Undecided))] {
+    for (repetitions, expected) in
+        [(MAX_REPETITIONS, Ok(true)), (MAX_REPETITIONS + 1, Err(Undecided))]
+    {
         let request = |line: &str, last: &str| {
             let lines = line.repeat(repetitions - 1);
             format!("GET / HTTP/1.1\r\nCookie: {lines}{last}")

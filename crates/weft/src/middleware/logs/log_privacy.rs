@@ -57,6 +57,15 @@ impl LogPrivacy {
         }
     }
 
+    /// Redacts the queries of all targets and URIs in a text, which end at spaces.
+    pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.redacted_parameters.is_empty() || !text.contains('?') {
+            return text.into();
+        }
+        let words: Vec<_> = text.split(' ').map(|word| self.target(word.as_bytes())).collect();
+        String::from_utf8_lossy(&words.join(&b' ')).into_owned().into()
+    }
+
     /// Redacts a query, up to a fragment or a space.
     pub(crate) fn query<'a>(&self, query: &'a [u8]) -> Cow<'a, [u8]> {
         if self.redacted_parameters.is_empty() {
@@ -155,6 +164,15 @@ mod tests {
             ("/?", "/?"),
         ] {
             assert_eq!(privacy.target(target.as_bytes()).escape_ascii().to_string(), expected);
+        }
+        for (text, expected) in [
+            (
+                "a? b (GET /a?b=\u{ed}&token=x of token=y)",
+                "a? b (GET /a?b=\u{ed}&token=*** of token=y)",
+            ),
+            ("/a?token=x /b?token=y", "/a?token=*** /b?token=***"),
+        ] {
+            assert_eq!(privacy.redact_text(text), expected);
         }
         let none = LogPrivacy::default();
         assert_eq!(&*none.target(b"/a?token=x"), b"/a?token=x");
