@@ -113,8 +113,12 @@ pub(super) fn advice_on_text(text: &str) -> Option<String> {
 pub(super) fn name_directives(problems: &mut [Problem]) {
     for problem in problems {
         let name = problem.message.strip_prefix("unknown key `");
-        let name = name.and_then(|rest| rest.split_once("`; ")).map(|(name, _)| name);
-        if let Some((name, advice)) = name.and_then(|name| Some((name, advice(name)?))) {
+        let name = name.and_then(|rest| rest.split_once("`; "));
+        // A section with listeners of its own needs no line at the top of the file.
+        let name = name.filter(|(name, known)| {
+            *name != "port" || !known.contains("`listen`") || known.contains("`include`")
+        });
+        if let Some((name, advice)) = name.and_then(|(name, _)| Some((name, advice(name)?))) {
             problem.message = format!("unknown key `{name}`; {advice}");
         }
     }
@@ -168,9 +172,15 @@ mod tests {
                 let has_key = match directive {
                     "access_log" => before.contains("hosts"),
                     "server_name" => before.contains("limits"),
+                    // The known keys are named.
+                    "port" => before.contains("[tls]"),
                     _ => false,
                 };
-                assert!(is_named || is_key && has_key, "{text}: {:?}", problems(&text));
+                assert!(
+                    is_named || (is_key || directive == "port") && has_key,
+                    "{text}: {:?}",
+                    problems(&text)
+                );
             }
         }
         let text = "[hosts.a]\n\"/\" = \"reverse_proxy localhost:3000\"\n";

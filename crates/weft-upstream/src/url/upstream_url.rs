@@ -271,6 +271,11 @@ impl FromStr for UpstreamUrl {
             if !text.contains("://") && has_port(text) {
                 return Err(invalid(&format!("an upstream is a URL: http://{text}")));
             }
+            if text.contains('{') {
+                return Err(invalid(
+                    "the URL of an upstream has no placeholders; routes with `when` choose upstreams",
+                ));
+            }
             let uri: Uri =
                 text.parse().map_err(|error| invalid(&format!("invalid URL: {error}")))?;
             let scheme = match uri.scheme_str() {
@@ -397,6 +402,7 @@ mod tests {
             ("srv+fastcgi://a/b", Err("expected srv+fastcgi://SERVICE")),
             ("srv+http://a", Err("expected srv+fastcgi://SERVICE")),
             ("srv+fastcgi://::1", Err("invalid URL")),
+            ("http://{map.a}.b/", Err("the URL of an upstream has no placeholders")),
         ] {
             check_service(text, UpstreamUrl::fastcgi, expected);
         }
