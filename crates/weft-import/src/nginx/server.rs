@@ -126,56 +126,69 @@ fn without_unused_names(
     routes
 }
 
-/// Keys that refuse some requests to a route.
-const RULES: [&str; 9] = [
+/// Keys of a route that refuse requests, or limit them.
+const RESTRICTIONS: [&str; 11] = [
     "allow",
     "deny",
     "basic_auth",
     "forward_auth",
-    "max_body_bytes",
-    "rate",
-    "max_concurrent_requests",
-    "referers",
     "client_cert_required",
+    "referers",
+    "rate",
+    "rate_key",
+    "burst",
+    "max_concurrent_requests",
+    "max_body_bytes",
 ];
 
 /// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong
 /// to the prefix in Weft. If the location restricts access they are refused.
 fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
-    let rules =
-        |table: &Table| -> Vec<Option<Value>> { RULES.map(|key| table.get(key).cloned()).into() };
+    let rules = |table: &Table| RESTRICTIONS.map(|key| table.get(key).cloned());
     let refuses = |table: &Table| match table.get("status") {
         Some(Value::Number(status)) => *status >= 400,
         _ => false,
     };
-    let has_methods =
-        |path: &str| routes.iter().any(|(_, route)| path_of_methods(&route.pattern) == Some(path));
     let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
-    let of_others =
-        of_others.map(|(_, route)| rules(&route.table)).unwrap_or(rules(&Table::default()));
-    let mut siblings = Vec::<Route>::new();
-    for (location, Route { pattern, table, is_refusal, .. }) in routes {
-        let pattern = path_of_methods(pattern).unwrap_or(pattern);
-        let is_prefix = pattern.starts_with('/') && !pattern.ends_with('/');
-        let restricts =
-            refuses(table) || *is_refusal || rules(table) != of_others || has_methods(pattern);
-        if location.is_none() || !is_prefix || !restricts {
+    let has_files = of_others.is_none_or(|(_, route)| route.table.get("files").is_some());
+    let of_others = of_others.map(|(_, route)| route.table.clone()).unwrap_or_default();
+    let of_others = rules(&of_others);
+    let mut siblings: Vec<Route> = Vec::new();
+    for (_, Route { pattern, table, is_refusal, .. }) in routes {
+        // Methods may precede a path.
+        let (methods, path) = pattern.split_once(' ').unwrap_or(("", pattern));
+        let is_restricted = methods.bytes().all(|b| b.is_ascii_uppercase() || b == b',');
+        let is_prefix = is_restricted && path.starts_with('/') && !path.ends_with('/');
+        let is_missing = table.get("files").is_some() && !has_files;
+        let restricts = refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
+        if !is_prefix || !(restricts || !methods.is_empty()) {
             continue;
         }
-        let refusal = Route::refusal(format!("~ ^{}[^/]", regex::escape(pattern)), "", 403);
-        let note = format!("These paths have the location `{pattern}` in nginx.");
-        if siblings.iter().all(|known| known.pattern != refusal.pattern) {
-            siblings.push(Route { notes: vec![note], ..refusal });
+        // A response to some methods leaves the others open; a route of some methods does not.
+        let methods = if refuses(table) && !methods.is_empty() { methods } else { "" };
+        let separator = if methods.is_empty() { "" } else { " " };
+        let others = beginnings_of_longer(routes, path);
+        let key = format!("{methods}{separator}~ ^{}[^/{others}]", regex::escape(path));
+        if siblings.iter().any(|sibling| sibling.pattern == key) {
+            continue;
         }
+        let note = format!("These paths have the location `{path}` in nginx.");
+        siblings.push(Route { notes: vec![note], ..Route::refusal(key, "", 403) });
     }
     siblings
 }
 
-/// Returns the prefix of a route for some methods, whose key is `METHODS /PREFIX`.
-fn path_of_methods(key: &str) -> Option<&str> {
-    let (methods, path) = key.split_once(' ')?;
-    let is_method = |byte: u8| byte.is_ascii_uppercase() || byte == b',';
-    (methods.bytes().all(is_method) && path.starts_with('/')).then_some(path)
+/// Returns the characters, for a class, with which longer prefixes go on behind a path.
+fn beginnings_of_longer(routes: &[(Option<&Directive>, Route)], path: &str) -> String {
+    let patterns = routes.iter().map(|(_, route)| &*route.pattern);
+    let rests = patterns.filter_map(|pattern| {
+        let start = pattern.find('/')?;
+        let is_regex = pattern.starts_with('~') || pattern.contains(" ~");
+        pattern[start..].strip_prefix(path).filter(|_| !is_regex)
+    });
+    let next = rests.filter_map(|rest| rest.chars().next()).filter(|c| *c != '/');
+    let next: std::collections::BTreeSet<char> = next.collect();
+    next.into_iter().map(|c| regex::escape(&c.to_string()).replace('-', "\\-")).collect()
 }
 
 /// Converts prefixes whose folders do not exist to regular expressions, which look for their paths

@@ -257,6 +257,21 @@ fn imports_exact_paths_and_regular_expressions() {
     let (found, _) = host("root /a; location /b { deny all; }");
     let refused = "\"~ ^/b[^/]\" = { respond = \"\", status = 403 }\n";
     assert!(found.ends_with(refused), "{found}");
+    for (directives, key) in [
+        ("return 503;", "~ ^/b[^/]"),
+        ("limit_except GET { deny all; }", "~ ^/b[^/]"),
+        ("if ($request_method = DELETE) { return 405; }", "DELETE ~ ^/b[^/]"),
+        ("valid_referers a.org; if ($invalid_referer) { return 403; }", "~ ^/b[^/]"),
+        ("client_max_body_size 1k;", "~ ^/b[^/]"),
+        ("return 503; } location /bc/ { root /a;", "~ ^/b[^/c]"),
+    ] {
+        let (found, _) = host(&format!("root /a; location /b {{ {directives} }}"));
+        let refused = format!("\"{key}\" = {{ respond = \"\", status = 403 }}\n");
+        assert!(found.contains(&refused), "{directives}\n{found}");
+    }
+    // A location that restricts nothing has none.
+    let (found, _) = host("root /a; location /b { expires 1h; }");
+    assert!(!found.contains("[^/]"), "{found}");
 }
 
 #[test]

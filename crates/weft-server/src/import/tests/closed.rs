@@ -402,7 +402,7 @@ fn siblings_of_locations_with_rules_are_refused() {
              location /x {{ {directives} {pass} }}"
         );
         let (found, _) = host(&text);
-        let refusal = "\"~ ^/x[^/]\" = { respond = \"\", status = 403 }";
+        let refusal = "~ ^/x[^/]\" = { respond = \"\", status = 403 }";
         assert_eq!(found.contains(refusal), !may_be_open, "{directives}\n{found}");
     }
 }
