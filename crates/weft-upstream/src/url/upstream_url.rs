@@ -393,6 +393,7 @@ mod tests {
             ("srv://a", Err("expected http://")),
             ("localhost:3000", Err("an upstream is a URL: http://localhost:3000")),
             ("10.0.0.1:80/x", Err("an upstream is a URL: http://10.0.0.1:80/x")),
+            ("http://{map.a}.b/", Err("the URL of an upstream has no placeholders")),
         ] {
             check_service(text, UpstreamUrl::parse_member, expected);
         }
@@ -402,7 +403,6 @@ mod tests {
             ("srv+fastcgi://a/b", Err("expected srv+fastcgi://SERVICE")),
             ("srv+http://a", Err("expected srv+fastcgi://SERVICE")),
             ("srv+fastcgi://::1", Err("invalid URL")),
-            ("http://{map.a}.b/", Err("the URL of an upstream has no placeholders")),
         ] {
             check_service(text, UpstreamUrl::fastcgi, expected);
         }
