@@ -1,5 +1,7 @@
 //! Regular expressions of nginx → regular expressions of Weft, which have no look-around. Pure.
 
+use std::collections::BTreeMap;
+
 use crate::Target;
 
 /// Returns the expression if Weft has an equivalent.
@@ -48,6 +50,43 @@ pub(crate) fn behind(prefix: &str, regex: &str) -> String {
         None => ("", regex),
     };
     format!("{flags}^{}.*(?:{inner})", escape(prefix))
+}
+
+/// Returns an expression for the rests of paths behind a prefix that neither begin with a slash nor
+/// belong to longer prefixes, which have these rests.
+pub(crate) fn beside(longer: &[&str]) -> String {
+    grouped(&alternatives(longer, true))
+}
+
+fn alternatives(longer: &[&str], is_first: bool) -> Vec<String> {
+    let mut by_first = BTreeMap::<char, Vec<&str>>::new();
+    for rest in longer {
+        let mut chars = rest.chars();
+        if let Some(first) = chars.next() {
+            by_first.entry(first).or_default().push(chars.as_str());
+        }
+    }
+    let may_end = !is_first && !by_first.contains_key(&'/');
+    if is_first {
+        by_first.entry('/').or_default().push("");
+    }
+    let firsts: String = by_first.keys().map(|c| escape(&c.to_string())).collect();
+    let mut found = vec![format!("[^{}]", firsts.replace('-', "\\-"))];
+    found.extend(may_end.then(|| "$".to_owned()));
+    for (first, rests) in by_first {
+        // An empty rest is the end of a longer prefix, which has all further paths.
+        if rests.iter().all(|rest| !rest.is_empty()) {
+            found.push(escape(&first.to_string()) + &grouped(&alternatives(&rests, false)));
+        }
+    }
+    found
+}
+
+fn grouped(alternatives: &[String]) -> String {
+    match alternatives {
+        [only] => only.clone(),
+        all => format!("(?:{})", all.join("|")),
+    }
 }
 
 /// Returns true if an expression is not anchored to the beginning, and its matches have no slash.
@@ -140,6 +179,31 @@ fn without_negative_literals(regex: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::test_target::TestTarget;
+
+    /// Each row: longer prefixes of `/b`, rests of paths that are beside it, and rests that are not.
+    #[test]
+    fn paths_beside_a_prefix_belong_to_no_longer_one() {
+        for (longer, beside, others) in [
+            (&[][..], &["x", "c", "-", "\n"][..], &["", "/", "/x"][..]),
+            (&["c/"], &["x", "cx", "cx/y", "cc"], &["", "/", "/c", "c", "c/", "c/x"]),
+            (
+                &["cd", "c.e/"],
+                &["x", "c", "cx", "c.", "c.x", "c.ex", "c/"],
+                &["/", "cd", "cdx", "c.e/x"],
+            ),
+            (&["-a", "c", "cd"], &["x", "-", "-b"], &["", "-a", "-ab", "c", "cx", "cd"]),
+        ] {
+            let expression = format!("^/b{}", super::beside(longer));
+            let found = regex::Regex::new(&expression).unwrap();
+            let matches = |rest: &&str| found.is_match(&format!("/b{rest}"));
+            let missing: Vec<_> = beside.iter().filter(|rest| !matches(rest)).collect();
+            let refused: Vec<_> = others.iter().filter(|rest| matches(rest)).collect();
+            assert!(
+                missing.is_empty() && refused.is_empty(),
+                "{expression} {missing:?} {refused:?}"
+            );
+        }
+    }
 
     #[test]
     fn replaces_negative_literals() {

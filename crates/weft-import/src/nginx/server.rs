@@ -167,8 +167,8 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
         // A response to some methods leaves the others open; a route of some methods does not.
         let methods = if refuses(table) && !methods.is_empty() { methods } else { "" };
         let separator = if methods.is_empty() { "" } else { " " };
-        let others = beginnings_of_longer(routes, path);
-        let key = format!("{methods}{separator}~ ^{}[^/{others}]", regex::escape(path));
+        let rest = regex::beside(&rests_of_longer(routes, path));
+        let key = format!("{methods}{separator}~ ^{}{rest}", regex::escape(path));
         if siblings.iter().any(|sibling| sibling.pattern == key) {
             continue;
         }
@@ -178,17 +178,14 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     siblings
 }
 
-/// Returns the characters, for a class, with which longer prefixes go on behind a path.
-fn beginnings_of_longer(routes: &[(Option<&Directive>, Route)], path: &str) -> String {
-    let patterns = routes.iter().map(|(_, route)| &*route.pattern);
-    let rests = patterns.filter_map(|pattern| {
-        let start = pattern.find('/')?;
-        let is_regex = pattern.starts_with('~') || pattern.contains(" ~");
-        pattern[start..].strip_prefix(path).filter(|_| !is_regex)
-    });
-    let next = rests.filter_map(|rest| rest.chars().next()).filter(|c| *c != '/');
-    let next: std::collections::BTreeSet<char> = next.collect();
-    next.into_iter().map(|c| regex::escape(&c.to_string()).replace('-', "\\-")).collect()
+/// Returns the parts of longer prefixes behind a prefix.
+fn rests_of_longer<'a>(routes: &'a [(Option<&Directive>, Route)], path: &str) -> Vec<&'a str> {
+    let rest = |(_, Route { pattern, .. }): &'a (Option<&Directive>, Route)| {
+        let (methods, longer) = pattern.split_once(' ').unwrap_or(("", pattern));
+        let is_prefix = methods.bytes().all(|b| b.is_ascii_uppercase() || b == b',');
+        longer.strip_prefix(path).filter(|rest| is_prefix && !rest.is_empty())
+    };
+    routes.iter().filter_map(rest).collect()
 }
 
 /// Converts prefixes whose folders do not exist to regular expressions, which look for their paths

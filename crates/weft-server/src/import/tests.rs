@@ -263,7 +263,7 @@ fn imports_exact_paths_and_regular_expressions() {
         ("if ($request_method = DELETE) { return 405; }", "DELETE ~ ^/b[^/]"),
         ("valid_referers a.org; if ($invalid_referer) { return 403; }", "~ ^/b[^/]"),
         ("client_max_body_size 1k;", "~ ^/b[^/]"),
-        ("return 503; } location /bc/ { root /a;", "~ ^/b[^/c]"),
+        ("return 503; } location /bc/ { root /a;", "~ ^/b(?:[^/c]|c[^/])"),
     ] {
         let (found, _) = host(&format!("root /a; location /b {{ {directives} }}"));
         let refused = format!("\"{key}\" = {{ respond = \"\", status = 403 }}\n");

@@ -13,7 +13,8 @@ mod unrouted; // responses to requests that no route may get
 mod variants; // all readings of a path
 
 pub(crate) use self::conditions::{
-    Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, RequestValues, Undecided, WHEN, WhenConfig,
+    Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, RequestValues, Undecided, WHEN,
+    WhenConfig,
 };
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::methods::Methods;
