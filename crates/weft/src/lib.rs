@@ -153,3 +153,8 @@ pub mod path {
     pub use crate::middleware::routing::clean_path::clean;
     pub use weft_proto::semantics::path::{Segments, decode};
 }
+
+/// Compiles the recipes of the cookbook as documentation tests.
+#[cfg(all(doctest, feature = "anyhow", feature = "axum", feature = "json"))]
+#[doc = include_str!("../../../docs/cookbook.md")]
+mod cookbook {}
