@@ -161,7 +161,7 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
         let is_prefix = is_restricted && path.starts_with('/') && !path.ends_with('/');
         let is_missing = table.get("files").is_some() && !has_files;
         let restricts = refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
-        if !is_prefix || !(restricts || !methods.is_empty()) {
+        if !is_prefix || !restricts && methods.is_empty() {
             continue;
         }
         // A response to some methods leaves the others open; a route of some methods does not.
