@@ -83,8 +83,8 @@ where
 ///
 /// A middleware may respond itself, change the request, or change the response. Async functions and
 /// closures from a [`Request`] and a [`Next`] to a value that is [`IntoResponse`] are middleware;
-/// [`from_fn`](crate::middleware::from_fn) gives a function a state; a type that implements this trait avoids the allocation that
-/// `Next` needs per call.
+/// [`from_fn`](crate::middleware::from_fn) gives a function a state. A type that implements this
+/// trait avoids the allocation that `Next` needs per call.
 ///
 /// ```
 /// use weft::{Application, Middleware, Request, Response, StatusCode};

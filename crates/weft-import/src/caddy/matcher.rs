@@ -15,7 +15,7 @@ pub(super) enum Condition {
     Networks(Vec<String>),
     /// `http` or `https`.
     Protocol(String),
-    /// A file exists. The texts are those of `try_files`.
+    /// A file exists. The texts have the form of `try_files`.
     File(Vec<String>),
     /// Values that the client chooses, such as fields.
     OfClient,
@@ -186,7 +186,7 @@ fn file(args: &[String], block: &[Directive]) -> Condition {
     )
 }
 
-/// Evaluates conditions, all of which must apply. `stripped` is the prefix that the path has lost.
+/// Evaluates conditions that must all apply. `stripped` is the prefix that the path has lost.
 pub(super) fn evaluate(conditions: &[Condition], case: Case<'_>, path: &PathInCase<'_>) -> Matched {
     let mut depends = None;
     for condition in conditions {

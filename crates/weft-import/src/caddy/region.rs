@@ -65,7 +65,7 @@ impl Paths {
     }
 }
 
-/// Converts a pattern with several `*`, each of which is a part of a segment.
+/// Converts a pattern with several `*`. Each `*` is a part of a segment.
 fn glob_regex(pattern: &str) -> String {
     let mut regex = "(?i)^".to_owned();
     for c in pattern.chars() {

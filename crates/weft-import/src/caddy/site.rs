@@ -114,7 +114,7 @@ fn add_routes<'a>(
     let cases = without_equal(context, cases);
     write(context, &all, &cases, host);
     errors::add(context, site.block, host);
-    // What was noted about paths without a route.
+    // Notes about paths without a route.
     let mut rest: Vec<String> = notes.into_iter().flatten().chain(context.notes.take()).collect();
     let is_written = |note: &String| host.routes.iter().any(|route| route.notes.contains(note));
     rest.retain(|note| !is_written(note));

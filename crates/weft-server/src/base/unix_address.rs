@@ -16,7 +16,7 @@ pub(crate) struct UnixAddress {
     pub(crate) path: PathBuf,
     /// `None`: as the umask of the process makes it.
     mode: Option<u32>,
-    /// User and group. `None`: those of the process.
+    /// User and group. `None`: user and group of the process.
     owner: Option<(String, Option<String>)>,
 }
 

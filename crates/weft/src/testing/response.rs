@@ -19,7 +19,7 @@ type FieldList = Vec<(HeaderName, HeaderValue)>;
 pub struct TestResponse {
     /// Status code.
     pub status: StatusCode,
-    /// Fields: those of the application, then those that the engine has added, such as `Date` and
+    /// The fields of the application, then the fields that the engine has added, such as `Date` and
     /// `Content-Length`.
     pub headers: FieldList,
     /// Body.
@@ -54,7 +54,7 @@ impl TestResponse {
 pub struct StreamedResponse<'a> {
     /// Status code.
     pub status: StatusCode,
-    /// Fields: those of the application, then those that the engine has added.
+    /// The fields of the application, then the fields that the engine has added.
     pub headers: FieldList,
     interim: Vec<(StatusCode, FieldList)>,
     trailers: FieldList,
@@ -144,7 +144,7 @@ impl std::fmt::Debug for StreamedResponse<'_> {
 /// Names of the fields that the engine adds.
 const ADDED: [&str; 4] = ["connection", "content-length", "date", "transfer-encoding"];
 
-/// Returns the fields of a response, those of the application first.
+/// Returns the fields of a response; the fields of the application are first.
 fn fields_in_order(head: &ResponseHead) -> FieldList {
     let mut list = fields(&head.headers);
     // The sort is stable.

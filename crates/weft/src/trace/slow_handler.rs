@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
 
-/// Default of [`Hooks::slow_handler_threshold`](crate::Hooks::slow_handler_threshold), also without hooks.
+/// Default of [`Hooks::slow_handler_threshold`](crate::Hooks::slow_handler_threshold), also
+/// without hooks.
 pub(crate) fn default_slow_handler_threshold() -> Duration {
     if cfg!(debug_assertions) { Duration::from_millis(100) } else { Duration::MAX }
 }

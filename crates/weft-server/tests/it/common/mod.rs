@@ -203,7 +203,8 @@ impl Program {
 /// Warning of a server that root starts, as tests in a container do.
 pub const OF_ROOT: &str = "the server runs as root, and so do its scripts";
 
-/// Replaces time and level of the messages of `weft` by the name of the program, as on a terminal. Omits the warning of a server that root starts.
+/// Replaces time and level of the messages of `weft` by the name of the program, as on a terminal.
+/// Omits the warning of a server that root starts.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let message =

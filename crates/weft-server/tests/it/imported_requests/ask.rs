@@ -51,7 +51,7 @@ impl Answer {
         }
     }
 
-    /// Returns the response of a server that is not installed, of which only the status is known.
+    /// Returns the recorded status as the response of a server that is not installed.
     pub fn of_status(status: u16) -> Answer {
         let status = if status == 444 { 0 } else { status };
         let body = "unknown".to_owned();
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-/// Returns a location without scheme and host, if they are those of the request.
+/// Returns a location without its scheme and host, if the request has the same.
 fn own_location(location: &str, host: &str) -> String {
     let rest = location.strip_prefix("http://").or(location.strip_prefix("https://"));
     let own = rest.and_then(|rest| rest.strip_prefix(host));

@@ -47,7 +47,7 @@ impl Machine {
         self.folder.path()
     }
 
-    /// Replaces the paths and addresses of a configuration by those of this machine.
+    /// Replaces the paths and addresses of a configuration by paths and addresses of this machine.
     pub fn fill(&self, text: &str) -> String {
         let paths = ["/srv/", "/etc/", "/run/", "/var/log/"];
         let text = paths.iter().fold(text.to_owned(), |text, path| {
