@@ -47,7 +47,8 @@ fn invalid_field_of_a_request_is_an_error_that_is_reported() {
     testing::get(app.clone(), "/?a").assert_text("a none 0 none ");
     let response = testing::get(app, "/?a+b");
     assert_eq!(response.status, 500);
-    let expected = "the application has set an invalid field: failed to parse header value";
+    let expected = "the application has set an invalid value of the field `x-added`: failed to \
+                    parse header value";
     assert_eq!(response.errors, [expected]);
 }
 
