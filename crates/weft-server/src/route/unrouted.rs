@@ -39,8 +39,8 @@ impl Unrouted {
                 "the path has an encoded parent segment"
             }
             Unrouted::AmbiguousPath => {
-                "the path has an encoded slash, a backslash or a semicolon that could lead to \
-                 another route"
+                "the path has an encoded slash, a backslash, a semicolon or a line feed that could \
+                 lead to another route"
             }
             Unrouted::TooManyValues => {
                 "the request has more values than the conditions of its path compare"

@@ -522,10 +522,6 @@ impl MixedRoutes {
         };
         let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
         let found = self.find_decoded(decoded);
-        // To other servers, `.` matches no line feed, and `$` matches before one at the end.
-        if readings.is_some() && !self.of_patterns.is_empty() && decoded.contains(&b'\n') {
-            return Err(Unrouted::AmbiguousPath);
-        }
         if readings.is_some() {
             let address = |found: Found<'_>| std::ptr::from_ref(found.routes());
             let is_same = |other: Vec<u8>| {
@@ -533,7 +529,9 @@ impl MixedRoutes {
                 others.eq(self.candidates(decoded).map(address))
             };
             let others = all_readings(path).ok_or(Unrouted::AmbiguousPath)?;
-            if !others.into_iter().all(is_same) {
+            // To other servers, `$` also matches before a line feed at the end.
+            let without_line_feed = decoded.strip_suffix(b"\n").map(<[u8]>::to_vec);
+            if !others.chain(without_line_feed).all(is_same) {
                 return Err(Unrouted::AmbiguousPath);
             }
         }

@@ -110,6 +110,8 @@ const HOMONYMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("hosts", &["config/mod.rs", "config/schema.rs", "status/site.rs"]),
+    ("include", &["config/foreign_keys.rs"]),
+    ("listen", &["config/foreign_keys.rs"]),
     ("log_format", &["config/foreign_keys.rs"]),
     ("proxy", &["options/fields/names.rs"]),
     (
