@@ -43,6 +43,11 @@ impl InactivityTimer {
                 None => return Poll::Pending,
             },
         };
+        // A task that has used up its budget by reading would see no timer of tokio elapse: an
+        // upstream that sends without end would never time out.
+        if Instant::now() >= deadline {
+            return Poll::Ready(());
+        }
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
@@ -92,5 +97,19 @@ mod tests {
         }
         let never = timeout(SHORT, poll_fn(|cx| timer.poll_elapsed(Duration::MAX, cx)));
         assert!(never.await.is_err());
+    }
+
+    /// A task that reads without end has no budget when it looks at the timer.
+    #[tokio::test]
+    async fn elapses_for_a_task_without_budget() {
+        let mut timer = InactivityTimer::default();
+        let start = Instant::now();
+        let elapsed = poll_fn(|cx| {
+            let mut use_budget = || std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
+            while use_budget().is_ready() {}
+            timer.poll_elapsed(SHORT, cx)
+        });
+        timeout(Duration::from_secs(30), elapsed).await.expect("the timer elapses in time");
+        assert!(start.elapsed() >= SHORT);
     }
 }
