@@ -274,7 +274,8 @@ impl Host {
             out.push_str(&format!("listen = {}\n", Value::from(self.listen.clone()).show()));
         }
         let mut sections = write_entries(&self.options, &name, out);
-        // Patterns apply in the order of the file, so that those behind a section are sections, too.
+        // Patterns apply in the order of the file, so that those behind a section are sections,
+        // too.
         let mut has_section = false;
         for route in &self.routes {
             let line = format!("{} = {}", quoted(&route.pattern), show_route(&route.table));

@@ -3,7 +3,8 @@
 //! [`nginx`] reads an `nginx.conf` with the files that it includes, and [`caddy`] a Caddyfile. The
 //! result is a text in the layout of `weft fmt`. Each directive that has no equivalent becomes a
 //! comment with its file and line, at the place to which it applied. A location that cannot be
-//! carried over becomes a route that refuses requests, so that its paths do not reach another route.
+//! carried over becomes a route that refuses requests, so that its paths do not reach another
+//! route.
 //!
 //! Some values depend on rules of the program that reads the result. The program states them as a
 //! [`Target`]:

@@ -180,7 +180,8 @@ mod tests {
     use super::*;
     use crate::test_target::TestTarget;
 
-    /// Each row: longer prefixes of `/b`, rests of paths that are beside it, and rests that are not.
+    /// Each row: longer prefixes of `/b`, rests of paths that are beside it, and rests that are
+    /// not.
     #[test]
     fn paths_beside_a_prefix_belong_to_no_longer_one() {
         for (longer, beside, others) in [

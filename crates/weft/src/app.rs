@@ -231,7 +231,7 @@ impl<M, A> Wrapped<M, A> {
         Wrapped { middleware, app }
     }
 
-    /// Replaces the application by one that consists of it.
+    /// Replaces the application by the result of `map`.
     pub(crate) fn map_app<B>(self, map: impl FnOnce(A) -> B) -> Wrapped<M, B> {
         Wrapped { middleware: self.middleware, app: map(self.app) }
     }

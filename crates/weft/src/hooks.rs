@@ -40,8 +40,8 @@ pub trait Hooks {
     }
 
     /// Returns the time for which a handler may occupy its worker between two `.await`s before
-    /// [`on_slow_handler`](Hooks::on_slow_handler) is called. It is called once, at the start of the
-    /// worker. With [`Duration::MAX`] the time is not measured.
+    /// [`on_slow_handler`](Hooks::on_slow_handler) is called. It is called once, at the start of
+    /// the worker. With [`Duration::MAX`] the time is not measured.
     ///
     /// Default 100 ms in debug builds, [`Duration::MAX`] in others.
     fn slow_handler_threshold(&self) -> Duration {

@@ -36,8 +36,8 @@
 //! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
 //!
 //! # Events
-//! [`Hooks`] get the errors of the engine and of handlers. With the feature `tracing`, they are also
-//! events with the target `weft`, so that one line of a program shows them:
+//! [`Hooks`] get the errors of the engine and of handlers. With the feature `tracing`, they are
+//! also events with the target `weft`, so that one line of a program shows them:
 //! `tracing_subscriber::fmt::init()`. Failures of the application are `ERROR`, failures of the
 //! system and handlers that block their worker `WARN`, failed handshakes `INFO`, and other errors
 //! of clients `DEBUG`. With the feature `log`, loggers of that crate get them.

@@ -1,4 +1,5 @@
-//! Serves requests of tests with the engine, without a socket, and runs test servers on a free port.
+//! Serves requests of tests with the engine, without a socket, and runs test servers on a free
+//! port.
 //!
 //! ```
 //! use weft::{Request, Response, testing};
@@ -53,8 +54,8 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
     Request::new(head, Body::from(body), RequestContext::new(Arc::default(), Arc::new(shutdown)))
 }
 
-/// Sends an application a `GET` request for `target`, and reads the response to its end. This blocks
-/// the thread; in an async test, use [`TestRequest::send`].
+/// Sends an application a `GET` request for `target`, and reads the response to its end. This
+/// blocks the thread; in an async test, use [`TestRequest::send`].
 ///
 /// # Panics
 /// If the application panics, or the response is cut short.

@@ -1,5 +1,5 @@
-//! Without a default of the process, rustls selects the only provider that is compiled. If a dependency enabled
-//! another one, `ClientConfig::builder` would panic.
+//! Without a default of the process, rustls selects the only provider that is compiled. If a
+//! dependency enabled another one, `ClientConfig::builder` would panic.
 
 use weft::testing;
 use weft::{Request, Response};

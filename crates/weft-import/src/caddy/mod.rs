@@ -3,8 +3,8 @@
 //! The directives are read into a tree, with snippets and included files in their places. The paths
 //! of all matchers divide the paths of a site into regions. For each region and each named method,
 //! the directives are evaluated in Caddy's order, so that a route is the whole response to its
-//! requests. A directive that cannot be carried over becomes a comment; if it may protect something,
-//! its paths are refused.
+//! requests. A directive that cannot be carried over becomes a comment; if it may protect
+//! something, its paths are refused.
 
 mod lexer; // words
 mod tree; // directives, with snippets and included files

@@ -104,8 +104,8 @@ pub(super) enum Cover {
 }
 
 impl Region {
-    /// Returns the paths of the region that a matcher includes. Paths of a former region are none of
-    /// this one.
+    /// Returns the paths of the region that a matcher includes. Paths of a former region are none
+    /// of this one.
     pub(super) fn cover(&self, paths: &Paths, target: &dyn Target) -> Cover {
         let of = |included: bool| if included { Cover::Whole } else { Cover::None };
         let (own, tail) = match self {

@@ -1,5 +1,5 @@
-//! The reason that a script with an interpreter cannot be run: the error of the kernel names neither
-//! the interpreter nor the end of a line of Windows.
+//! The reason that a script with an interpreter cannot be run: the error of the kernel names
+//! neither the interpreter nor the end of a line of Windows.
 
 use std::fs::File;
 use std::io::{self, Read};

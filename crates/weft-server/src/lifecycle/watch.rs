@@ -1,5 +1,5 @@
-//! Detection of changes to the files of the configuration, in a thread of its own: a file system may
-//! block for long.
+//! Detection of changes to the files of the configuration, in a thread of its own: a file system
+//! may block for long.
 //!
 //! All files are read again once a second and compared with their former texts. So a change is
 //! found however it was made: in place, by a rename, by the symbolic links of a ConfigMap, and by a

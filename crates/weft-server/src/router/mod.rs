@@ -318,7 +318,7 @@ impl Routing {
         Ok(changed)
     }
 
-    /// Uses the upstreams of the configuration again, without those that clients have added.
+    /// Restores the upstreams of the configuration: changes by clients of the status endpoint end.
     pub(crate) fn reset_upstreams(&self) {
         self.routes().filter_map(|(_, app)| app.proxy()).for_each(ReverseProxy::reset_upstreams);
     }

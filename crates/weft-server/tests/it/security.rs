@@ -1,5 +1,5 @@
-//! `SECURITY.md`: each test that its tables name exists, and each limit and each use of the blocking
-//! pool is in its table.
+//! `SECURITY.md`: each test that its tables name exists, and each limit and each use of the
+//! blocking pool is in its table.
 
 use std::collections::BTreeSet;
 use std::fs;

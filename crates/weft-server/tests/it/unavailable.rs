@@ -1,5 +1,5 @@
-//! Sites that cannot be opened: their routes respond with 503, their names get no TLS handshake, and
-//! the others are served.
+//! Sites that cannot be opened: their routes respond with 503, their names get no TLS handshake,
+//! and the others are served.
 
 use std::fs;
 use std::path::PathBuf;
@@ -124,8 +124,8 @@ fn start_fails_if_no_route_can_be_served() {
     assert_eq!((output.status, &*output.stderr), (Ok(1), expected));
 }
 
-/// Requests a page of a host over TLS. Returns the status, or the error of curl: 35 if the handshake
-/// failed.
+/// Requests a page of a host over TLS. Returns the status, or the error of curl: 35 if the
+/// handshake failed.
 fn status_over_tls(server: &Weft, name: &str) -> Result<String, i32> {
     let port = server.tls_address().port();
     let output = Command::new("curl")

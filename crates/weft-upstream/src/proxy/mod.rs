@@ -358,7 +358,8 @@ impl ReverseProxy {
             || mirror.is_some_and(|mirror| mirror.change_upstream(url, change))
     }
 
-    /// Adds an upstream to the route, until the upstreams are [reset](ReverseProxy::reset_upstreams).
+    /// Adds an upstream to the route, until the upstreams are
+    /// [reset](ReverseProxy::reset_upstreams).
     ///
     /// # Errors
     /// With an invalid URL, and if the upstream cannot be added.
@@ -366,8 +367,8 @@ impl ReverseProxy {
         self.shared.groups.add(text)
     }
 
-    /// Removes an upstream, which gets no further requests; returns false if there is none with this
-    /// URL.
+    /// Removes an upstream, which gets no further requests; returns false if there is none with
+    /// this URL.
     ///
     /// # Errors
     /// If it is the last one.

@@ -24,8 +24,8 @@ use crate::url::upstream_url::UpstreamUrl;
 /// Maximum number of upstreams of a route after additions by operators.
 const MAX_MEMBERS: usize = 1_024;
 
-/// Upstreams at one time. A change of services or of an operator replaces the group; both share their common
-/// upstreams, so that connections and health are kept.
+/// Upstreams at one time. A change of services or of an operator replaces the group. Upstreams of
+/// both groups are shared, so that connections and health are kept.
 pub(crate) struct UpstreamGroup {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// Members in the order of `upstreams`.
@@ -39,8 +39,8 @@ pub(crate) struct UpstreamGroups {
     settings: Arc<ProxySettings>,
     tls: Option<Arc<ClientConfig>>,
     services: DnsServices,
-    /// Upstreams of the settings, with those that operators have added and without those that they
-    /// have removed. Locked after `current`.
+    /// Upstreams of the settings, with the additions and removals by operators. Locked after
+    /// `current`.
     configured: Mutex<Vec<UpstreamMember>>,
     /// Set once operators have added or removed an upstream.
     is_edited: AtomicBool,

@@ -27,8 +27,8 @@ impl Site {
     /// of the blocking pool.
     ///
     /// # Errors
-    /// Errors of the system, `EBUSY` if too many lookups wait for the disk, and `ENOMEM` if listings
-    /// that wait to be sent use all of the memory for listings.
+    /// Errors of the system, `EBUSY` if too many lookups wait for the disk, and `ENOMEM` if
+    /// listings that wait to be sent use all of the memory for listings.
     pub(super) async fn listing_text(
         self: &Arc<Site>,
         root: Arc<Root>,

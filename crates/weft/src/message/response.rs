@@ -128,8 +128,8 @@ impl Response {
         Response::from(StatusCode::METHOD_NOT_ALLOWED).with_header(ALLOW, allowed)
     }
 
-    /// Creates a redirect (3xx) to a URI reference. Control characters in it are replaced by spaces,
-    /// so that untrusted text cannot inject another field.
+    /// Creates a redirect (3xx) to a URI reference. Control characters in it are replaced by
+    /// spaces, so that untrusted text cannot inject another field.
     pub fn redirect(status: StatusCode, location: &str) -> Response {
         Response::new(status).with_header(LOCATION, field_value(location.as_bytes()))
     }

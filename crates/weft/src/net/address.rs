@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port`, `[*]:port`
-/// (all IPv6 addresses) or `unix:PATH`. With port 0 the system chooses a free port. `Display` writes
-/// the text that `FromStr` parses.
+/// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port`,
+/// `[*]:port` (all IPv6 addresses) or `unix:PATH`. With port 0 the system chooses a free port.
+/// `Display` writes the text that `FromStr` parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// All addresses of the machine, IPv4 and IPv6.

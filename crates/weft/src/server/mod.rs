@@ -342,8 +342,8 @@ impl<A: Application + 'static> Server<A> {
         Ok(())
     }
 
-    /// Sets the maximum time for requests in progress at the end of [`run`](Server::run), when it is
-    /// [graceful](Server::graceful), and of [`run_until`](Server::run_until).
+    /// Sets the maximum time for requests in progress at the end of [`run`](Server::run), when it
+    /// is [graceful](Server::graceful), and of [`run_until`](Server::run_until).
     ///
     /// Default 30 s.
     pub fn grace_period(self, grace: Duration) -> Server<A> {

@@ -155,7 +155,7 @@ impl<A: Application> WorkerContext<A> {
         self.recorder().map(|_| Stopwatch::start())
     }
 
-    /// Runs a poll of the application, and reports one that blocks the worker.
+    /// Runs a poll of the application, and reports the poll if it has blocked the worker.
     #[inline]
     pub(super) fn watch_poll<T>(
         &self,

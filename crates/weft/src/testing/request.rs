@@ -20,8 +20,8 @@ use crate::testing::response::{StreamedResponse, TestResponse};
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A request of a test. The engine serves it over a connection in memory, so that the response is
-/// the one that a client gets: with ranges, without a body for `HEAD`, and with an error in place
-/// of a response whose length is wrong.
+/// complete: with ranges, without a body for `HEAD`, and with an error in place of a response whose
+/// length is wrong.
 ///
 /// ```
 /// use weft::testing::TestRequest;

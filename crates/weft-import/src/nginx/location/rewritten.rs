@@ -75,8 +75,8 @@ pub(crate) fn routes<'a>(location: &Location<'a>) -> RewrittenRoutes {
     found
 }
 
-/// Returns the routes of a location with an expression that rewrites all of its paths but those that
-/// begin with one of several texts: `^/(?!index|status) /index.php$request_uri`.
+/// Returns the routes of a location whose expression rewrites all paths that do not begin with one
+/// of several texts: `^/(?!index|status) /index.php$request_uri`.
 fn with_exceptions(location: &Location<'_>, directive: &Directive) -> Option<RewrittenRoutes> {
     let Pattern::Regex(own) = &location.pattern else { return None };
     let texts = directive.arg(0).strip_prefix("^/(?!")?.strip_suffix(')')?;

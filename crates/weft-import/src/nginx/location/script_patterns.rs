@@ -63,8 +63,8 @@ pub(crate) fn patterns(
     (!patterns.is_empty()).then(|| patterns.into())
 }
 
-/// Returns the expression for paths that end with a script, if the location refuses paths that go on
-/// behind it: `try_files $uri =404` looks for a file of the whole path.
+/// Returns the expression for paths that end with a script, if the location refuses paths that go
+/// on behind it: `try_files $uri =404` looks for a file of the whole path.
 pub(crate) fn whole_paths(own: &Directive, regex: &str) -> Option<String> {
     let is_strict = |directive: &Directive| directive.args == ["$uri", "=404"];
     if !named(own.children(), "try_files").any(is_strict) {

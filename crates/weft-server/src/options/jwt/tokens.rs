@@ -172,8 +172,8 @@ impl Tokens {
     }
 }
 
-/// Returns true if the header of a token has the parameter `crit`, even one that is not a list:
-/// extensions that must be understood (RFC 7515 §4.1.11).
+/// Returns true if the header of a token has the parameter `crit` with any value, also `null`. It
+/// names extensions that must be understood (RFC 7515 §4.1.11).
 fn names_extensions(token: &str) -> bool {
     let header = token.split('.').next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let parameters =

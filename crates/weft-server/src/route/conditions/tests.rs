@@ -36,7 +36,7 @@ fn decide(conditions: &Conditions, head: &str) -> Result<bool, Undecided> {
     conditions.match_request(&RequestValues::new(&request))
 }
 
-/// Each row: conditions, a request that meets them, and one that does not.
+/// Each row: conditions, a request that meets the conditions, and another request.
 #[test]
 fn requests_meet_conditions() {
     for (when, met, unmet) in [

@@ -159,8 +159,8 @@ const EARLY: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// certificate for 90 days is renewed 30 days before its end, and reported 15 days before it.
 const EARLY_SHARE: u32 = 6;
 
-/// Returns the reason why clients reject a certificate, now or soon: `has expired …`, `expires in …`
-/// or `is not valid before …`.
+/// Returns the reason why clients reject a certificate, now or soon: `has expired …`, `expires in
+/// …` or `is not valid before …`.
 fn invalidity(validity: Validity, now: SystemTime) -> Option<String> {
     let Validity { not_before, not_after } = validity;
     let Ok(rest) = not_after.duration_since(now) else {

@@ -124,8 +124,8 @@ fn tunnel_timeout_closes_silent_tunnels() {
     client.assert_closed();
 }
 
-/// Performs one upgrade over HTTP/1 and one over HTTP/2, in which `hello` is echoed, and returns the
-/// server after both have ended.
+/// Performs one upgrade over HTTP/1 and one over HTTP/2, in which `hello` is echoed, and returns
+/// the server after both have ended.
 async fn server_after_tunnels(format: &str, config: &str) -> (Weft, TestServer) {
     let upstream = TestServer::start(shout);
     let folder = tempfile::tempdir().unwrap();

@@ -29,9 +29,9 @@ use crate::message::response::Response;
 /// The responses of this library are replaced: responses made from a [`StatusCode`] or an
 /// [`Error`](crate::Error), as by the other middleware, and responses of a
 /// [`Directory`](crate::files::Directory). Responses that an application has composed itself are
-/// kept, unless [`intercept`](ErrorPages::intercept) is called. Those to failed preconditions on files
-/// and to unsatisfiable ranges, which the engine creates later, are replaced, too; those to
-/// malformed requests reach no application.
+/// kept, unless [`intercept`](ErrorPages::intercept) is called. Responses to failed preconditions
+/// on files and to unsatisfiable ranges, which the engine creates later, are replaced, too; those
+/// to malformed requests reach no application.
 ///
 /// Fields of the replaced response that do not describe its content are kept, such as `Allow`,
 /// `Retry-After`, `Set-Cookie` and `WWW-Authenticate`.

@@ -136,11 +136,12 @@ impl LogFormat {
     /// | `%%` | a percent sign |
     ///
     /// The names of values are the names of the members of [`json`](LogFormat::json), `time_millis`
-    /// (RFC 3339 with milliseconds), `seconds` (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
+    /// (RFC 3339 with milliseconds), `seconds` (with six decimals), `peer_port`, `path`, `query`,
+    /// `scheme`, `tls.version`, `tls.cipher`,
     /// `tls.server_name`, `event`, `bytes_received`,
-    /// `header.NAME` and `response.NAME`. `event` is `tunnel` for the end of an upgraded connection,
-    /// whose `bytes_received` are known, and `request` otherwise. Any other name is one of the
-    /// application, as [`append_record_with`](LogFormat::append_record_with) documents.
+    /// `header.NAME` and `response.NAME`. `event` is `tunnel` for the end of an upgraded
+    /// connection, whose `bytes_received` are known, and `request` otherwise. Any other name is one
+    /// of the application, as [`append_record_with`](LogFormat::append_record_with) documents.
     ///
     /// Quotes in inserted values are escaped, spaces are not: enclose values chosen by clients in
     /// quotes.

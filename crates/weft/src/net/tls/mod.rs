@@ -15,10 +15,10 @@
 //! ```
 //!
 //! TLS 1.3 and 1.2 are supported, with authenticated encryption and forward secrecy only. The
-//! protocol implementation is rustls, with the cryptography of aws-lc-rs, or of ring if `tls-ring` is
-//! enabled without `tls`. AES-128 precedes AES-256,
-//! and ChaCha20 precedes both for a client that prefers it. Clients resume sessions by tickets.
-//! Early data (0-RTT) is never accepted, because it can be replayed. With the feature `brotli` or
+//! protocol implementation is rustls, with the cryptography of aws-lc-rs, or of ring if `tls-ring`
+//! is enabled without `tls`. AES-128 precedes AES-256, and ChaCha20 precedes both for a client that
+//! prefers it. Clients resume sessions by tickets. Early data (0-RTT) is never accepted, because it
+//! can be replayed. With the feature `brotli` or
 //! `gzip`, certificates are compressed (RFC 8879).
 
 mod alpn_challenge;

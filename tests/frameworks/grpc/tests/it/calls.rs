@@ -150,8 +150,8 @@ async fn stream_lives_through_an_hour_of_silence_and_a_slow_post_dies() {
     assert_eq!(in_time(echo.message()).await.unwrap(), None);
     assert_eq!(in_time(joined).await.unwrap().unwrap().into_inner().text, "before after");
 
-    // With the same settings, a slow body of known length ends with a status; and so does a stream with a rate of
-    // the application.
+    // With the same settings, a slow body of known length ends with a status. So does a stream with
+    // a rate of the application.
     let usual_address = address(&usual);
     let response = tokio::task::spawn_blocking(move || post_slowly(usual_address)).await.unwrap();
     let text = String::from_utf8_lossy(&response).to_ascii_lowercase();
