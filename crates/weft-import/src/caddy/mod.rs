@@ -221,6 +221,21 @@ mod tests {
         assert!(!site("/a.txt").contains("a\\\\.txt$\" = { respond"), "{}", site("/a.txt"));
     }
 
+    /// The address of an application has no scheme.
+    #[test]
+    fn applications_without_an_address_are_refused() {
+        for (address, is_known) in [("app:9000", true), ("https://app:9000", false)] {
+            let site =
+                format!("http://a.org {{\nreverse_proxy {address} {{\ntransport fastcgi\n}}\n}}\n");
+            let (text, is_complete) = imported(&site).unwrap();
+            assert_eq!(
+                (text.contains("fastcgi = \"app:9000\""), is_complete),
+                (is_known, is_known)
+            );
+            assert_eq!(text.contains("status = 403"), !is_known, "{text}");
+        }
+    }
+
     #[test]
     fn hidden_files_are_in_no_listing() {
         for (hidden, has_listings) in [("secret *.pem", false), (".git", true)] {

@@ -155,13 +155,10 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     let of_others = rules(&of_others);
     let mut siblings: Vec<Route> = Vec::new();
     for (_, Route { pattern, table, is_refusal, .. }) in routes {
-        // Methods may precede a path.
-        let (methods, path) = pattern.split_once(' ').unwrap_or(("", pattern));
-        let is_restricted = methods.bytes().all(|b| b.is_ascii_uppercase() || b == b',');
-        let is_prefix = is_restricted && path.starts_with('/') && !path.ends_with('/');
+        let Some((methods, path)) = prefix_of_key(pattern) else { continue };
         let is_missing = table.get("files").is_some() && !has_files;
         let restricts = refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
-        if !is_prefix || !restricts && methods.is_empty() {
+        if path.ends_with('/') || !restricts && methods.is_empty() {
             continue;
         }
         // A response to some methods leaves the others open; a route of some methods does not.
@@ -181,11 +178,18 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
 /// Returns the parts of longer prefixes behind a prefix.
 fn rests_of_longer<'a>(routes: &'a [(Option<&Directive>, Route)], path: &str) -> Vec<&'a str> {
     let rest = |(_, Route { pattern, .. }): &'a (Option<&Directive>, Route)| {
-        let (methods, longer) = pattern.split_once(' ').unwrap_or(("", pattern));
-        let is_prefix = methods.bytes().all(|b| b.is_ascii_uppercase() || b == b',');
-        longer.strip_prefix(path).filter(|rest| is_prefix && !rest.is_empty())
+        let (_, longer) = prefix_of_key(pattern)?;
+        longer.strip_prefix(path).filter(|rest| !rest.is_empty())
     };
     routes.iter().filter_map(rest).collect()
+}
+
+/// Returns the methods and the prefix of a key `/PREFIX` or `METHODS /PREFIX`; `None` for other
+/// keys.
+fn prefix_of_key(key: &str) -> Option<(&str, &str)> {
+    let (methods, path) = key.split_once(' ').unwrap_or(("", key));
+    let is_method = |byte: u8| byte.is_ascii_uppercase() || byte == b',';
+    (methods.bytes().all(is_method) && path.starts_with('/')).then_some((methods, path))
 }
 
 /// Converts prefixes whose folders do not exist to regular expressions, which look for their paths

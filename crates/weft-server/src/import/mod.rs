@@ -1,35 +1,23 @@
 //! `weft import`: configurations of other servers → weft.toml.
 
+mod source; // a configuration of another server
 #[cfg(test)]
 mod tests; // imported configurations
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weft_config::find;
 use weft_import::Target;
 
+pub(crate) use self::source::{Source, SourceKind};
 use crate::base::password_file::PasswordFile;
 use crate::options::option_keys;
 use crate::route::RouteKey;
 use crate::template::Pattern;
 use crate::template::names::of_nginx;
-
-/// A configuration of another server, and the result.
-pub(crate) struct Source {
-    pub(crate) kind: SourceKind,
-    pub(crate) path: PathBuf,
-    /// File for the users and hashed passwords of a Caddyfile.
-    pub(crate) users: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SourceKind {
-    Nginx,
-    Caddy,
-}
 
 /// Converts the configuration of another server, with the files that it includes. Returns the
 /// result, and true if no directive was lost.

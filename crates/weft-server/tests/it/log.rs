@@ -15,17 +15,17 @@ use crate::common::{
 use tempfile::TempDir;
 
 /// A directory for log files, with a site of one file in a subdirectory.
-struct Site(TempDir);
+pub struct Site(pub TempDir);
 
 impl Site {
-    fn new() -> Site {
+    pub fn new() -> Site {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("site")).unwrap();
         fs::write(folder.path().join("site/a.txt"), "A\n").unwrap();
         Site(folder)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -41,7 +41,7 @@ impl Site {
         command
     }
 
-    fn read(&self, name: &str) -> String {
+    pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 

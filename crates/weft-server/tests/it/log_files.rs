@@ -7,27 +7,10 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::common::{Client, Signal, Weft, until, weft};
+use crate::log::Site;
 use flate2::read::GzDecoder;
-use tempfile::TempDir;
-
-struct Site(TempDir);
 
 impl Site {
-    fn new() -> Site {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("site")).unwrap();
-        fs::write(folder.path().join("site/a.txt"), "A\n").unwrap();
-        Site(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
     fn read_compressed(&self, name: &str) -> Option<String> {
         let mut text = String::new();
         GzDecoder::new(File::open(self.path(name)).ok()?).read_to_string(&mut text).ok()?;

@@ -38,12 +38,10 @@ pub(super) fn run(
     if outcome.is_refused() {
         return Flow::Done;
     }
-    match has_listings && !outcome.hidden.is_empty() {
-        true => {
-            chain.lost(directive, "listings would have the hidden names, so that there are none")
-        }
-        false if has_listings => table.set("list", true),
-        false => {}
+    if has_listings && outcome.hidden.is_empty() {
+        table.set("list", true);
+    } else if has_listings {
+        chain.lost(directive, "listings would have the hidden names, so that there are none");
     }
     if outcome.root.is_none() {
         outcome.root = Some(chain.context.base.to_string_lossy().into_owned());
@@ -95,11 +93,7 @@ pub(super) fn php(
     args: &[String],
     outcome: &mut Outcome,
 ) -> Flow {
-    let addresses: Option<Vec<String>> =
-        args.iter().map(|address| upstreams::fastcgi(address)).collect();
-    let Some(addresses) = addresses.filter(|all| !all.is_empty()) else {
-        chain.lost(directive, "its address has no equivalent; its paths are refused");
-        outcome.refuse();
+    let Some(addresses) = fastcgi_addresses(chain, directive, args, outcome) else {
         return Flow::Done;
     };
     let mut table = Table::default();
@@ -108,6 +102,24 @@ pub(super) fn php(
     fastcgi_options(chain, directive.children(), &mut table, outcome);
     outcome.php = Some(table);
     Flow::Next
+}
+
+/// Returns the addresses of applications; `None` if there is none, or one without an equivalent. The
+/// paths of the directive are refused then.
+pub(super) fn fastcgi_addresses(
+    chain: &Chain<'_>,
+    directive: &Directive,
+    addresses: &[String],
+    outcome: &mut Outcome,
+) -> Option<Vec<String>> {
+    let found = addresses.iter().map(|address| upstreams::fastcgi(address));
+    let found = found.collect::<Option<Vec<_>>>().map(|all| all.concat());
+    let found = found.filter(|all| !all.is_empty());
+    if found.is_none() {
+        chain.lost(directive, "its address has no equivalent; its paths are refused");
+        outcome.refuse();
+    }
+    found
 }
 
 /// Adds the keys of the options of FastCGI.

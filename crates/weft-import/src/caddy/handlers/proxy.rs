@@ -73,10 +73,11 @@ fn fastcgi(
     addresses: &[String],
     outcome: &mut Outcome,
 ) -> Flow {
-    let found: Option<Vec<String>> =
-        addresses.iter().map(|address| upstreams::fastcgi(address)).collect();
+    let Some(found) = super::files::fastcgi_addresses(chain, transport, addresses, outcome) else {
+        return Flow::Done;
+    };
     let mut table = Table::default();
-    table.set("fastcgi", Value::one_or_list(found.unwrap_or_default()));
+    table.set("fastcgi", Value::one_or_list(found));
     super::files::fastcgi_options(chain, transport.children(), &mut table, outcome);
     outcome.responder = Responder::Fastcgi(table);
     Flow::Done

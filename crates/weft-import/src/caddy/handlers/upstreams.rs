@@ -42,12 +42,13 @@ pub(super) fn url(address: &str, scheme: &str) -> Option<String> {
     Some(format!("{scheme}://{rest}"))
 }
 
-/// Returns the address of a FastCGI server.
-pub(super) fn fastcgi(address: &str) -> Option<String> {
-    match url(address, "http")? {
-        url if url.starts_with("unix:") => Some(url),
-        url => url.strip_prefix("http://").map(str::to_owned),
-    }
+/// Returns the addresses of FastCGI servers, whose ports may be a range.
+pub(super) fn fastcgi(address: &str) -> Option<Vec<String>> {
+    let without_scheme = |url: String| match url.starts_with("unix:") {
+        true => Some(url),
+        false => url.strip_prefix("http://").map(str::to_owned),
+    };
+    urls(address, "http")?.into_iter().map(without_scheme).collect()
 }
 
 #[cfg(test)]
@@ -71,7 +72,14 @@ mod tests {
         for address in ["{host}:1", "http://a/path", "unix/relative", "a:1-200", "", "ftp://a"] {
             assert_eq!(urls(address, "http"), None, "{address}");
         }
-        assert_eq!(fastcgi("unix//run/php.sock").as_deref(), Some("unix:/run/php.sock"));
-        assert_eq!(fastcgi("127.0.0.1:9000").as_deref(), Some("127.0.0.1:9000"));
+        for (address, expected) in [
+            ("unix//run/php.sock", Some(&["unix:/run/php.sock"][..])),
+            ("127.0.0.1:9000", Some(&["127.0.0.1:9000"])),
+            ("a:9000-9001", Some(&["a:9000", "a:9001"])),
+            ("https://a:9000", None),
+        ] {
+            let expected = expected.map(|all| all.iter().map(|it| (*it).to_owned()).collect());
+            assert_eq!(fastcgi(address), expected, "{address}");
+        }
     }
 }
