@@ -117,7 +117,9 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
     let cannot = |reason: String| format!("cannot reload the server with the PID {pid}: {reason}");
     let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => cannot("no server of weft has this PID".to_owned()),
+        io::ErrorKind::ConnectionRefused => {
+            cannot("no server of weft has this PID, or it is stopping".to_owned())
+        }
         _ => cannot(error.to_string()),
     })?;
     let peer = socket_peercred(&stream).map_err(|error| cannot(error.to_string()))?;
