@@ -24,7 +24,7 @@ impl Site {
         file.set_modified(SystemTime::now() - age).unwrap();
     }
 
-    fn names(&self) -> Vec<String> {
+    fn log_names(&self) -> Vec<String> {
         let names = fs::read_dir(self.0.path()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter(|name| name.starts_with("access.log")).collect();
@@ -32,7 +32,7 @@ impl Site {
         names
     }
 
-    fn serve(&self, options: &[&str]) -> Weft {
+    fn serve_in_order(&self, options: &[&str]) -> Weft {
         // The lines of several workers are not in the order of their requests.
         let mut command = weft(["site", "--workers", "1", "--listen", "127.0.0.1:0"]);
         let command = command.args(["--log", "access.log"]);
@@ -47,19 +47,19 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 fn rotates_at_the_first_line_of_a_period() {
     let site = Site::new();
     site.write_old("access.log", "yesterday\n", DAY);
-    let server = site.serve(&["--log-rotate-every", "1d"]);
+    let server = site.serve_in_order(&["--log-rotate-every", "1d"]);
     server.client().get("/one");
-    until("the file is rotated", || site.names() == ["access.log", "access.log.1"]);
+    until("the file is rotated", || site.log_names() == ["access.log", "access.log.1"]);
     until("the line is written", || site.read("access.log") == "GET /one\n");
     assert_eq!(site.read("access.log.1"), "yesterday\n");
     // The next line is of the same day.
     server.client().get("/two");
     server.stop();
     assert_eq!(site.read("access.log"), "GET /one\nGET /two\n");
-    assert_eq!(site.names(), ["access.log", "access.log.1"]);
+    assert_eq!(site.log_names(), ["access.log", "access.log.1"]);
     // Without the option, a file of yesterday is continued.
     site.write_old("access.log", "yesterday\n", DAY);
-    let server = site.serve(&[]);
+    let server = site.serve_in_order(&[]);
     server.client().get("/three");
     server.stop();
     assert_eq!(site.read("access.log"), "yesterday\nGET /three\n");
@@ -68,13 +68,13 @@ fn rotates_at_the_first_line_of_a_period() {
 #[test]
 fn rotates_in_a_running_server() {
     let site = Site::new();
-    let server = site.serve(&["--log-rotate-every", "1s", "--log-max-files", "3"]);
+    let server = site.serve_in_order(&["--log-rotate-every", "1s", "--log-max-files", "3"]);
     until("there are rotated files", || {
         server.client().get("/a.txt");
-        site.names().len() == 4
+        site.log_names().len() == 4
     });
     server.stop();
-    assert_eq!(site.names(), ["access.log", "access.log.1", "access.log.2", "access.log.3"]);
+    assert_eq!(site.log_names(), ["access.log", "access.log.1", "access.log.2", "access.log.3"]);
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn compresses_rotated_files_and_removes_old_ones() {
     }
     site.write_old("access.log.2", "two\n", 40 * DAY);
     let options = ["--log-rotate-every", "1d", "--log-compress", "--log-max-age", "30d"];
-    let server = site.serve(&options);
+    let server = site.serve_in_order(&options);
     server.client().get("/one");
     until("the files are compressed", || {
-        site.names() == ["access.log", "access.log.1.gz", "access.log.2.gz"]
+        site.log_names() == ["access.log", "access.log.1.gz", "access.log.2.gz"]
     });
     assert_eq!(site.read_compressed("access.log.1.gz").as_deref(), Some("access.log\n"));
     assert_eq!(site.read_compressed("access.log.2.gz").as_deref(), Some("access.log.1\n"));
@@ -111,13 +111,13 @@ fn rotation_removes_files_above_max_files() {
     }
     site.write_old("access.log", "yesterday\n", DAY);
     let options = ["--log-rotate-every", "1d", "--log-max-files", "2"];
-    let server = site.serve(&options);
-    assert_eq!(site.names().len(), 1 + rotated.len() + foreign.len(), "a start removes none");
+    let server = site.serve_in_order(&options);
+    assert_eq!(site.log_names().len(), 1 + rotated.len() + foreign.len(), "a start removes none");
     server.client().get("/one");
     let mut expected: Vec<_> = foreign.iter().map(|end| format!("access.log.{end}")).collect();
     expected.extend(["access.log", "access.log.1", "access.log.2"].map(str::to_owned));
     expected.sort();
-    until("the files are removed", || site.names() == expected);
+    until("the files are removed", || site.log_names() == expected);
     server.stop();
     assert_eq!(site.read("access.log.2"), "1");
 }
@@ -126,19 +126,19 @@ fn rotation_removes_files_above_max_files() {
 fn compression_loses_no_line_beside_rotation() {
     let site = Site::new();
     let options = ["--log-max-bytes", "2KiB", "--log-max-files", "1000", "--log-compress"];
-    let server = site.serve(&options);
+    let server = site.serve_in_order(&options);
     let mut client = server.client();
     for number in 0..2_000 {
         client.get(&format!("/{number}"));
     }
     server.stop();
     // Files that the end of the process has left uncompressed are compressed at the next start.
-    let server = site.serve(&options);
+    let server = site.serve_in_order(&options);
     until("all files are compressed", || {
-        site.names().iter().all(|name| name == "access.log" || name.ends_with(".gz"))
+        site.log_names().iter().all(|name| name == "access.log" || name.ends_with(".gz"))
     });
     server.stop();
-    let names = site.names();
+    let names = site.log_names();
     assert!(names.len() > 5, "{names:?}");
     let mut lines = site.read("access.log");
     for name in names.iter().filter(|name| name.ends_with(".gz")) {
@@ -203,7 +203,7 @@ fn lines_have_networks_and_no_secrets() {
     let run = |options: &[&str]| {
         let path = site.path("own.log");
         let _ = fs::remove_file(&path);
-        let server = site.serve(&[&["--log", "own.log", "--log-format", format], options].concat());
+        let server = site.serve_in_order(&[&["--log", "own.log", "--log-format", format], options].concat());
         let mut client = server.client();
         client.send(
             "GET /a?token=secret&b=c HTTP/1.1\r\nHost: a\r\nReferer: http://a/?b=1&TOKEN=secret\r\n\
