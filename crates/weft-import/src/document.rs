@@ -184,6 +184,8 @@ pub(super) struct Document {
     pub(super) top: Table,
     /// Sections without hosts, by name.
     pub(super) sections: Vec<(&'static str, Table)>,
+    /// Sections of `[maps]`, by name.
+    pub(super) maps: Vec<(String, Table)>,
     pub(super) streams: Vec<Stream>,
     pub(super) hosts: Vec<Host>,
 }
@@ -243,12 +245,26 @@ impl Document {
         &mut self.sections[at].1
     }
 
+    /// Returns all tables with values of requests, as a text.
+    pub(super) fn text_of_tables(&self) -> String {
+        let sections = self.sections.iter().map(|(_, table)| table.show());
+        let hosts = self.hosts.iter().map(|host| host.options.show());
+        let routes = self.hosts.iter().flat_map(|host| &host.routes);
+        sections.chain(hosts).chain(routes.map(|route| route.table.show())).collect()
+    }
+
     /// Formats the file in the layout of `weft fmt`.
     pub(super) fn print(&self) -> String {
         let mut out = comments(&self.notes);
         out.push_str(&lines(&self.top));
         for (name, table) in self.sections.iter().filter(|(_, table)| !table.is_empty()) {
             out.push_str(&format!("\n[{name}]\n{}", lines(table)));
+        }
+        for (name, table) in &self.maps {
+            let name = format!("maps.{}", show_key(name));
+            out.push_str(&format!("\n[{name}]\n"));
+            let sections = write_entries(table, &name, &mut out);
+            out.push_str(&sections);
         }
         for Stream { notes, addresses, options } in &self.streams {
             let name = quoted(addresses);
@@ -274,12 +290,12 @@ impl Host {
             out.push_str(&format!("listen = {}\n", Value::from(self.listen.clone()).show()));
         }
         let mut sections = write_entries(&self.options, &name, out);
-        // Patterns apply in the order of the file, so that those behind a section are sections,
-        // too.
+        // Patterns and routes with conditions apply in the order of the file, so that those behind
+        // a section are sections, too.
         let mut has_section = false;
         for route in &self.routes {
             let line = format!("{} = {}", quoted(&route.pattern), show_route(&route.table));
-            let is_pattern = route.pattern.contains("~ ");
+            let is_pattern = route.pattern.contains("~ ") || route.table.get("when").is_some();
             let is_long = line.chars().count() > MAX_LINE && !route.table.is_empty();
             if !(is_long || is_pattern && has_section) {
                 out.push_str(&format!("{}{line}\n", comments(&route.notes)));

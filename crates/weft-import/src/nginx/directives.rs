@@ -22,7 +22,7 @@ const TRANSLATED: &str = "
     client_max_body_size default_type deny empty_gif error_log error_page expires
     fastcgi_buffering fastcgi_connect_timeout fastcgi_hide_header fastcgi_index
     fastcgi_intercept_errors fastcgi_keep_conn fastcgi_max_temp_file_size fastcgi_param
-    fastcgi_pass fastcgi_read_timeout fastcgi_request_buffering fastcgi_split_path_info
+    fastcgi_pass fastcgi_read_timeout fastcgi_request_buffering fastcgi_split_path_info geo
     grpc_connect_timeout grpc_next_upstream grpc_next_upstream_tries grpc_pass grpc_read_timeout
     grpc_set_header grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_name
     grpc_ssl_trusted_certificate grpc_ssl_verify gzip gzip_comp_level http if
@@ -40,7 +40,7 @@ const TRANSLATED: &str = "
     scgi_read_timeout scgi_request_buffering send_timeout server server_name set set_real_ip_from
     ssl ssl_certificate ssl_certificate_key ssl_client_certificate ssl_handshake_timeout
     ssl_preread ssl_protocols ssl_verify_client stream sub_filter sub_filter_once sub_filter_types
-    try_files underscores_in_headers upstream user uwsgi_buffering uwsgi_connect_timeout
+    split_clients try_files underscores_in_headers upstream user uwsgi_buffering uwsgi_connect_timeout
     uwsgi_hide_header uwsgi_intercept_errors uwsgi_max_temp_file_size uwsgi_param uwsgi_pass
     uwsgi_read_timeout uwsgi_request_buffering valid_referers worker_connections worker_processes
     zstd

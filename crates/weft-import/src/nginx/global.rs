@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::maps::ValueTables;
 use super::tree::{Directive, named};
 use crate::Target;
 use crate::regex;
@@ -20,6 +21,8 @@ pub(super) struct Global<'a> {
     pub(super) formats: BTreeMap<&'a str, &'a Directive>,
     /// `map` by the name of its variable, without the `$`.
     pub(super) maps: BTreeMap<&'a str, &'a Directive>,
+    /// Variables that are maps of the result.
+    pub(super) tables: ValueTables<'a>,
     pub(super) client_certificates: ClientCertificates<'a>,
     /// Access logs of the whole server.
     pub(super) access_logs: Vec<&'a Directive>,
@@ -117,6 +120,7 @@ impl<'a> Global<'a> {
             zones,
             formats: by_argument("log_format", 0),
             maps: by_argument("map", 1),
+            tables: ValueTables::of(http, target),
             client_certificates: ClientCertificates::of(http),
             access_logs: common_access_logs(http),
         }

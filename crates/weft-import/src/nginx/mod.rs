@@ -102,6 +102,7 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     let streams = streams::translate(&main, &global, &outcomes, &mut document);
     let is_complete = add_notes(&mut document, &origins, &streams, &main, http, &outcomes);
     hoist::hoist(&mut document, target);
+    global.tables.write(&mut document);
     Ok(Imported { text: document.print(), is_complete })
 }
 

@@ -9,32 +9,44 @@ use super::tree::Directive;
 #[derive(Clone)]
 pub(super) struct Scope<'a> {
     levels: Vec<&'a [Directive]>,
+    /// The innermost block is an `if`, which adds directives to the block around it.
+    has_case: bool,
     pub(super) outcomes: &'a Outcomes,
 }
 
 impl<'a> Scope<'a> {
     pub(super) fn new(outcomes: &'a Outcomes) -> Scope<'a> {
-        Scope { levels: Vec::new(), outcomes }
+        Scope { levels: Vec::new(), has_case: false, outcomes }
     }
 
     /// Returns the scope of a block in this one.
     pub(super) fn inside(&self, block: &'a [Directive]) -> Scope<'a> {
         let mut inner = self.clone();
         inner.levels.push(block);
+        inner.has_case = false;
         inner
+    }
+
+    /// Returns the scope of an `if` block, whose directives are added to the block around it.
+    pub(super) fn inside_case(&self, block: &'a [Directive]) -> Scope<'a> {
+        Scope { has_case: true, ..self.inside(block) }
     }
 
     /// Returns the scope of the server around a location.
     pub(super) fn of_server(&self) -> Scope<'a> {
         let mut outer = self.clone();
         outer.levels.truncate(2);
+        outer.has_case = false;
         outer
     }
 
     /// Returns the scope without the innermost block.
     pub(super) fn outside(&self) -> Scope<'a> {
         let mut outer = self.clone();
-        outer.levels.pop();
+        for _ in 0..=usize::from(self.has_case) {
+            outer.levels.pop();
+        }
+        outer.has_case = false;
         outer
     }
 
@@ -53,12 +65,15 @@ impl<'a> Scope<'a> {
 
     /// Returns the directives with this name of the innermost block only.
     pub(super) fn own(&self, name: &str) -> Vec<&'a Directive> {
-        self.levels.last().map(|level| self.of_level(level, &[name])).unwrap_or_default()
+        let levels = self.levels.iter().rev().take(1 + usize::from(self.has_case));
+        let mut found = levels.map(|level| self.of_level(level, &[name]));
+        found.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// Returns all directives of the innermost block, without marking them.
+    /// Returns all directives of the innermost block that is no `if`, without marking them.
     pub(super) fn innermost(&self) -> &'a [Directive] {
-        self.levels.last().copied().unwrap_or_default()
+        let mut levels = self.levels.iter().rev().skip(usize::from(self.has_case));
+        levels.next().copied().unwrap_or_default()
     }
 
     /// Returns all blocks, the outermost first.

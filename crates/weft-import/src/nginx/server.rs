@@ -6,6 +6,7 @@ use super::global::Global;
 use super::location::access::is_access_rule;
 use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
+use super::location::conditions::cases::{self, CaseRoutes};
 use super::location::{Location, Pattern, rewrite, route};
 use super::location::{folder, pages, precedence, script_patterns};
 use super::scope::Scope;
@@ -29,16 +30,23 @@ pub(super) fn routes<'a>(
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
         let pages = pages::routes(&of_server).into_iter().map(|route| (None, route));
-        let route = (None, route::translate(&of_server));
-        let by_method = responses_to_methods(&of_server);
-        return without_unused_names([route].into_iter().chain(by_method).chain(pages).collect());
+        let CaseRoutes { conditional, other } = cases::translate(&of_server, true);
+        let routes = conditional.into_iter().chain([other]).map(|route| (None, route));
+        return without_unused_names(routes.chain(pages).collect());
     }
     let mut locations = Vec::new();
     collect(&of_server, server, &mut locations);
     precedence::arrange(&mut locations);
     let mut locations = without_folders(locations);
+    // The conditions of a server apply before its locations.
+    let precede = cases::precede_locations(&of_server);
+    let first = if precede { cases::of_server(&of_server) } else { Vec::new() };
     let mut changed = map_redirects::routes(&of_server);
     changed.extend(rewritten::routes(&of_server).routes);
+    if !precede && !changed.is_empty() {
+        let reason = "its conditions set variables, beside a rewrite of all locations";
+        of_server.refuse(directive, reason);
+    }
     if of_server.is_refused.get() {
         // The server has the rules of a location that could not be carried over.
         locations.iter().for_each(|location| location.is_refused.set(true));
@@ -50,7 +58,33 @@ pub(super) fn routes<'a>(
     }
     // In a server, paths are rewritten before the location is determined.
     let changed = changed.into_iter().map(|route| (None, route));
-    changed.chain(routes_of(global, &locations)).collect()
+    let routes: Vec<_> = changed.chain(routes_of(global, &locations, !precede)).collect();
+    before_locations(first, routes)
+}
+
+/// Adds the routes of the server's conditions, which apply before all locations. They are
+/// expressions, so that each exact path has its own.
+fn before_locations<'a>(
+    first: Vec<Route>,
+    mut routes: Vec<(Option<&'a Directive>, Route)>,
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let exact = |key: &str| key.find("= ").filter(|at| !key[..*at].contains(['/', '~'])).is_some();
+    let mut keys: Vec<String> = Vec::new();
+    for (_, route) in &routes {
+        let key = route.pattern.split(" @").next().unwrap_or_default();
+        let key = key.find("= ").map_or(key, |at| &key[at..]);
+        if exact(&route.pattern) && !keys.iter().any(|known| known == key) {
+            keys.push(key.to_owned());
+        }
+    }
+    for key in keys.iter().filter(|_| !first.is_empty()) {
+        let own = cases::with_key(&first, key);
+        let is_own = |(_, route): &(Option<&Directive>, Route)| route.pattern.contains(&**key);
+        let at = routes.iter().position(is_own).unwrap_or_default();
+        routes.splice(at..at, own.into_iter().map(|route| (None, route)));
+    }
+    routes.splice(0..0, first.into_iter().map(|route| (None, route)));
+    routes
 }
 
 /// Returns the routes of the locations of a server, without the routes of the server itself.
@@ -61,12 +95,15 @@ pub(super) fn locations<'a>(
 ) -> Vec<(Option<&'a Directive>, Route)> {
     let mut locations = Vec::new();
     collect(&of_server(global, server, http), server, &mut locations);
-    routes_of(global, &locations)
+    routes_of(global, &locations, true)
 }
 
+/// Returns the routes of locations. `has_conditions` is true if the conditions of the server belong
+/// to each of them.
 fn routes_of<'a>(
     global: &Global<'_>,
     locations: &[Location<'a>],
+    has_conditions: bool,
 ) -> Vec<(Option<&'a Directive>, Route)> {
     // A `rewrite` that is lost refuses the location.
     let (mut changed, mut others, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,23 +112,48 @@ fn routes_of<'a>(
             Some(_) => rewritten::routes(location),
             None => RewrittenRoutes::default(),
         };
-        changed.extend(found.routes.into_iter().map(|route| (location.directive, route)));
+        for route in found.routes {
+            let own = cases::responses(location, &route.pattern, has_conditions);
+            changed.extend(own.into_iter().map(|route| (None, route)));
+            changed.push((location.directive, route));
+        }
         if !found.are_complete {
             others.push(location);
             wholes.push(found.whole);
         }
     }
-    let translate = |(location, whole): (&&Location<'a>, Option<Route>)| {
-        (location.directive, whole.unwrap_or_else(|| route::translate(location)))
+    let mut conditional = Vec::new();
+    let mut translate = |(location, whole): (&&Location<'a>, Option<Route>)| {
+        let found = match whole {
+            Some(other) => {
+                let own = cases::responses(location, &other.pattern, has_conditions);
+                CaseRoutes { conditional: own, other }
+            }
+            None => cases::translate(location, has_conditions),
+        };
+        if !found.conditional.is_empty() {
+            conditional.push((found.other.pattern.clone(), found.conditional));
+        }
+        (location.directive, found.other)
     };
-    let mut routes: Vec<_> = others.iter().zip(wholes).map(translate).collect();
+    let mut routes: Vec<_> = others.iter().zip(wholes).map(&mut translate).collect();
     drop_second_keys(&others, &mut routes);
-    drop_scripts(global, &mut routes);
+    drop_scripts(global, &mut routes, &conditional);
+    let siblings_with_conditions: Vec<String> =
+        conditional.iter().map(|(pattern, _)| pattern.clone()).collect();
+    let mut routes: Vec<_> = routes
+        .into_iter()
+        .flat_map(|(location, route)| {
+            let own = conditional.iter().position(|(pattern, _)| *pattern == route.pattern);
+            let own = own.map(|at| conditional.remove(at).1).unwrap_or_default();
+            own.into_iter().map(|route| (None, route)).chain([(location, route)])
+        })
+        .collect();
     routes.extend(others.iter().flat_map(|location| responses_to_methods(location)));
     routes.extend(changed);
     routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
     let mut routes = without_unused_names(routes);
-    let siblings = siblings(&routes);
+    let siblings = siblings(&routes, &siblings_with_conditions);
     routes.extend(siblings.into_iter().map(|route| (None, route)));
     routes
 }
@@ -143,7 +205,7 @@ const RESTRICTIONS: [&str; 11] = [
 
 /// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong
 /// to the prefix in Weft. If the location restricts access they are refused.
-fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
+fn siblings(routes: &[(Option<&Directive>, Route)], conditional: &[String]) -> Vec<Route> {
     let rules = |table: &Table| RESTRICTIONS.map(|key| table.get(key).cloned());
     let refuses = |table: &Table| match table.get("status") {
         Some(Value::Number(status)) => *status >= 400,
@@ -157,7 +219,8 @@ fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
     for (_, Route { pattern, table, is_refusal, .. }) in routes {
         let Some((methods, path)) = prefix_of_key(pattern) else { continue };
         let is_missing = table.get("files").is_some() && !has_files;
-        let restricts = refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
+        let has_conditions = conditional.iter().any(|key| key == pattern);
+        let restricts = has_conditions || refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
         if path.ends_with('/') || !restricts && methods.is_empty() {
             continue;
         }
@@ -249,7 +312,11 @@ fn drop_second_keys(locations: &[&Location<'_>], routes: &mut Vec<(Option<&Direc
 }
 
 /// Drops the route of all scripts if they are run in the only route with files, too.
-fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route)>) {
+fn drop_scripts(
+    global: &Global<'_>,
+    routes: &mut Vec<(Option<&Directive>, Route)>,
+    conditional: &[(String, Vec<Route>)],
+) {
     let is_of_scripts = |route: &Route| {
         let regex = route.pattern.strip_prefix("~ ");
         let has = |path: &str| regex.is_some_and(|regex| global.target.matches(regex, path));
@@ -258,7 +325,8 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
     let with_files = routes.iter().filter(|(_, route)| route.table.get("files").is_some());
     let mut others = with_files.filter(|(_, route)| !is_of_scripts(route));
     let (Some((_, root)), None) = (others.next(), others.next()) else { return };
-    if root.pattern != "/" {
+    let has_conditions = |pattern: &str| conditional.iter().any(|(known, _)| known == pattern);
+    if root.pattern != "/" || has_conditions("/") {
         return;
     }
     let root = root.table.clone();
@@ -282,7 +350,7 @@ fn drop_scripts(global: &Global<'_>, routes: &mut Vec<(Option<&Directive>, Route
     };
     routes.retain(|(location, route)| {
         let is_needless = is_of_scripts(route) && is_run(route) && is_contained(&route.table);
-        !is_needless || is_stricter(location)
+        !is_needless || is_stricter(location) || has_conditions(&route.pattern)
     });
 }
 
@@ -426,7 +494,8 @@ fn variables<'a>(
             .rev()
             .chain(global.constants())
             .collect(),
-        maps: global
+        maps: global.tables.names().map(str::to_owned).collect(),
+        other_maps: global
             .maps
             .iter()
             .map(|(name, map)| ((*name).to_owned(), map.arg(0).to_owned()))

@@ -19,14 +19,36 @@ pub(super) struct Variables<'a> {
     pub(super) host_groups: Vec<String>,
     /// Values of `set`.
     pub(super) constants: Vec<(String, String)>,
+    /// Names of variables that are maps of the result.
+    pub(super) maps: Vec<String>,
     /// Names of `map`, each with the variable on which its value depends.
-    pub(super) maps: Vec<(String, String)>,
+    pub(super) other_maps: Vec<(String, String)>,
 }
 
 /// Maximum depth of variables in the values of variables.
 const MAX_DEPTH: usize = 8;
 
-impl Variables<'_> {
+impl<'a> Variables<'a> {
+    /// Returns the variables of maps.
+    pub(super) fn of_maps(target: &'a dyn Target, maps: Vec<String>) -> Variables<'a> {
+        Variables {
+            target,
+            server_name: String::new(),
+            has_groups: false,
+            has_host_groups: false,
+            groups: Vec::new(),
+            host_groups: Vec::new(),
+            constants: Vec::new(),
+            maps,
+            other_maps: Vec::new(),
+        }
+    }
+
+    /// Returns the variables with the groups of a regular expression.
+    pub(super) fn with_groups(&self, regex: &str) -> Variables<'a> {
+        Variables { has_groups: true, groups: group_names(regex), ..self.clone() }
+    }
+
     /// Converts a text with variables to a template.
     ///
     /// # Errors
@@ -104,6 +126,7 @@ impl Variables<'_> {
             _ if is_number && self.has_host_groups => format!("host.{name}"),
             _ if has(&self.groups) => format!("re.{name}"),
             _ if has(&self.host_groups) => format!("host.{name}"),
+            _ if has(&self.maps) => format!("map.{name}"),
             // Only fields of responses can have it.
             "upstream_addr" => return Err(self.unknown(name)),
             name => self.target.placeholder(name).ok_or_else(|| self.unknown(name))?,
@@ -113,9 +136,9 @@ impl Variables<'_> {
     }
 
     fn unknown(&self, name: &str) -> String {
-        match self.maps.iter().find(|(known, _)| known == name) {
+        match self.other_maps.iter().find(|(known, _)| known == name) {
             Some((_, source)) => {
-                format!("the value of ${name} depends on {source} by a `map`; write it in `[maps]`")
+                format!("the value of ${name} depends on {source} by a `map` without an equivalent")
             }
             None => format!("the variable ${name} has no equivalent"),
         }
@@ -157,16 +180,7 @@ mod tests {
     use crate::test_target::TestTarget;
 
     fn none() -> Variables<'static> {
-        Variables {
-            target: &TestTarget,
-            server_name: String::new(),
-            has_groups: false,
-            has_host_groups: false,
-            groups: Vec::new(),
-            host_groups: Vec::new(),
-            constants: Vec::new(),
-            maps: Vec::new(),
-        }
+        Variables::of_maps(&TestTarget, vec!["pool".to_owned()])
     }
 
     #[test]
@@ -187,6 +201,7 @@ mod tests {
             ("a{b}$", Ok("a{{b}$")),
             ("$http_user_agent $arg_a $cookie_b", Ok("{header.user-agent} {query.a} {cookie.b}")),
             ("$x!", Ok("/x{host}!")),
+            ("http://$pool", Ok("http://{map.pool}")),
             ("$upstream_addr", Err("the variable $upstream_addr has no equivalent".to_owned())),
         ] {
             assert_eq!(variables.template(text), expected.map(str::to_owned), "{text}");

@@ -5,7 +5,7 @@ pub(super) mod rewritten; // routes of rewritten paths
 pub(super) mod map_redirects; // redirects by the value of a path
 pub(super) mod redirect; // directives that redirect
 pub(super) mod access; // authentication
-mod conditions; // `if`
+pub(super) mod conditions; // `if`
 mod returns; // redirects and fixed responses
 pub(super) mod rewrite; // rewritten paths
 pub(super) mod folder; // `root` and `alias`
@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use super::global::Global;
 use super::scope::Scope;
 use super::tree::{Directive, named};
-use super::variables::{Variables, group_names};
+use super::variables::Variables;
 
 /// Paths of a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,8 +132,7 @@ impl<'a> Location<'a> {
 
     /// Returns the same location for its paths that an expression matches.
     pub(crate) fn with_regex(&self, regex: &str) -> Location<'a> {
-        let variables =
-            Variables { has_groups: true, groups: group_names(regex), ..self.variables.clone() };
+        let variables = self.variables.with_groups(regex);
         Location {
             is_rewritten: true,
             is_refused: self.is_refused.clone(),

@@ -1,68 +1,27 @@
-//! `if` blocks that are options in Weft.
+//! `if` blocks, which are options of a route, or routes with conditions.
+
+mod condition; // conditions of requests
+mod parse; // conditions of `if`
+mod program; // the order of `set`, `if` and `return`
+pub(crate) mod cases; // routes with conditions
+mod referers; // `valid_referers`
 
 use super::access::is_access_rule;
 use super::map_redirects;
 use super::redirect::{is_redirect, is_redirect_to_https, matches_all};
 use super::{Location, Pattern};
 use crate::document::Table;
-use crate::nginx::sites::host_names;
 use crate::nginx::tree::{Directive, named};
-use crate::values::lists;
 
 /// Translates the conditions of a block that applies to the location.
 pub(crate) fn translate<'a>(location: &Location<'a>, block: &'a [Directive], options: &mut Table) {
+    if named(block, "if").next().is_none() {
+        return;
+    }
+    let cases = cases::cases(location, true);
     for directive in named(block, "if") {
-        let condition = directive.condition();
-        let words: Vec<&str> = condition.split_whitespace().collect();
-        let done = match (&*words, directive.children()) {
-            ([variable] | [variable, "!=", "\"\"" | "''" | ""], [response])
-                if map_redirects::is_known(location, variable, response) =>
-            {
-                true
-            }
-            (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
-                options.set("https_redirect", true);
-                true
-            }
-            (["$host" | "$http_host", "!=", name], [response]) => {
-                let host = redirect_host(response).filter(|host| host == name);
-                options.set_some("canonical_host", host);
-                host.is_some()
-            }
-            (["$host" | "$http_host", "=", _], [response]) => {
-                let host = redirect_host(response).filter(|host| !host.contains('$'));
-                options.set_some("canonical_host", host);
-                host.is_some()
-            }
-            (["-f" | "-e", file], [response, others @ ..]) if others.iter().all(is_break) => {
-                closes_by_file(location, directive, file, response, options)
-            }
-            (["!-e" | "!-f", file], [response]) if is_about_scripts(location, file, response) => {
-                // Weft gives 404 for a script that does not exist.
-                true
-            }
-            (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..])
-                if others.iter().all(is_break) =>
-            {
-                falls_back(location, rewrite)
-            }
-            (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
-                options.set("client_cert_required", true);
-                true
-            }
-            (["$invalid_referer"], [response]) if refuses(response) => {
-                referers(location, options).is_some()
-            }
-            (["$request_method", "!~" | "!~*", methods], [response]) => {
-                let methods = allowed_methods(methods).filter(|_| refuses(response));
-                methods.map(|methods| location.methods.replace(Some(methods))).is_some()
-            }
-            (["$request_method", "=" | "~" | "~*", methods], children) => {
-                has_own_response(location, directive, methods, children)
-            }
-            _ => false,
-        };
-        match done {
+        // Cases are routes of their own.
+        match option(location, directive, options) || cases.known.contains(&directive.id) {
             true => location.scope.outcomes.carried_with_block(directive),
             false if protects(directive) => {
                 let reason = "this condition has no equivalent, and without it the location would \
@@ -72,6 +31,61 @@ pub(crate) fn translate<'a>(location: &Location<'a>, block: &'a [Directive], opt
             false => location.lost(directive, "this condition has no equivalent"),
         }
     }
+}
+
+/// Translates a condition as an option of the location. Returns false if it has no such option.
+fn option<'a>(location: &Location<'a>, directive: &'a Directive, options: &mut Table) -> bool {
+    let condition = directive.condition();
+    let words: Vec<&str> = condition.split_whitespace().collect();
+    match (&*words, directive.children()) {
+        ([variable] | [variable, "!=", "\"\"" | "''" | ""], [response])
+            if is_of_server(location, directive)
+                && map_redirects::is_known(location, variable, response) =>
+        {
+            true
+        }
+        (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
+            options.set("https_redirect", true);
+            true
+        }
+        (["$host" | "$http_host", "!=", name], [response]) => {
+            let host = redirect_host(response).filter(|host| host == name);
+            options.set_some("canonical_host", host);
+            host.is_some()
+        }
+        (["$host" | "$http_host", "=", _], [response]) => {
+            let host = redirect_host(response).filter(|host| !host.contains('$'));
+            options.set_some("canonical_host", host);
+            host.is_some()
+        }
+        (["-f" | "-e", file], [response, others @ ..]) if others.iter().all(is_break) => {
+            closes_by_file(location, directive, file, response, options)
+        }
+        // Weft gives 404 for a script that does not exist.
+        (["!-e" | "!-f", file], [response]) if is_about_scripts(location, file, response) => true,
+        (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..])
+            if others.iter().all(is_break) =>
+        {
+            falls_back(location, rewrite)
+        }
+        (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
+            options.set("client_cert_required", true);
+            true
+        }
+        (["$invalid_referer"], [response]) if refuses(response) => {
+            referers::option(location, options).is_some()
+        }
+        (["$request_method", "!~" | "!~*", methods], [response]) => {
+            let methods = allowed_methods(methods).filter(|_| refuses(response));
+            methods.map(|methods| location.methods.replace(Some(methods))).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Returns true for a directive of the server, outside of its locations.
+fn is_of_server(location: &Location<'_>, directive: &Directive) -> bool {
+    location.server.children().iter().any(|child| std::ptr::eq(child, directive))
 }
 
 fn is_break(directive: &Directive) -> bool {
@@ -92,16 +106,18 @@ fn protects(directive: &Directive) -> bool {
 
 /// Stores the response of a location to some methods, which becomes a route of its own. Returns
 /// false if the condition does something else.
-fn has_own_response<'a>(
-    location: &Location<'a>,
-    directive: &'a Directive,
-    methods: &str,
-    children: &[Directive],
-) -> bool {
+fn has_own_response<'a>(location: &Location<'a>, directive: &'a Directive) -> bool {
+    let condition = directive.condition();
+    let words: Vec<&str> = condition.split_whitespace().collect();
+    let (["$request_method", "=" | "~" | "~*", methods], children) =
+        (&*words, directive.children())
+    else {
+        return false;
+    };
     let is_fields = |child: &Directive| matches!(&*child.name, "add_header" | "default_type");
     let is_response = matches!(children, [fields @ .., last] if last.name == "return" && fields.iter().all(is_fields));
     let methods = match is_method(methods) {
-        true => Some(methods.to_owned()),
+        true => Some((*methods).to_owned()),
         false => allowed_methods(methods),
     };
     let has_key = !matches!(location.pattern, Pattern::Named(_));
@@ -151,29 +167,6 @@ fn closes_by_file(
     options.set("maintenance", location.global.path(&file));
     location.scope.outcomes.adapted(directive, "clients get the content of the file");
     true
-}
-
-/// Translates `valid_referers` with `if ($invalid_referer) { return 403; }`. Returns `None` if Weft
-/// would permit or refuse other pages.
-fn referers(location: &Location<'_>, options: &mut Table) -> Option<()> {
-    let (scope, directive) = (&location.scope, location.scope.one("valid_referers")?);
-    let has = |word: &str| directive.args.iter().any(|arg| arg == word);
-    let names = location.server.children().iter().filter(|it| it.name == "server_name");
-    let names = names.flat_map(|it| &it.args).filter(|_| has("server_names"));
-    let listed = directive.args.iter();
-    let listed = listed.filter(|arg| !lists("none blocked server_names", arg)).chain(names);
-    let hosts = listed.map(|name| host_names(name)).collect::<Option<Vec<_>>>()?.concat();
-    if !has("none") || hosts.is_empty() || hosts.iter().any(|host| host.starts_with('~')) {
-        scope.outcomes.lost(directive, "only `none` and names of hosts are");
-        return None;
-    }
-    if !has("blocked") || !has("server_names") && !hosts.contains(&location.variables.server_name) {
-        let note =
-            "pages of the same host, and URLs with other schemes than HTTP, are permitted, too";
-        scope.outcomes.adapted(directive, note);
-    }
-    options.set("referers", hosts);
-    Some(())
 }
 
 /// Translates `if (!-e $request_filename) { rewrite ^ /index.php last; }`.

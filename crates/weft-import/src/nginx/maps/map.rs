@@ -1,36 +1,42 @@
-//! `map`: values by the value of a variable. Pure.
+//! Keys and values of `map`. Pure.
 
-use super::tree::Directive;
+use crate::nginx::tree::Directive;
 use crate::Target;
 use crate::regex;
 
 /// Server name of TLS in a stream that forwards the connection as it is.
-pub(super) const SERVER_NAME: &str = "$ssl_preread_server_name";
+pub(crate) const SERVER_NAME: &str = "$ssl_preread_server_name";
 
 /// A `map` block whose keys are texts and regular expressions.
-pub(super) struct Map<'a> {
+pub(crate) struct Map<'a> {
     /// The variable on which the values depend, with its `$`.
-    pub(super) source: &'a str,
-    pub(super) entries: Vec<(MapKey<'a>, &'a str)>,
-    pub(super) default: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) entries: Vec<(MapKey<'a>, &'a str)>,
+    pub(crate) default: &'a str,
     target: &'a dyn Target,
 }
 
-pub(super) enum MapKey<'a> {
+pub(crate) enum MapKey<'a> {
     Text(&'a str),
     Regex(String),
 }
 
 impl<'a> Map<'a> {
     /// Reads a block; `None` if it has something other than keys with values.
-    pub(super) fn of(directive: &'a Directive, target: &'a dyn Target) -> Option<Map<'a>> {
+    pub(crate) fn of(directive: &'a Directive, target: &'a dyn Target) -> Option<Map<'a>> {
+        let has_hostnames = directive.children().iter().any(|it| it.name == "hostnames");
+        // Keys may be `*.example.org`, as in streams.
+        let is_permitted = !has_hostnames || directive.arg(0) == SERVER_NAME;
+        if is_permitted { Map::of_names(directive, target) } else { None }
+    }
+
+    /// Reads a block whose keys may be names of hosts with asterisks.
+    pub(crate) fn of_names(directive: &'a Directive, target: &'a dyn Target) -> Option<Map<'a>> {
         let mut map = Map { source: directive.arg(0), entries: Vec::new(), default: "", target };
         for entry in directive.children() {
             let [value] = &*entry.args else {
                 match &*entry.name {
-                    "volatile" => continue,
-                    // Keys may be `*.example.org`, as in streams.
-                    "hostnames" if map.source == SERVER_NAME => continue,
+                    "volatile" | "hostnames" => continue,
                     _ => return None,
                 }
             };
@@ -44,7 +50,7 @@ impl<'a> Map<'a> {
     }
 
     /// Returns the value for a value of the source: texts precede regular expressions.
-    pub(super) fn value(&self, input: &str) -> &'a str {
+    pub(crate) fn value(&self, input: &str) -> &'a str {
         let find = |is_it: &dyn Fn(&MapKey<'a>) -> bool| {
             self.entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| *value)
         };
@@ -70,6 +76,6 @@ impl<'a> MapKey<'a> {
 }
 
 /// Returns true for the value of a condition that is met.
-pub(super) fn is_true(value: &str) -> bool {
+pub(crate) fn is_true(value: &str) -> bool {
     !matches!(value, "" | "0")
 }
