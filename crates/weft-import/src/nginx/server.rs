@@ -68,6 +68,15 @@ fn before_locations<'a>(
     first: Vec<Route>,
     mut routes: Vec<(Option<&'a Directive>, Route)>,
 ) -> Vec<(Option<&'a Directive>, Route)> {
+    let is_whole = |(_, route): &(Option<&Directive>, Route)| {
+        prefix_of_key(&route.pattern).is_some_and(|(_, path)| path == "/")
+            || ["@", "/ @"].iter().any(|begin| route.pattern.starts_with(begin))
+    };
+    if routes.iter().all(is_whole) {
+        let own = of_key(&first, "/", &routes);
+        routes.splice(0..0, own);
+        return routes;
+    }
     let exact = |key: &str| key.find("= ").filter(|at| !key[..*at].contains(['/', '~'])).is_some();
     let mut keys: Vec<String> = Vec::new();
     for (_, route) in &routes {
@@ -78,13 +87,28 @@ fn before_locations<'a>(
         }
     }
     for key in keys.iter().filter(|_| !first.is_empty()) {
-        let own = cases::with_key(&first, key);
+        let own = of_key(&first, key, &routes);
         let is_own = |(_, route): &(Option<&Directive>, Route)| route.pattern.contains(&**key);
         let at = routes.iter().position(is_own).unwrap_or_default();
-        routes.splice(at..at, own.into_iter().map(|route| (None, route)));
+        routes.splice(at..at, own);
     }
     routes.splice(0..0, first.into_iter().map(|route| (None, route)));
     routes
+}
+
+/// Returns routes with conditions for another key, with labels that no route of this key has.
+fn of_key<'a>(
+    first: &[Route],
+    key: &str,
+    routes: &[(Option<&'a Directive>, Route)],
+) -> Vec<(Option<&'a Directive>, Route)> {
+    let mut own = cases::with_key(first, key);
+    for route in &mut own {
+        while routes.iter().any(|(_, known)| known.pattern == route.pattern) {
+            route.pattern.push_str("-first");
+        }
+    }
+    own.into_iter().map(|route| (None, route)).collect()
 }
 
 /// Returns the routes of the locations of a server, without the routes of the server itself.

@@ -197,10 +197,8 @@ fn imports_rules_about_access_or_refuses() {
         "auth_request /auth;",
         "auth_jwt a;",
         "limit_except GET { allow 10.0.0.0/8; deny all; }",
-        "valid_referers none ~google; if ($invalid_referer) { return 403; }",
         "valid_referers blocked server_names; if ($invalid_referer) { return 403; }",
-        "valid_referers none b.example/x; if ($invalid_referer) { return 403; }",
-        "if ($http_user_agent ~ bot) { return 403; }",
+        "if ($pipe ~ bot) { return 403; }",
         "secure_link $arg_md5;",
     ] {
         let (found, is_complete) = rules(text);
@@ -208,7 +206,7 @@ fn imports_rules_about_access_or_refuses() {
         assert!(!is_complete && found.contains("not carried over"), "{text}\n{found}");
     }
     // A condition that refuses nothing does not.
-    let (found, is_complete) = rules("if ($http_a) { add_header X-A b; }");
+    let (found, is_complete) = rules("if ($pipe) { add_header X-A b; }");
     assert!(found.ends_with("\"/\" = \"-> /a\"\n") && !is_complete, "{found}");
 }
 
@@ -691,14 +689,14 @@ fn imports_maps_of_paths() {
     ];
     assert_eq!((&*found.join("\n"), is_complete), (&*expected.join("\n"), true));
     for lost in [
-        "map $args $new { a /b; } server { listen 80; root /a; if ($new) { return 301 $new; } }",
-        "map $uri $new { default /b; } server { listen 80; root /a; if ($new) { return 301 $new; } }",
+        "map $pipe $new { a /b; } server { listen 80; root /a; if ($new) { return 301 $new; } }",
+        "map $pipe $x { a b; } server { listen 80; root /a; add_header A $x; }",
     ] {
         assert!(!lines(lost).1, "{lost}");
     }
     let (found, is_complete) =
-        lines("map $args $x { a b; } server { listen 80; root /a; add_header A $x; }");
-    let reason = "the value of $x depends on $args by a `map`; write it in `[maps]`";
+        lines("map $pipe $x { a b; } server { listen 80; root /a; add_header A $x; }");
+    let reason = "the value of $x depends on $pipe by a `map` without an equivalent";
     assert!(!is_complete && found.iter().any(|line| line.contains(reason)), "{found:?}");
 }
 
