@@ -7,6 +7,7 @@ use super::location::access::is_access_rule;
 use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
 use super::location::conditions::cases::{self, CaseRoutes};
+use super::location::conditions;
 use super::location::{Location, Pattern, rewrite, route};
 use super::location::{folder, pages, precedence, script_patterns};
 use super::scope::Scope;
@@ -175,6 +176,7 @@ fn routes_of<'a>(
         .collect();
     routes.extend(others.iter().flat_map(|location| responses_to_methods(location)));
     routes.extend(changed);
+    routes.extend(locations.iter().filter_map(conditions::missing).map(|route| (None, route)));
     routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
     let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes, &siblings_with_conditions);

@@ -150,6 +150,15 @@ pub(super) fn is_client_address(text: &str) -> bool {
     matches!(text, "$binary_remote_addr" | "$remote_addr")
 }
 
+/// Returns the name of a field as it is usually written.
+pub(super) fn title_case(name: &str) -> String {
+    let words = name.split('-').map(|word| match word.split_at_checked(1) {
+        Some((first, rest)) => first.to_ascii_uppercase() + rest,
+        None => String::new(),
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
 /// Splits the name of a variable behind its `$`.
 pub(super) fn split_name(text: &str) -> (&str, &str) {
     if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {

@@ -5,7 +5,9 @@ use std::path::Path;
 use super::Location;
 use crate::document::Table;
 use crate::nginx::client_rules;
+use crate::nginx::scope::Scope;
 use crate::nginx::tree::{Directive, named};
+use crate::nginx::variables::{split_name, title_case};
 use crate::values::lists;
 
 /// Returns true for directives that restrict the clients of a location. If one of them is lost, the
@@ -116,21 +118,55 @@ fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
     let scope = &location.scope;
     let mut names = Vec::new();
     for set in scope.all(&["auth_request_set"]) {
-        let source = set.arg(1).strip_prefix("$upstream_http_");
-        let forwards = |field: &&Directive| field.arg(1) == set.arg(0);
-        let fields = scope.all(&["proxy_set_header"]);
-        match (source, fields.iter().copied().find(forwards)) {
-            (Some(source), Some(field))
-                if field.arg(0).eq_ignore_ascii_case(&source.replace('_', "-")) =>
-            {
-                names.push(field.arg(0).to_owned());
+        let uses = uses_of(scope, set.arg(0));
+        let is_forwarded = |it: &&Directive| it.name == "proxy_set_header" && it.arg(1) == set.arg(0);
+        let is_cookie = |it: &&Directive| {
+            it.name == "add_header" && it.arg(0).eq_ignore_ascii_case("set-cookie")
+        };
+        match set.arg(1).strip_prefix("$upstream_http_") {
+            // The client gets the cookies of the authentication server anyway.
+            Some("set_cookie") if uses.iter().all(is_cookie) => {}
+            Some(_) if uses.is_empty() => {}
+            Some(source) if uses.iter().all(is_forwarded) => {
+                let same = uses.iter().find(|it| it.arg(0).eq_ignore_ascii_case(&field(source)));
+                let name = same.map_or_else(|| title_case(&field(source)), |it| it.arg(0).to_owned());
+                if !names.contains(&name) {
+                    names.push(name);
+                }
             }
-            _ => location.refuse(set, "only fields that are forwarded with their own names are"),
+            _ => location.refuse(set, "only fields that upstreams get are"),
         }
     }
     if !names.is_empty() {
         table.set("forward_auth_headers", names);
     }
+}
+
+/// Returns the directives of a location that have a variable in their value.
+fn uses_of<'a>(scope: &Scope<'a>, variable: &str) -> Vec<&'a Directive> {
+    let name = variable.trim_start_matches('$');
+    let has = |text: &String| {
+        text.match_indices('$').any(|(at, _)| split_name(&text[at + 1..]).0 == name)
+    };
+    let uses = scope.levels().iter().flat_map(|level| level.iter()).filter(|it| {
+        it.name != "auth_request_set" && it.args.iter().any(has)
+            || it.name == "if" && it.children().iter().any(|child| child.args.iter().any(has))
+    });
+    uses.collect()
+}
+
+/// Returns a template for a variable that has a field of the authentication server, which the
+/// request has in place of the client's.
+pub(crate) fn field_of_authentication(location: &Location<'_>, text: &str) -> Option<String> {
+    let sets = location.scope.all(&["auth_request_set"]);
+    let set = sets.into_iter().find(|set| set.arg(0) == text)?;
+    let source = set.arg(1).strip_prefix("$upstream_http_")?;
+    Some(format!("{{header.{}}}", field(source)))
+}
+
+/// Returns the name of a field for the name of its variable.
+fn field(variable: &str) -> String {
+    variable.replace('_', "-")
 }
 
 fn host_of(url: &str) -> &str {

@@ -134,7 +134,7 @@ fn front_controller(location: &Location<'_>) -> Option<String> {
 fn last_path(location: &Location<'_>) -> Option<String> {
     let directive = location.scope.own("try_files").pop();
     let last = directive.and_then(|directive| directive.args.last().cloned());
-    last.or_else(|| location.fallback.borrow().clone())
+    last.or_else(|| location.fallback.borrow().as_ref()?.last().cloned())
 }
 
 /// Returns true if `try_files` ends with something other than a front controller or 404.
@@ -238,7 +238,9 @@ fn script(location: &Location<'_>) -> Result<Script, String> {
     if text == "$request_filename" {
         return Ok(Script::OfPath { app_root: None });
     }
+    let of_group = script_group(location).and_then(|group| text.strip_suffix(&*group));
     let root = text.strip_suffix("$fastcgi_script_name").or_else(|| text.strip_suffix("$uri"));
+    let root = root.or(of_group);
     match root.map(|root| root.trim_end_matches('/')) {
         Some("$document_root" | "$realpath_root") => Ok(Script::OfPath { app_root: None }),
         Some(root) if !root.contains('$') => Ok(Script::OfPath { app_root: Some(root.to_owned()) }),
@@ -249,6 +251,21 @@ fn script(location: &Location<'_>) -> Result<Script, String> {
             path.map(Script::Fixed).ok_or_else(|| format!("{text} is no path of a script"))
         }
     }
+}
+
+/// Returns the group, with its `$`, that has the path of the script, in a location such as
+/// `^(?<script>.+\.php)(?<path>/.*)?$`.
+fn script_group(location: &Location<'_>) -> Option<String> {
+    let Pattern::Regex(regex) = &location.pattern else { return None };
+    let (name, rest) = regex.strip_prefix("^(?<")?.split_once('>')?;
+    let ends = [".+\\.php)", ".+?\\.php)", "/.+\\.php)", ".*\\.php)"];
+    let rest = ends.iter().find_map(|end| rest.strip_prefix(end))?;
+    let inner = rest.strip_prefix("(?<").and_then(|rest| rest.split_once('>'));
+    let is_path_info = match inner {
+        Some((_, rest)) => matches!(rest, "/.*)?$" | "/.*)$" | "/.+)?$" | "/.+)$" | "/.*)?"),
+        None => matches!(rest, "" | "$" | "(/.*)?$" | "(?:/.*)?$" | "(/|$)" | "(?:/|$)"),
+    };
+    is_path_info.then(|| format!("${name}"))
 }
 
 fn set_app_root(app_root: Option<String>, table: &mut Table) {

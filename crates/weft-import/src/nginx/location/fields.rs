@@ -1,5 +1,6 @@
 //! Fields of responses and of requests to upstreams.
 
+use super::access;
 use super::{Location, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
@@ -182,7 +183,8 @@ pub(crate) fn requests(
             (_, "") => removed.push(name),
             _ if auth_fields.contains(&Value::from(name)) => {}
             (_, text) => {
-                if let Some(value) = value(location, directive, text) {
+                let of_authentication = access::field_of_authentication(location, text);
+                if let Some(value) = of_authentication.or_else(|| value(location, directive, text)) {
                     set.set(name, value);
                 }
             }

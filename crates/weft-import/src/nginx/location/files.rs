@@ -79,9 +79,7 @@ fn file_of_alias(location: &Location<'_>) -> Option<(String, String)> {
 /// Translates `try_files`.
 fn fallback(location: &Location<'_>, table: &mut Table) {
     let Some(directive) = location.scope.own("try_files").pop() else {
-        if let Some(path) = location.fallback.borrow().clone() {
-            table.set("try_files", ["{path}", "{path}/", &*path]);
-        }
+        table.set_some("try_files", location.fallback.borrow().clone());
         return;
     };
     let Some((last, others)) = directive.args.split_last() else { return };

@@ -61,8 +61,8 @@ pub(crate) struct Location<'a> {
     pub(crate) depth: usize,
     /// The location has the paths that a `rewrite … break` has changed.
     pub(crate) is_rewritten: bool,
-    /// Path that `if (!-e $request_filename) { rewrite … }` has for paths without a file.
-    pub(crate) fallback: RefCell<Option<String>>,
+    /// Paths that `if (!-e $request_filename) { … }` tries, as in `try_files`.
+    pub(crate) fallback: RefCell<Option<Vec<String>>>,
     /// A rule about access could not be carried over.
     pub(crate) is_refused: Cell<bool>,
     /// Methods to which the location is restricted, as in the key of a route.

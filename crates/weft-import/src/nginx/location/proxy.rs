@@ -13,11 +13,15 @@ pub(crate) fn translate<'a>(
     table: &mut Table,
     options: &mut Table,
 ) -> Result<Responder, Refusal<'a>> {
-    let url = literal(location, pass)?;
+    let (url, path) = match rewritten_url(location, pass) {
+        Some((url, path)) => (url, Some(path)),
+        None => (literal(location, pass)?, None),
+    };
     let parts = url.split_once("://");
     let (scheme, rest) = parts.ok_or_else(|| Refusal::new(pass, "its URL has no scheme"))?;
     let prefix = "proxy";
     translate_url(location, Url { pass, prefix, scheme, rest }, table, options)?;
+    table.set_some("rewrite", path);
     responses(location, table);
     Ok(Responder::Proxy)
 }
@@ -44,6 +48,30 @@ pub(crate) fn translate_grpc<'a>(
 fn literal<'a>(location: &Location<'a>, pass: &'a Directive) -> Result<String, Refusal<'a>> {
     let url = location.variables.literal(pass.arg(0));
     url.ok_or_else(|| Refusal::new(pass, "its URL has variables"))
+}
+
+/// Splits a URL whose path has variables into the URL of the upstream, and the path as the key
+/// `rewrite`. nginx passes such a path on as it is, without the query of the request.
+fn rewritten_url(location: &Location<'_>, pass: &Directive) -> Option<(String, String)> {
+    let text = pass.arg(0);
+    let (scheme, rest) = text.split_once("://")?;
+    let (host, path) = rest.split_at(rest.find('/').filter(|_| !rest.starts_with("unix:"))?);
+    if !path.contains('$') || matches!(location.pattern, Pattern::Named(_)) {
+        return None;
+    }
+    let (path, has_query) = match (path.strip_suffix("$request_uri"), path.split_once("$is_args")) {
+        (Some(path), _) => (format!("{path}$uri"), true),
+        (_, Some((path, "$args" | "$query_string"))) => (path.to_owned(), true),
+        (_, Some(_)) => return None,
+        _ => (path.to_owned(), false),
+    };
+    let host = location.variables.literal(host)?;
+    let path = location.variables.template(&path).ok()?;
+    let path = path.replace("/{path}", "{path}").replace("/{uri}", "{path}");
+    let is_known = !path.contains("{uri}") && path.contains('{');
+    let end = if has_query || path.contains('?') { "" } else { "?" };
+    let root = if matches!(location.pattern, Pattern::Prefix(_)) { "/" } else { "" };
+    is_known.then(|| (format!("{scheme}://{host}{root}"), path + end))
 }
 
 /// URL of an upstream, or of a group.

@@ -50,6 +50,13 @@ pub(crate) fn routes<'a>(location: &Location<'a>) -> RewrittenRoutes {
     {
         return routes;
     }
+    if let [only] = &*directives
+        && let Some(Ok(route)) = below_prefix(location, only)
+    {
+        location.scope.outcomes.carried(only);
+        found.whole = Some(route);
+        return found;
+    }
     for directive in directives {
         let rewrite = parse(location, directive);
         let route = rewrite.as_ref().map_err(String::clone);
@@ -104,6 +111,33 @@ fn with_exceptions(location: &Location<'_>, directive: &Directive) -> Option<Rew
     let others = Route::new(location.pattern.key(), table);
     let routes = vec![Route { has_options_of_host: true, ..others }];
     Some(RewrittenRoutes { routes, whole: Some(route::translate(&whole)), are_complete: false })
+}
+
+/// Returns the route of a location with an expression in a prefix, all of whose paths a `rewrite`
+/// changes by the prefix: `location ~ \.x$ { rewrite ^/prefix/(.*)$ /other/$1 break; }`.
+fn below_prefix<'a>(
+    location: &Location<'a>,
+    directive: &'a Directive,
+) -> Option<Result<Route, String>> {
+    let (Pattern::Regex(own), Some(of_location)) = (&location.pattern, location.directive) else {
+        return None;
+    };
+    let rest = directive.arg(0).strip_prefix('^')?;
+    let prefix = rest.strip_suffix("(.*)$").or_else(|| rest.strip_suffix("(.*)"))?;
+    let target = location.global.target;
+    let inner = regex::of_modifier(target, of_location.arg(0), of_location.arg(1))?;
+    let (flags, text) = match inner.strip_prefix("(?i)") {
+        Some(text) => ("(?i)", text),
+        None => ("", &*inner),
+    };
+    let text = text.strip_suffix('$')?;
+    let has_groups = text.replace("(?:", "").contains(['(', '|', '^']);
+    if regex::below(prefix, &inner).as_ref() != Some(own) || has_groups {
+        return None;
+    }
+    let regex = format!("{flags}^{}(.*{text})$", regex::escape(prefix));
+    let rewrite = parse(location, directive).ok()?;
+    Some(route_of(location, &rewrite, &regex, directive.arg(1)))
 }
 
 /// Returns a route that refuses the paths of a `rewrite`; `None` if it would not have them all.

@@ -1,7 +1,7 @@
 //! Conditions of requests, as in the key `when` of a route. Pure.
 
 use crate::document::{Table, Value};
-use crate::nginx::variables::is_client_address;
+use crate::nginx::variables::{is_client_address, title_case};
 
 /// Value of a request that a condition is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,15 +137,6 @@ pub(super) fn subject(variable: &str, template: &str) -> (Subject, String) {
     let label: String = label.chars().map(|c| if is_permitted(c) { c } else { '-' }).collect();
     let label = label.trim_matches('-');
     (subject, if label.is_empty() { "value".to_owned() } else { label.to_owned() })
-}
-
-/// Returns the name of a field as it is usually written.
-fn title_case(name: &str) -> String {
-    let words = name.split('-').map(|word| match word.split_at_checked(1) {
-        Some((first, rest)) => first.to_ascii_uppercase() + rest,
-        None => String::new(),
-    });
-    words.collect::<Vec<_>>().join("-")
 }
 
 /// Returns a condition about the first value of a name only, as in nginx. A condition that is met

@@ -9,8 +9,8 @@ mod referers; // `valid_referers`
 use super::access::is_access_rule;
 use super::map_redirects;
 use super::redirect::{is_redirect, is_redirect_to_https, matches_all};
-use super::{Location, Pattern};
-use crate::document::Table;
+use super::{Location, Pattern, route};
+use crate::document::{Route, Table};
 use crate::nginx::tree::{Directive, named};
 
 /// Translates the conditions of a block that applies to the location.
@@ -64,9 +64,16 @@ fn option<'a>(location: &Location<'a>, directive: &'a Directive, options: &mut T
         // Weft gives 404 for a script that does not exist.
         (["!-e" | "!-f", file], [response]) if is_about_scripts(location, file, response) => true,
         (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..])
-            if others.iter().all(is_break) =>
+            if others.iter().all(is_break) && rewrite.name == "rewrite" =>
         {
             falls_back(location, rewrite)
+        }
+        ([test @ ("!-e" | "!-f"), "$request_filename"], content) if passes(location, content) => {
+            let folder = (*test == "!-e").then(|| "{path}/".to_owned());
+            let paths = ["{path}".to_owned()].into_iter().chain(folder);
+            let paths = paths.chain([name_of_missing(location)]).collect();
+            location.fallback.replace(Some(paths));
+            true
         }
         (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
             options.set("client_cert_required", true);
@@ -172,7 +179,40 @@ fn closes_by_file(
 /// Translates `if (!-e $request_filename) { rewrite ^ /index.php last; }`.
 fn falls_back(location: &Location<'_>, rewrite: &Directive) -> bool {
     let target = super::rewrite::fallback(location, rewrite);
-    target.map(|target| location.fallback.replace(Some(target))).is_some()
+    let paths = |target| vec!["{path}".to_owned(), "{path}/".to_owned(), target];
+    target.map(|target| location.fallback.replace(Some(paths(target)))).is_some()
+}
+
+/// Returns true if a block passes requests without a file to an upstream. Other paths have files.
+fn passes(location: &Location<'_>, content: &[Directive]) -> bool {
+    let passes = |block: &[Directive]| block.iter().any(|it| it.name.ends_with("_pass"));
+    let is_content = |it: &Directive| !matches!(&*it.name, "return" | "rewrite" | "set");
+    let own = location.scope.innermost();
+    passes(content)
+        && content.iter().all(is_content)
+        && location.directive.is_some()
+        && !passes(own)
+        && !own.iter().any(|it| it.name == "try_files")
+}
+
+/// Returns the name of the route for paths of the location without a file.
+fn name_of_missing(location: &Location<'_>) -> String {
+    let path = location.directive.and_then(|it| it.args.last()).map_or("", String::as_str);
+    let is_permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let words = path.split(|c| !is_permitted(c)).filter(|word| !word.is_empty());
+    words.fold("@missing".to_owned(), |name, word| format!("{name}-{word}"))
+}
+
+/// Returns the route for paths without a file, if the location has one.
+pub(crate) fn missing(location: &Location<'_>) -> Option<Route> {
+    let directive = named(location.scope.innermost(), "if").find(|it| {
+        let condition = it.condition();
+        matches!(&*condition, "!-e $request_filename" | "!-f $request_filename")
+            && passes(location, it.children())
+    })?;
+    let scope = location.scope.inside_case(directive.children());
+    let pattern = Pattern::Named(name_of_missing(location));
+    Some(route::translate(&location.derive(pattern, scope, location.variables.clone())))
 }
 
 /// Returns true for conditions of requests without TLS.
