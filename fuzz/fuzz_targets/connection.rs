@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{HeaderName, Method, Request, Response, Server, Settings};
+use weft::header::HeaderName;
+use weft::{Method, Request, Response, Server, Settings};
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (capacity, bytes) = input;

@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use weft::middleware::RealAddress;
-use weft::{Application, IpNetwork, Request, Response, testing};
+use weft::net::IpNetwork;
+use weft::{Application, Request, Response, testing};
 
 fuzz_target!(|input: (bool, bool, &[u8])| {
     let (is_standard, same_line, sent) = input;

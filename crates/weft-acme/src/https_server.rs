@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use weft::middleware::Canonical;
+use weft::server::ServerHandle;
 use weft::tls::{Tls, TlsSettings};
-use weft::{
-    Application, Error, ErrorKind, Middleware, Request, Response, Result, Server, ServerHandle,
-};
+use weft::{Application, Error, ErrorKind, Middleware, Request, Response, Result, Server};
 
 use crate::acme::Acme;
 use crate::name::Name;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use weft::{Request, Response, Server, ServerHandle};
+use weft::server::ServerHandle;
+use weft::{Request, Response, Server};
 use weft_upstream::{BalancePolicy, HealthCheck, HealthCheckTarget, ProxySettings, ReverseProxy};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

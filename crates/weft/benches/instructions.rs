@@ -17,14 +17,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower_service::Service;
 use weft::files::{Directory, DirectorySettings};
+use weft::header::HeaderValue;
+use weft::message::Version;
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
-use weft::{
-    Application, Body, HeaderValue, Middleware, Next, Request, Response, Server, StatusCode,
-    Version,
-};
+use weft::{Application, Body, Middleware, Next, Request, Response, Server, StatusCode};
 use weft_proto::Headers;
 use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
 use weft_proto::http1::framing::ResponseFraming;

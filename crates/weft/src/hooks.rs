@@ -6,10 +6,12 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::error::Error;
-use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
-use crate::trace::{self, SlowHandler, default_slow_handler_threshold};
+use crate::trace::{self, default_slow_handler_threshold};
+
+pub use crate::message::record_data::RecordData;
+pub use crate::trace::SlowHandler;
 
 /// Callbacks for the events of one worker. The methods do nothing by default, except for two in
 /// debug builds of programs without a subscriber of `tracing`: they write errors of the application
@@ -88,8 +90,8 @@ pub struct Record<'a> {
     /// an invalid request got no response, the status of the missing error response.
     pub status: StatusCode,
     /// Set if a response with this status was sent or buffered. Not set if the client disconnected
-    /// before. With [`Disconnect::Detach`](crate::Disconnect::Detach), the application may then
-    /// return a response later, and this is its status.
+    /// before. With [`Disconnect::Detach`](crate::server::Disconnect::Detach), the application may
+    /// then return a response later, and this is its status.
     pub has_response: bool,
     /// Bytes of the response body that were sent or are in the write buffer; bytes that were sent
     /// through a tunnel.

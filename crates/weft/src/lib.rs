@@ -12,6 +12,11 @@
 //! one event loop per core, within the limits of its [`Settings`]. ARCHITECTURE.md in the
 //! repository has the map.
 //!
+//! # Modules
+//! This page has the names of a first application; the modules have the others: [`net`] addresses,
+//! listeners and the client, [`server`] the handles of a server, [`hooks`] what a server reports,
+//! [`message`] the parts of requests and responses, [`header`] the names of fields.
+//!
 //! # Features
 //! The features with a star are enabled by default; `full` enables all but `anyhow`, `axum`, `log`,
 //! `secret-cookies` and `tls-ring`. With `default-features = false` the engine remains: the server
@@ -61,7 +66,7 @@ mod clock; // deadlines and dates
 )]
 mod compression; // content codings: brotli, zstd, gzip
 mod disk; // open files, read without blocking the event loop
-mod error; // Error { kind }, and the party at fault
+pub mod error; // Error { kind }, and the party at fault
 mod exclusive; // values that are Sync without locks for their owner
 mod panic; // panics of the application as errors
 mod peer; // Peer, TlsSession
@@ -76,12 +81,12 @@ mod trace; // events for the crate `tracing`
 // The interface.
 mod app; // Application, Middleware, and their implementations for functions
 mod stack; // middleware around an application
-mod hooks; // Hooks: notifications from a server
-mod message; // Request, Response, Body, Upgraded
+pub mod hooks; // Hooks: notifications from a server
+pub mod message; // Request, Response, Body, Upgraded
 
 // The engine.
-mod net; // listeners, sockets, TLS
-mod server; // Server, workers, HTTP/1 and HTTP/2 connections
+pub mod net; // listeners, sockets, TLS
+pub mod server; // Server, workers, HTTP/1 and HTTP/2 connections
 
 // Applications and middleware.
 #[cfg(feature = "axum")]
@@ -98,39 +103,32 @@ pub mod client_limit; // limits on concurrent uses, with a share per client
 pub mod middleware; // one file per middleware
 #[cfg(feature = "sse")]
 pub mod sse; // server-sent events
+#[cfg(feature = "_tls")]
+pub mod tls; // TLS of a server
 pub mod testing; // calls an application without a socket
 #[cfg(feature = "tower")]
 pub mod tower; // tower services, axum routers, tower layers
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets
 
+// The names that a first application needs, at most 25 (the test `root_names`). Others are in the
+// public modules, so that this page remains a page.
 pub use app::{Application, BoxApplication, Middleware, Next};
 pub use disk::File;
-pub use error::{Error, ErrorKind, Fault, Result};
-pub use hooks::{Hooks, Record};
-pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
-pub use message::bandwidth::Bandwidth;
+#[doc(inline)]
+pub use error::{Error, ErrorKind, Result};
+#[doc(inline)]
+pub use hooks::Hooks;
+#[doc(no_inline)]
+pub use http::{Method, StatusCode};
 pub use message::body::Body;
 pub use message::into_response::IntoResponse;
-pub use message::record_data::RecordData;
 pub use message::request::Request;
-pub use message::request_head::RequestHead;
 pub use message::response::Response;
-pub use message::shutdown::Shutdown;
-pub use message::upgrade::Upgraded;
-pub use net::address::{Address, LocalAddress};
-pub use net::listen::Listener;
-#[cfg(feature = "_tls")]
-pub use net::tls;
-pub use peer::{Peer, TlsSession};
-pub use server::handle::{ServerHandle, ShutdownHandle};
+#[doc(inline)]
 pub use server::{Server, serve};
-pub use settings::{Disconnect, Settings};
+pub use settings::Settings;
 pub use stack::stack;
-pub use stream::Io;
-pub use trace::SlowHandler;
-pub use weft_proto::Headers;
-pub use weft_proto::proxy_protocol::IpNetwork;
 
 /// Dates as text: the formats of RFC 9110 §5.6.7 and RFC 3339.
 pub mod date {
@@ -143,7 +141,15 @@ pub mod grpc {
     pub use weft_proto::semantics::grpc::{Code, Status};
 }
 
-/// Lines of an access log: the format that writes the [`Record`] of a request, and its values.
+/// Names and values of fields: constants such as [`CONTENT_TYPE`](header::CONTENT_TYPE) and the
+/// types of the crate `http`, and [`Headers`](header::Headers), the fields of a received message.
+pub mod header {
+    #[doc(no_inline)]
+    pub use http::header::*;
+    pub use weft_proto::Headers;
+}
+
+/// Lines of an access log: the format that writes the [`Record`](hooks::Record) of a request, and its values.
 pub mod log {
     pub use crate::middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 }

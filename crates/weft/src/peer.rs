@@ -142,7 +142,7 @@ impl Peer {
 }
 
 /// A peer with this address, for
-/// [`ServerHandle::serve_connection`](crate::ServerHandle::serve_connection).
+/// [`ServerHandle::serve_connection`](crate::server::ServerHandle::serve_connection).
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Peer {
         Peer { address: Some(address), ..Peer::default() }

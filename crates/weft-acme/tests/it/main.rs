@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use weft::{BoxApplication, ErrorKind, Request, Response, ServerHandle};
+use weft::server::ServerHandle;
+use weft::{BoxApplication, ErrorKind, Request, Response};
 use weft_acme::{AcmeSettings, ChallengeKind, FileStore, HttpsServer, ServerExt};
 
 use client::{get, get_without_tls};

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use weft::{Application, BoxApplication, Server, ServerHandle};
+use weft::server::ServerHandle;
+use weft::{Application, BoxApplication, Server};
 
 /// Upper bound on waiting for an expected event. Long enough never to expire on a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::{IpNetwork, Request, Settings};
+use weft::net::IpNetwork;
+use weft::{Request, Settings};
 use weft_config::schema::{Properties, properties};
 use weft_config::{
     ConfigLocation, ConfigResult, Key, Name, Problem, SectionKey, SectionKeys, Value, find,

@@ -13,7 +13,8 @@ use std::ops::{Deref, DerefMut};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
 use weft::files::DirectoryFuture;
-use weft::{Request, Response, StatusCode, Version};
+use weft::message::Version;
+use weft::{Request, Response, StatusCode};
 use weft_config::print_entries;
 use weft_upstream::task::{MayDrop, UntilMayDrop};
 

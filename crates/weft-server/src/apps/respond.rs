@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weft::{Body, HeaderValue, Request, Response, StatusCode, header};
+use weft::header::{self, HeaderValue};
+use weft::{Body, Request, Response, StatusCode};
 use weft_config::{Key, SectionKeys, ValueKind, quoted};
 
 use super::form::{OpenContext, PlanContext, RouteApp, RouteForm, section_keys};

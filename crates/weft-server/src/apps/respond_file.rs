@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 use weft::files::{Directory, DirectorySettings};
-use weft::{Application, HeaderValue, Method, Request, Response};
+use weft::header::HeaderValue;
+use weft::{Application, Method, Request, Response};
 use weft::{StatusCode, header};
 use weft_config::{Key, SectionKeys, ValueKind, quoted};
 

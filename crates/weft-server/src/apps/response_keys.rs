@@ -1,6 +1,7 @@
 //! Status and media type of a response: keys of several forms.
 
-use weft::{HeaderValue, StatusCode};
+use weft::StatusCode;
+use weft::header::HeaderValue;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted};
 
 /// Returns the key of the status.

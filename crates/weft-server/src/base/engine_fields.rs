@@ -1,6 +1,6 @@
 //! Fields of responses that the engine sets itself.
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 
 /// Fields that the engine sets itself.
 const ENGINE_FIELDS: [HeaderName; 5] = [

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 use weft::log::LogFormat;
 use weft_config::suggest;
 

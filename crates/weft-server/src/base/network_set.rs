@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_config::{ConfigResult, Located};
 
 /// Parses the networks of a list in the configuration.

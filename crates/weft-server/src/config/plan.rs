@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use weft::{IpNetwork, Settings};
+use weft::Settings;
+use weft::net::IpNetwork;
 use weft_config::{ConfigLocation, Located, Problem};
 
 use super::host_listeners::{bind_hosts, check_ports, is_bound, is_without_tls};

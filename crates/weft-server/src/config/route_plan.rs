@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use weft::{IpNetwork, Settings, StatusCode};
+use weft::net::IpNetwork;
+use weft::{Settings, StatusCode};
 use weft_config::{ConfigLocation, Located, Problem, print_entries, suggest};
 
 use super::route_config::RouteConfig;

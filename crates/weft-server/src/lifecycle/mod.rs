@@ -11,7 +11,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch as plan_channel;
-use weft::{LocalAddress, Server, ServerHandle};
+use weft::Server;
+use weft::net::LocalAddress;
+use weft::server::ServerHandle;
 use weft_config::{Problem, Sources};
 
 use self::privileges::PidFile;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft::ShutdownHandle;
+use weft::server::ShutdownHandle;
 use weft_config::show_time;
 
 use super::ServerProcess;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use weft::Record;
+use weft::hooks::Record;
 use weft::log::LogFormat;
 
 use super::request_values::RequestValues;

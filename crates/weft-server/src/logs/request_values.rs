@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use weft::Record;
+use weft::hooks::Record;
 use weft::log::{LogPrivacy, LogValue, LogValues};
 
 use crate::base::log_format::RequestValue;

@@ -1,6 +1,6 @@
 //! The plan of the logs of a route.
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 
 use crate::options::AccessLogSettings;
 

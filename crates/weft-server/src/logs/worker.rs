@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use log::Level;
-use weft::{Error, ErrorKind, Fault, Hooks, Peer, Record};
+use weft::error::Fault;
+use weft::hooks::Record;
+use weft::net::Peer;
+use weft::{Error, ErrorKind, Hooks};
 use weft_upstream::ThrottledWarning;
 
 use super::Logs;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use weft::IpNetwork;
 use weft::middleware::RealAddress;
+use weft::net::IpNetwork;
 use weft_acme::Acme;
 use weft_config::{ConfigLocation, Located, Problem};
 use weft_upstream::spool::BufferSpace;

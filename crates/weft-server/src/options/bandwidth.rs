@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use weft::{Application, Bandwidth, Middleware, Request, Response, Settings};
+use weft::message::Bandwidth;
+use weft::{Application, Middleware, Request, Response, Settings};
 use weft_config::{Key, ValueKind, quoted, show_size};
 
 use super::layer::{Layer, OpenContext};

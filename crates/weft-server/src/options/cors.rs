@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use weft::Method;
+use weft::header::{self, HeaderName};
 use weft::middleware::Cors;
-use weft::{HeaderName, Method, header};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_time};
 
 use super::layer::{Layer, OpenContext};

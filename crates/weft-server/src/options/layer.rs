@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::{Application, IpNetwork, Middleware, Request, Response};
+use weft::net::IpNetwork;
+use weft::{Application, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weft::{Application, HeaderValue, Middleware, Request, Response, StatusCode, header};
+use weft::header::{self, HeaderValue};
+use weft::{Application, Middleware, Request, Response, StatusCode};
 use weft_config::{Key, ValueKind, WordOrPath};
 
 use super::error_pages::files::{media_type, read};

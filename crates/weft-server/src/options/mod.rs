@@ -11,7 +11,8 @@ mod scope; // routes to which options apply, for warnings
 
 use std::sync::LazyLock;
 
-use weft::{HeaderValue, Response, Settings, StatusCode, header};
+use weft::header::{self, HeaderValue};
+use weft::{Response, Settings, StatusCode};
 use weft_config::{Key, PartKey, SectionKey, SectionKeys, quoted, quoted_list};
 
 pub(crate) use access_log::AccessLogSettings;

@@ -1,6 +1,6 @@
 //! Changes to the fields of requests that upstreams and scripts get.
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 use weft_config::{ConfigResult, Key, ValueKind, quoted_list};
 
 use super::fields::changes::{FieldChanges, FieldOperation, parse_request_field, show_fields};

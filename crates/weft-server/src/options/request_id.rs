@@ -1,7 +1,8 @@
 //! Request IDs.
 
+use weft::header::HeaderName;
 use weft::middleware::{RequestId, RequestIds};
-use weft::{Application, HeaderName, Middleware, Request, Response};
+use weft::{Application, Middleware, Request, Response};
 use weft_config::{BoolOrText, ConfigResult, Key, Located, ValueKind, quoted};
 use weft_upstream::RequestFields;
 

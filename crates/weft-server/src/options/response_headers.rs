@@ -1,6 +1,6 @@
 //! Changes to the fields of responses.
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_list};
 
 use super::fields::changes::{FieldChanges, parse_field, show_fields};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use weft::header::{self, HeaderName};
 use weft::middleware::SecurityHeaders;
-use weft::{HeaderName, header};
 use weft_config::{Key, ValueKind, quoted_time};
 
 use super::layer::{Layer, OpenContext};

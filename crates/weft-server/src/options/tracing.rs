@@ -6,7 +6,8 @@ use std::num::{NonZeroU64, NonZeroU128};
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use weft::{HeaderName, HeaderValue, Request, Response};
+use weft::header::{HeaderName, HeaderValue};
+use weft::{Request, Response};
 use weft_config::{BoolOrText, ConfigResult, Key, Located, ValueKind, quoted};
 use weft_upstream::RequestFields;
 

@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use weft::{Peer, Request};
+use weft::Request;
+use weft::net::Peer;
 
 use super::table::{Host, HostName, HostTable, Route};
 use crate::base::listen_end::{HostBinding, ListenEnd, TcpEnd};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use weft::message::RequestHead;
 use weft::middleware::ErrorPages;
-use weft::{Method, Request, RequestHead};
+use weft::{Method, Request};
 
 use crate::base::request_notes::{MatchedGroups, NotedRoute};
 use crate::route::{

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weft::Address;
+use weft::net::Address;
 use weft_config::{ConfigResult, Located, Problem, quoted_texts};
 
 use crate::base::listen_end::{Ipv4Ports, ListenEnd};

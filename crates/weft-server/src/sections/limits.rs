@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use weft::{Disconnect, Settings};
+use weft::Settings;
+use weft::server::Disconnect;
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
 };
@@ -174,7 +175,7 @@ fn set_proxy_protocol(settings: &mut Settings, proxies: Vec<Located<String>>) ->
 }
 
 fn set_server_name(settings: &mut Settings, name: Located<String>) -> ConfigResult {
-    match weft::HeaderValue::from_str(&name.value) {
+    match weft::header::HeaderValue::from_str(&name.value) {
         Ok(_) if name.value.is_ascii() => settings.server_name = name.value,
         _ => {
             return Err(name

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{HeaderName, IpNetwork};
+use weft::header::HeaderName;
+use weft::net::IpNetwork;
 use weft_config::{
     Key, Located, ValueKind, quoted, quoted_list, quoted_path, quoted_time, show_size,
 };

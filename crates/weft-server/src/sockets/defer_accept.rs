@@ -6,7 +6,7 @@ use std::io;
 use nix::libc;
 use nix::sys::socket::SetSockOpt;
 use nix::sys::socket::sockopt::SetStruct;
-use weft::ServerHandle;
+use weft::server::ServerHandle;
 
 /// Longest time in seconds for which the kernel waits for the first bytes. A client that sends
 /// nothing is accepted then, and the timeout for a request head begins. One second is the shortest

@@ -10,8 +10,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
+use weft::net::{Address, Listener, LocalAddress};
+use weft::server::ServerHandle;
 use weft::tls::Tls;
-use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
+use weft::{ErrorKind, Settings};
 
 use crate::base::listen_end::{Ipv4Ports, ListenEnd, TcpEnd};
 use crate::base::unix_address::UnixAddress;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
-use weft::Listener;
+use weft::net::Listener;
 
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket, Protocol, SocketSource};
 

@@ -7,7 +7,8 @@
 
 use std::net::IpAddr;
 
-use weft::{Address, Request};
+use weft::Request;
+use weft::net::Address;
 
 use crate::config::Plan;
 

@@ -20,7 +20,9 @@ mod worker; // metrics of a worker's connections
 
 use std::time::Duration;
 
-use weft::{Application, Listener, Server, ServerHandle};
+use weft::net::Listener;
+use weft::server::ServerHandle;
+use weft::{Application, Server};
 
 pub(crate) use self::registry::MetricsRegistry;
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use weft::{Error, Fault, Hooks, Peer, Record};
+use weft::error::Fault;
+use weft::hooks::Record;
+use weft::net::Peer;
+use weft::{Error, Hooks};
 use weft_upstream::metrics::Counter;
 
 use crate::router::Outcomes;

@@ -141,7 +141,7 @@ impl Route<'_> {
     /// Connects to an upstream, sends it the bytes that were received, and copies all others.
     async fn relay(
         self,
-        mut client: impl weft::Io,
+        mut client: impl weft::net::Io,
         received: BytesMut,
         record: &mut ConnectionRecord,
     ) -> Result<End, Refusal> {

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, sleep_until, timeout};
-use weft::{Listener, LocalAddress};
+use weft::net::{Listener, LocalAddress};
 use weft_upstream::ThrottledWarning;
 
 use self::datagrams::Receiving;

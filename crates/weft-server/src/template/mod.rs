@@ -13,7 +13,8 @@ mod value; // values of a request
 
 use std::fmt;
 
-use weft::{Error, ErrorKind, HeaderValue, Request, Response, StatusCode};
+use weft::header::HeaderValue;
+use weft::{Error, ErrorKind, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 
 use crate::template::captures::{Group, HostCaptures};

@@ -1,6 +1,6 @@
 //! Names of placeholders, and suggestions for unknown ones. Pure.
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 use weft_config::suggest;
 
 use crate::template::captures::Group;

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::num::{NonZeroU64, NonZeroU128};
 use std::time::SystemTime;
 
+use weft::Request;
+use weft::message::RequestHead;
 use weft::middleware::{RequestId, User};
 use weft::tls::certificate;
-use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::maps::{MapValue, RequestMaps};

@@ -10,8 +10,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use weft::header::HeaderValue;
 use weft::header::{COOKIE, SET_COOKIE};
-use weft::{HeaderValue, Request, Response};
+use weft::{Request, Response};
 
 use crate::settings::sticky_settings::StickySettings;
 use crate::url::upstream_url::UpstreamUrl;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use weft::Io;
+use weft::net::Io;
 use weft_proto::write_buffer::WriteBuffer;
 
 use crate::base::inactivity_timer::InactivityTimer;

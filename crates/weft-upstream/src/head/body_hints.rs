@@ -1,6 +1,6 @@
 //! Fields of a response that decide if its body is buffered. Pure.
 
-use weft::Headers;
+use weft::header::Headers;
 
 /// Returns true if the body is an event stream.
 pub(crate) fn is_event_stream(fields: &Headers) -> bool {

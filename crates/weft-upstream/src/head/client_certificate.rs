@@ -3,7 +3,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use weft::{IpNetwork, Request};
+use weft::Request;
+use weft::net::IpNetwork;
 
 /// Names in lower case, and beginnings of names, by which proxies and servers describe the
 /// certificate of a client: RFC 9440, the recipes for Apache, nginx and HAProxy, and the names of

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use bytes::Bytes;
-use weft::Headers;
+use weft::header::Headers;
 use weft_proto::http1::scan;
 
 use super::client_certificate::byte_sequence;
@@ -247,7 +247,7 @@ fn push_peer_address(out: &mut Vec<u8>, address: &SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft::{HeaderName, HeaderValue};
+    use weft::header::{HeaderName, HeaderValue};
 
     const RECEIVED: &str = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\
         X-Forwarded-Proto: https\r\nX-Forwarded-Host: front\r\nForwarded: for=192.0.2.3\r\n";

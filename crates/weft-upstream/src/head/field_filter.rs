@@ -1,6 +1,6 @@
 //! Rules for forwarding fields. Pure.
 
-use weft::Headers;
+use weft::header::Headers;
 use weft_proto::names::{is_same_name, push_lower_case};
 
 use super::client_certificate::{NAME_PREFIXES, is_certificate_field, starts_with};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use weft::{Error, ErrorKind, HeaderName, Headers, Method, Request, Version};
+use weft::header::{HeaderName, Headers};
+use weft::message::Version;
+use weft::{Error, ErrorKind, Method, Request};
 
 use super::client_certificate::is_from_trusted_proxy;
 use super::client_fields as forwarded;

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use weft::header::{HeaderMap, VIA};
-use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
+use weft::header::{HeaderName, HeaderValue, Headers};
+use weft::{Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 use super::field_filter::{HopByHopFields, is_allowed_in_trailers};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use weft::header::HeaderMap;
-use weft::{Request, Response, Version};
+use weft::message::Version;
+use weft::{Request, Response};
 use weft_proto::http1::client::ResponseHead;
 pub(crate) use weft_proto::semantics::grpc::Code;
 use weft_proto::semantics::grpc::{self, Status};

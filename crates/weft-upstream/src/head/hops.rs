@@ -1,6 +1,8 @@
 //! Limits on forwarding: loop detection by `Via`, and `Max-Forwards`. Pure.
 
-use weft::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use weft::header::HeaderValue;
+use weft::message::Version;
+use weft::{Method, Request, Response, StatusCode};
 
 use crate::gateway_error::method_not_allowed;
 

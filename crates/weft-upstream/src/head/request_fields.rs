@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use weft::{HeaderName, HeaderValue, Request};
+use weft::Request;
+use weft::header::{HeaderName, HeaderValue};
 
 /// Changes to the fields of a request, made by its route. They are an extension of the request, so
 /// that its head need not be copied, and so that middleware and logs see the fields of the client.

@@ -1,7 +1,8 @@
 //! Addresses and cookies of an upstream in its responses, rewritten for the client. Pure.
 
+use weft::Response;
+use weft::header::HeaderName;
 use weft::header::{LOCATION, REFRESH, SET_COOKIE};
-use weft::{HeaderName, Response};
 use weft_proto::http1::client::ResponseHead;
 
 use crate::settings::proxy_settings::ProxySettings;

@@ -10,7 +10,9 @@ use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Sleep, sleep};
-use weft::{Headers, Method, StatusCode, Version};
+use weft::header::Headers;
+use weft::message::Version;
+use weft::{Method, StatusCode};
 use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::client::{BodyLength, ResponseHead};
 

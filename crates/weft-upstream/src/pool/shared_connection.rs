@@ -336,7 +336,7 @@ impl Liveness {
 
 /// A stream that limits and joins received frames, and records the time of the last read.
 struct Monitored {
-    stream: Box<dyn weft::Io>,
+    stream: Box<dyn weft::net::Io>,
     input: JoinedInput,
     budget: FrameBudget,
     activity: Arc<Activity>,

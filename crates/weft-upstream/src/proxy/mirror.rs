@@ -12,7 +12,8 @@ use bytes::Bytes;
 use futures_util::future::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use weft::{HeaderName, HeaderValue, Request};
+use weft::Request;
+use weft::header::{HeaderName, HeaderValue};
 
 use super::ReverseProxy;
 use crate::base::rendezvous::mix;

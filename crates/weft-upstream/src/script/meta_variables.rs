@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use weft::Request;
+use weft::message::Version;
 use weft::middleware::User;
+use weft::net::IpNetwork;
 use weft::path::{clean, decode};
 use weft::tls::certificate;
-use weft::{IpNetwork, Request, Version};
 use weft_proto::fastcgi::{pair, pairs};
 use weft_proto::names::is_same_name;
 

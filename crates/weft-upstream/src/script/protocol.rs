@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use weft::{Error, Method, Request, Version};
+use weft::message::Version;
+use weft::{Error, Method, Request};
 use weft_proto::fastcgi::{self, Completion, RecordReader, ResponsePart};
 use weft_proto::http1::client::{BodyLength, BodyPiece, ResponseHead};
 use weft_proto::{scgi, uwsgi};

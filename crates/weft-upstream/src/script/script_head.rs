@@ -1,7 +1,8 @@
 //! Head of a script's response (RFC 3875 §6): bytes → status and fields. Pure.
 
 use bytes::Bytes;
-use weft::{Headers, Response, StatusCode};
+use weft::header::Headers;
+use weft::{Response, StatusCode};
 use weft_proto::http1::parse::{Field, Fields, MAX_HEAD_BYTES, Span};
 use weft_proto::http1::scan;
 use weft_proto::names::is_same_name;

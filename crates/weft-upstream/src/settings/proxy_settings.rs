@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::{HeaderName, IpNetwork, StatusCode};
+use weft::StatusCode;
+use weft::header::HeaderName;
+use weft::net::IpNetwork;
 
 use super::fastcgi_settings::FastCgiSettings;
 use super::health_check_settings::{HealthCheck, HealthCheckTarget};

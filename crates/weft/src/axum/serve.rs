@@ -49,7 +49,7 @@ use crate::settings::Settings;
 /// [`handlers_as_tasks`](Serve::handlers_as_tasks) starts them on the threads of the runtime, and
 /// [`handlers_on_workers`](Serve::handlers_on_workers) does without that runtime.
 /// For TLS and all other options of a server, use [`app`](super::app) with
-/// [`Server`](crate::Server), or a [`Listener`](crate::Listener) with TLS.
+/// [`Server`](crate::Server), or a [`Listener`](crate::net::Listener) with TLS.
 pub fn serve<M: MakeService>(listeners: impl IntoListeners, make_service: M) -> Serve<M> {
     Serve {
         listeners: listeners.into_listeners(),
@@ -111,7 +111,8 @@ impl<M: MakeService> Serve<M> {
     /// Sets the [`Hooks`]. `make` is called once in each worker.
     ///
     /// ```
-    /// use weft::{Hooks, Record};
+    /// use weft::hooks::Record;
+    /// use weft::Hooks;
     ///
     /// struct Log;
     ///

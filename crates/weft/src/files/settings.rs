@@ -295,7 +295,7 @@ impl HeaderRule {
     ///
     /// ```
     /// use weft::files::HeaderRule;
-    /// use weft::{HeaderValue, header};
+    /// use weft::header::{self, HeaderValue};
     ///
     /// let frame = HeaderValue::from_static("DENY");
     /// HeaderRule::new("/admin/**", header::X_FRAME_OPTIONS, frame);

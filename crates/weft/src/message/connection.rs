@@ -42,7 +42,7 @@ pub(crate) struct RequestContext {
 const TOO_LARGE: u64 = 1;
 const TOO_SLOW: u64 = 2;
 
-/// Values that middleware has set for the [`Record`](crate::Record) of an exchange.
+/// Values that middleware has set for the [`Record`](crate::hooks::Record) of an exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordParts {
     exchange: u32,

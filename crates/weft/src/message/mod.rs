@@ -19,3 +19,12 @@ pub(crate) mod request_head;
 pub(crate) mod response;
 pub(crate) mod shutdown;
 pub(crate) mod upgrade;
+
+pub use self::bandwidth::Bandwidth;
+pub use self::body::Body;
+pub use self::request::Request;
+pub use self::request_head::RequestHead;
+pub use self::response::Response;
+pub use self::upgrade::Upgraded;
+#[doc(no_inline)]
+pub use http::Version;

@@ -5,9 +5,9 @@ use std::fmt;
 
 use crate::message::response::Response;
 
-/// Data that an application collects about a request for its [`Record`](crate::Record), such as
-/// values for a line of a log. [`Request::set_record_data`](crate::Request::set_record_data)
-/// attaches it, and [`Record::data`](crate::Record::data) returns it to the hooks.
+/// Data that an application collects about a request for its [`Record`](crate::hooks::Record), such
+/// as values for a line of a log. [`Request::set_record_data`](crate::Request::set_record_data)
+/// attaches it, and [`Record::data`](crate::hooks::Record::data) returns it to the hooks.
 pub trait RecordData: Any + fmt::Debug + Send + Sync {
     /// Called with the response before it is sent, after preconditions and ranges were applied.
     /// The engine adds `Date`, `Server` and the fields of framing and connection later. Called

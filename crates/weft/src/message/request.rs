@@ -236,17 +236,18 @@ impl Request {
 
     /// Sets the address of the peer for the middleware and application that follow, as received
     /// from a trusted proxy. The request keeps the TLS session of the connection. The
-    /// [`Record`](crate::Record) of the request has this address, too.
+    /// [`Record`](crate::hooks::Record) of the request has this address, too.
     pub fn set_peer(&mut self, address: SocketAddr) {
         self.connection.set_peer(address);
     }
 
-    /// Sets data for the [`Record`](crate::Record) of the request, which replaces former data.
-    /// Without such data, a request costs nothing for it.
+    /// Sets data for the [`Record`](crate::hooks::Record) of the request, which replaces former
+    /// data. Without such data, a request costs nothing for it.
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use weft::{Application, Hooks, Next, Record, RecordData, Request, Response};
+    /// use weft::hooks::{Record, RecordData};
+    /// use weft::{Application, Hooks, Next, Request, Response};
     ///
     /// #[derive(Debug)]
     /// struct Tenant(String);

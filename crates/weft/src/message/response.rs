@@ -279,7 +279,8 @@ impl Response {
     ///
     /// ```
     /// use std::num::NonZeroU64;
-    /// use weft::{Bandwidth, Request, Response};
+    /// use weft::message::Bandwidth;
+    /// use weft::{Request, Response};
     ///
     /// async fn video(_: Request) -> Response {
     ///     let bandwidth = Bandwidth::new(NonZeroU64::new(1 << 20).unwrap()).after(10 << 20);
@@ -294,7 +295,7 @@ impl Response {
 
     /// Attaches an error whose details are not sent to the client.
     /// [`Hooks::on_error`](crate::Hooks::on_error) is called with it, and it is the
-    /// [`error`](crate::Record::error) of the record.
+    /// [`error`](crate::hooks::Record::error) of the record.
     pub fn with_error(mut self, error: Error) -> Response {
         self.extensions.insert(Arc::new(error));
         self

@@ -20,7 +20,7 @@ use crate::net::secure::SecureAcceptor;
 use crate::settings::Settings;
 
 /// A listening socket, for [`Server::listener`](crate::Server::listener) or
-/// [`ServerHandle::listen`](crate::ServerHandle::listen).
+/// [`ServerHandle::listen`](crate::server::ServerHandle::listen).
 ///
 /// [`Server::listen`](crate::Server::listen) binds its own. Bind one by hand if that must happen
 /// early, such as before the process drops its privileges, or if the socket comes from another
@@ -52,7 +52,8 @@ impl Listener {
     /// them gets a listener. Only the settings `backlog` and `reuse_port` are used.
     ///
     /// ```
-    /// use weft::{Listener, Request, Response, Server, Settings};
+    /// use weft::net::Listener;
+    /// use weft::{Request, Response, Server, Settings};
     ///
     /// # fn main() -> weft::Result<()> {
     /// let listeners = Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())?;
@@ -140,8 +141,8 @@ impl Listener {
     }
 
     /// Removes the file of a Unix socket when the socket closes, once
-    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been
-    /// called. Until then the file belongs to the process that passed the socket. If the new
+    /// [`ServerHandle::claim_socket_files`](crate::server::ServerHandle::claim_socket_files) has
+    /// been called. Until then the file belongs to the process that passed the socket. If the new
     /// process fails to start, the former one continues to serve.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Sockets: listening, accepting, reading, writing, TLS.
+//! Addresses, listeners, and the other end of a connection.
+// Beneath them: sockets, buffers, limits of connections, TLS.
 
 pub(crate) mod accept;
 pub(crate) mod accepted;
@@ -14,6 +15,12 @@ mod secure_half;
 mod exhaustion;
 pub(crate) mod socket;
 #[cfg(feature = "_tls")]
-pub mod tls;
+pub(crate) mod tls;
 pub(crate) mod transport;
 pub(crate) mod writer;
+
+pub use self::address::{Address, LocalAddress};
+pub use self::listen::Listener;
+pub use crate::peer::{Peer, TlsSession};
+pub use crate::stream::Io;
+pub use weft_proto::proxy_protocol::IpNetwork;

@@ -25,7 +25,8 @@ use crate::stream::Io;
 /// Listeners and limits can be changed while the server runs:
 ///
 /// ```
-/// use weft::{Listener, Request, Response, Server, Settings};
+/// use weft::net::Listener;
+/// use weft::{Request, Response, Server, Settings};
 ///
 /// # fn main() -> weft::Result<()> {
 /// let server = Server::new(async |_: Request| Response::text("Hello\n"));
@@ -93,8 +94,8 @@ impl ServerHandle {
         self.acceptors.sockets()
     }
 
-    /// Makes the server remove the files of [inherited](crate::Listener::with_socket_file) Unix
-    /// sockets when these sockets close. Call it after the last step that can fail, before the
+    /// Makes the server remove the files of [inherited](crate::net::Listener::with_socket_file)
+    /// Unix sockets when these sockets close. Call it after the last step that can fail, before the
     /// previous process [drains](ServerHandle::drain_after_handover).
     pub fn claim_socket_files(&self) {
         self.acceptors.set_remove_socket_files(true);
@@ -172,7 +173,8 @@ impl ServerHandle {
     /// stream needs tasks of a runtime, as a socket does, they must continue to run.
     ///
     /// ```
-    /// use weft::{Peer, Request, Response, Server};
+    /// use weft::net::Peer;
+    /// use weft::{Request, Response, Server};
     ///
     /// # async fn example() -> weft::Result<()> {
     /// let server = Server::new(async |_: Request| Response::text("Hello\n")).start_workers()?;

@@ -1,4 +1,4 @@
-//! Server: bind, start, run, shut down.
+//! The server, its handles, and its orderly end.
 
 mod acceptors;
 pub(crate) mod blocking;
@@ -38,11 +38,15 @@ use crate::net::listen::Listener;
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
-use crate::server::handle::{ServerHandle, ShutdownHandle, shutdown_signal};
+use crate::server::handle::shutdown_signal;
 use crate::server::threads::Threads;
 use crate::server::worker::{Worker, WorkerCommand};
 use crate::settings::Settings;
 use crate::stream::Io;
+
+pub use crate::message::shutdown::Shutdown;
+pub use crate::server::handle::{ServerHandle, ShutdownHandle};
+pub use crate::settings::Disconnect;
 
 /// Serves an application on an address, with the default [`Settings`] and one worker for each CPU.
 /// Returns only if the server cannot be started.

@@ -38,7 +38,8 @@ use crate::tower::{BoxError, call_service, convert, error_response};
 ///
 /// ```
 /// use tower_http::set_header::SetResponseHeaderLayer;
-/// use weft::{Application, HeaderValue, Request, Response, header, testing, tower};
+/// use weft::header::{self, HeaderValue};
+/// use weft::{Application, Request, Response, testing, tower};
 ///
 /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 ///

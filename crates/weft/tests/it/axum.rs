@@ -26,8 +26,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use weft::server::ServerHandle;
 use weft::tower::Connection;
-use weft::{Application, ServerHandle, Settings, tower};
+use weft::{Application, Settings, tower};
 
 fn start(router: Router) -> ServerHandle {
     start_with(Settings::default(), tower::app(router))

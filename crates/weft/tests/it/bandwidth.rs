@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
-use weft::{Bandwidth, Body, Request, Response, ServerHandle, Settings, StatusCode};
+use weft::message::Bandwidth;
+use weft::server::ServerHandle;
+use weft::{Body, Request, Response, Settings, StatusCode};
 
 use crate::common::{Client, boxed_server, stop, until};
 

@@ -10,11 +10,10 @@ use crate::common::{self, Client, address, boxed_server, stop, until};
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::Notify;
+use weft::header::{self, HeaderValue};
 use weft::middleware::{Coding, Compress};
-use weft::{
-    Application, Body, Error, ErrorKind, File, HeaderValue, Request, Response, ServerHandle,
-    StatusCode, header,
-};
+use weft::server::ServerHandle;
+use weft::{Application, Body, Error, ErrorKind, File, Request, Response, StatusCode};
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     start_with(Compress::new(), app)

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use weft::{Error, Hooks, Record, Request, Response, Server};
+use weft::hooks::Record;
+use weft::{Error, Hooks, Request, Response, Server};
 
 use crate::common::Client;
 

@@ -12,8 +12,8 @@ use crate::common::tree::{
     request,
 };
 use crate::common::{self, Client, stop};
-use weft::ServerHandle;
 use weft::files::Directory;
+use weft::server::ServerHandle;
 
 // -- files
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::common::{Client, address, boxed_server, stop};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::Notify;
-use weft::{ErrorKind, Listener, Peer, Request, Response, ServerHandle, Settings};
+use weft::net::{Listener, Peer};
+use weft::server::ServerHandle;
+use weft::{ErrorKind, Request, Response, Settings};
 
 async fn addresses(request: Request) -> Response {
     let peer = request.peer();

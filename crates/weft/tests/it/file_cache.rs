@@ -16,8 +16,9 @@ use crate::common::{Client, Response, TEST_TIMEOUT, address, stop, until};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::Server;
 use weft::files::{Directory, DirectorySettings};
-use weft::{LocalAddress, Server};
+use weft::net::LocalAddress;
 
 /// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(86_400);

@@ -9,7 +9,8 @@ use std::{fs, io};
 
 use crate::common::{Client, boxed_server, stop, until};
 use weft::form;
-use weft::{Application, Error, ErrorKind, Request, Response, ServerHandle, Settings};
+use weft::server::ServerHandle;
+use weft::{Application, Error, ErrorKind, Request, Response, Settings};
 
 fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     let settings = Settings { max_body_bytes: 1 << 30, ..Settings::default() };

@@ -16,9 +16,8 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use weft::grpc::{Code, Status};
 use weft::middleware::{Grpc, GrpcWeb, Timeout};
-use weft::{
-    Application, Body, Error, ErrorKind, Hooks, Peer, Request, Response, StatusCode, header,
-};
+use weft::net::Peer;
+use weft::{Application, Body, Error, ErrorKind, Hooks, Request, Response, StatusCode, header};
 
 use crate::common::clients::{
     ClientRequest, ClientResponse, Transport, on_every_transport, wait_until,

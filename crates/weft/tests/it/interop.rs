@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::common::{boxed_server, has_tool, stop};
 use http::{StatusCode, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
+use weft::hooks::Record;
 use weft::tls::{Identity, Tls, TlsSettings};
-use weft::{BoxApplication, Hooks, Method, Record, Request, Response, Server, websocket};
+use weft::{BoxApplication, Hooks, Method, Request, Response, Server, websocket};
 
 /// Upper bound on waiting for an external program. Long enough never to expire on a busy machine.
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);

@@ -69,6 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sync",
         ],
     ),
+    ("tls", &["net"]),
     ("tower", &["app", "clock", "error", "message", "random", "runtime"]),
     ("axum", &["app", "error", "hooks", "message", "net", "peer", "server", "settings", "tower"]),
     ("websocket", &["error", "message", "peer"]),

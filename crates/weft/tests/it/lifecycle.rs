@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weft::{Address, ErrorKind, Listener, Request, Response, Server, Settings};
+use weft::net::{Address, Listener};
+use weft::{ErrorKind, Request, Response, Server, Settings};
 
 use crate::common::Client;
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use crate::common::frames::RawClient;
 use crate::common::{Client, address, boxed_server, until};
 use tokio::sync::Semaphore;
-use weft::{ErrorKind, Listener, LocalAddress, Request, Response, Server, ServerHandle, Settings};
+use weft::net::{Listener, LocalAddress};
+use weft::server::ServerHandle;
+use weft::{ErrorKind, Request, Response, Server, Settings};
 
 const GRACE: Duration = Duration::from_secs(30);
 

@@ -35,6 +35,7 @@ mod middleware_routes;
 mod properties;
 mod records;
 mod root_link;
+mod root_names;
 #[cfg(feature = "axum")]
 mod serve_axum;
 mod site;

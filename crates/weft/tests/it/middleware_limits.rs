@@ -15,9 +15,10 @@ use weft::middleware::{
     BasicAuth, BodyLimit, CatchPanic, Compress, ConcurrencyLimit, Log, RateLimit, RealAddress,
     RequestIds, Timeout, fixed_users,
 };
+use weft::net::Peer;
+use weft::server::ServerHandle;
 use weft::{
-    Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Peer, Request, Response,
-    ServerHandle, header,
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Request, Response, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
@@ -478,7 +479,7 @@ impl Hooks for ErrorRecorder {
 #[test]
 fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
     let (lines, errors) = (Lines::default(), ErrorRecorder::default());
-    let page = |_: &weft::RequestHead, error: &Error| Response::from(error);
+    let page = |_: &weft::message::RequestHead, error: &Error| Response::from(error);
     let app = weft::stack(bodies).with(lines.log()).with(CatchPanic::new().page(page));
     let hooks = errors.clone();
     let server = boxed_server(app).workers(1).hooks(move || hooks.clone());

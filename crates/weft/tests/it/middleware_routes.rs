@@ -13,9 +13,9 @@ use weft::middleware::{
     Canonical, CleanPath, Compress, Cors, ETag, HeadAsGet, Health, Log, MethodOverride, Mount,
     ResponseHeaders, Rewrite, SecurityHeaders, StripPrefix, VirtualHosts,
 };
+use weft::server::ServerHandle;
 use weft::{
-    Application, Body, Error, ErrorKind, File, Method, Next, Request, Response, ServerHandle,
-    StatusCode, header,
+    Application, Body, Error, ErrorKind, File, Method, Next, Request, Response, StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {

@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::common::frames::{RawClient, field_block, frame, pseudo_header, reset};
 use crate::common::{Client, boxed_server, short_timeouts, stop, until};
 use tokio::sync::Notify;
+use weft::hooks::Record;
 use weft::log::LogFormat;
-use weft::{Disconnect, Hooks, Record, Request, Response, ServerHandle, Settings};
+use weft::server::{Disconnect, ServerHandle};
+use weft::{Hooks, Request, Response, Settings};
 
 /// Type of a HEADERS frame, and its flags END_STREAM and END_HEADERS.
 const HEADERS: (u8, u8) = (1, 5);

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use weft::ServerHandle;
 use weft::files::{Directory, DirectorySettings};
+use weft::server::ServerHandle;
 
 use crate::common::tree::{ask, serve};
 use crate::common::{Client, stop, until};

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weft::hooks::SlowHandler;
 use weft::testing::{TestRequest, TestServer};
-use weft::{Hooks, Request, Response, Server, SlowHandler};
+use weft::{Hooks, Request, Response, Server};
 
 use crate::common::Client;
 

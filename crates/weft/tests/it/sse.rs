@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Client, boxed_server, stop, until};
 use weft::middleware::Compress;
+use weft::server::ServerHandle;
 use weft::sse::{self, Event, Sender};
-use weft::{Application, Request, Response, ServerHandle};
+use weft::{Application, Request, Response};
 
 fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()

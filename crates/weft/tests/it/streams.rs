@@ -9,9 +9,8 @@ use crate::common::{SHORT_TIMEOUT, boxed_server, short_timeouts, stop, until};
 use bytes::Bytes;
 use futures_util::stream;
 use weft::middleware::BodyRate;
-use weft::{
-    Application, Body, Error, ErrorKind, IntoResponse, Request, Response, ServerHandle, Settings,
-};
+use weft::server::ServerHandle;
+use weft::{Application, Body, Error, ErrorKind, IntoResponse, Request, Response, Settings};
 
 async fn chat(request: Request) -> Response {
     Response::from_body(request.into_body())

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use weft::header::CONTENT_LENGTH;
+use weft::hooks::Record;
+use weft::net::Peer;
 use weft::testing::{self, TestRequest, TestServer};
-use weft::{Body, File, Hooks, Peer, Record, Request, Response, Server, StatusCode};
+use weft::{Body, File, Hooks, Request, Response, Server, StatusCode};
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -29,10 +29,12 @@ use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetReques
 use tower_http::set_header::{SetRequestHeaderLayer, SetResponseHeaderLayer};
 use tower_http::timeout::{RequestBodyTimeoutLayer, ResponseBodyTimeoutLayer, TimeoutLayer};
 use tower_http::trace::TraceLayer;
+use weft::header::{self, HeaderValue};
 use weft::middleware::HeadAsGet;
+use weft::net::Peer;
+use weft::server::ServerHandle;
 use weft::{
-    Application, Body, Error, ErrorKind, File, HeaderValue, Hooks, Method, Next, Peer, Request,
-    Response, ServerHandle, StatusCode, header,
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Request, Response, StatusCode,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::common::{Client, boxed_server, stop, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{
-    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, ServerHandle, Upgraded,
-};
+use weft::message::Upgraded;
+use weft::net::Peer;
+use weft::server::ServerHandle;
+use weft::{Application, Error, ErrorKind, Hooks, Method, Request, Response};
 
 /// Echoes its input in upper case, until a full stop.
 async fn shout(mut connection: Upgraded) {

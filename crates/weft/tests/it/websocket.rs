@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use crate::common::{Client, SHORT_TIMEOUT, boxed_server, stop, until};
 use axum::Extension;
 use http::{HeaderMap, Version};
+use weft::server::ServerHandle;
 use weft::tower::Connection;
 use weft::websocket::{self, Message, WebSocket};
-use weft::{Application, Body, ErrorKind, Method, Request, Response, ServerHandle};
+use weft::{Application, Body, ErrorKind, Method, Request, Response};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::common;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Request, Response, Server, ServerHandle, Settings};
+use weft::server::ServerHandle;
+use weft::{Request, Response, Server, Settings};
 
 /// Responds with the request as parsed by the engine.
 async fn mirror(request: Request) -> weft::Result<Response> {

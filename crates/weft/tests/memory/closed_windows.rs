@@ -11,7 +11,8 @@ use crate::common::{TEST_TIMEOUT, address, stop};
 use crate::{PeakMemory, has_run_alone};
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
-use weft::{Body, Error, File, Request, Response, Server, Upgraded};
+use weft::message::Upgraded;
+use weft::{Body, Error, File, Request, Response, Server};
 
 /// Number of requests: the maximum number of concurrent streams.
 const STREAMS: u32 = 128;

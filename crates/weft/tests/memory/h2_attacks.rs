@@ -12,7 +12,8 @@ use crate::common::frames::*;
 use crate::common::{Client, TEST_TIMEOUT, stop, until};
 use crate::{PeakMemory, has_run_alone};
 use bytes::Bytes;
-use weft::{Body, Error, Method, Request, Response, Server, ServerHandle, Settings};
+use weft::server::ServerHandle;
+use weft::{Body, Error, Method, Request, Response, Server, Settings};
 
 /// Maximum memory use of an attack, including the attacker and the other clients.
 const MAX_MEMORY_BYTES: usize = 4 << 20;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_upstream::script::ScriptVariable;
 use weft_upstream::spool::{BufferSpace, SpoolLimits};
 

@@ -1,7 +1,7 @@
 //! The keys of `[files]`, which are also valid in the table of a route with `files`.
 
 use weft::files::{DirectorySettings, FallbackPaths, HeaderRule, Symlinks};
-use weft::{HeaderName, HeaderValue};
+use weft::header::{HeaderName, HeaderValue};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_list};
 
 use crate::base::engine_fields::engine_sets;

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft::{HeaderName, IpNetwork};
+use weft::header::HeaderName;
+use weft::net::IpNetwork;
 use weft_config::{
     BoolOrPairs, ConfigResult, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_path,
     quoted_table, show_size, show_time,

@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weft::header::{HeaderName, HeaderValue};
+use weft::hooks::{Record, RecordData};
 use weft::log::{LogValue, LogValues};
 use weft::middleware::{RequestId, User};
-use weft::{HeaderName, HeaderValue, Record, RecordData, Request, Response, StatusCode};
+use weft::{Request, Response, StatusCode};
 use weft_upstream::RetryReason;
 use weft_upstream::attempt_hooks::{self, AttemptHooks};
 

@@ -16,7 +16,8 @@ use weft::files::{Directory, DirectorySettings};
 use weft::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
-use weft::{Application, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use weft::header::{HeaderName, HeaderValue};
+use weft::{Application, Method, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 use weft_upstream::gateway_error::GatewayError;
 

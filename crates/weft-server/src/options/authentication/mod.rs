@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::header::{self, HeaderValue};
 use weft::middleware::User;
-use weft::{HeaderValue, Request, Response, Settings, StatusCode, header};
+use weft::{Request, Response, Settings, StatusCode};
 use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted};
 
 use self::passwords::Passwords;

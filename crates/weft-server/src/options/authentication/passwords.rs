@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weft::client_limit::Client;
+use weft::header::HeaderValue;
 use weft::middleware::{User, basic_credentials};
-use weft::{HeaderValue, IpNetwork, Request, Response};
+use weft::net::IpNetwork;
+use weft::{Request, Response};
 
 use crate::base::password_file::PasswordFile;
 use crate::base::verifications::Busy;

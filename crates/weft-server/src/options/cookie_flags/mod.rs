@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::header::HeaderValue;
 use weft::header::SET_COOKIE;
-use weft::{HeaderValue, Request, Response};
+use weft::{Request, Response};
 use weft_config::{ConfigResult, Key, Pair, ValueKind, quoted_table};
 
 use self::flags::CookieFlags;

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
+use weft::header::{self, HeaderValue};
 use weft::middleware::ErrorPages;
-use weft::{HeaderValue, Response, StatusCode, header};
+use weft::{Response, StatusCode};
 use weft_proto::semantics::mime;
 
 use super::{ErrorPage, PageSource};

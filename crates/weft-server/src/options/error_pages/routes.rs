@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::{HeaderName, Method, Request, Response, StatusCode, header};
+use weft::header::{self, HeaderName};
+use weft::{Method, Request, Response, StatusCode};
 use weft_upstream::RequestFields;
 
 use super::{ErrorPage, PageSource, PageStatus};

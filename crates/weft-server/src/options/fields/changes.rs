@@ -1,6 +1,6 @@
 //! Changes to the fields of a message.
 
-use weft::{HeaderName, HeaderValue};
+use weft::header::{HeaderName, HeaderValue};
 use weft_config::{ConfigResult, Located, quoted_list};
 
 use super::names::{NameCheck, check_changed_name, parse_name};

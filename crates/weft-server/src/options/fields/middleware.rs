@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
-use weft::{HeaderName, HeaderValue, Request, Response};
+use weft::header::{HeaderName, HeaderValue};
+use weft::{Request, Response};
 use weft_upstream::RequestFields;
 
 use super::changes::{Field, FieldChanges, FieldOperation};

@@ -1,6 +1,6 @@
 //! Names of fields that options may change.
 
-use weft::{HeaderName, header};
+use weft::header::{self, HeaderName};
 use weft_config::{ConfigResult, Located};
 
 use crate::base::engine_fields::engine_sets;

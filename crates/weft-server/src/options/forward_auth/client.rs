@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::{HeaderName, HeaderValue, Method, Request, Response, header};
+use weft::header::{self, HeaderName, HeaderValue};
+use weft::{Method, Request, Response};
 use weft_upstream::RequestFields;
 use weft_upstream::{ForwardedHost, ProxySettings, ReverseProxy};
 

@@ -4,7 +4,7 @@ mod client; // asks the server about requests
 
 use std::time::Duration;
 
-use weft::HeaderName;
+use weft::header::HeaderName;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted_time};
 
 use self::client::DEFAULT_TIMEOUT;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_config::{ConfigResult, Key, Located, ValueKind, WordOrPath, quoted, quoted_time};
 
 pub(super) use self::tokens::Tokens;

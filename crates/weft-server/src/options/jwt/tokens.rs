@@ -10,8 +10,10 @@ use jsonwebtoken::{Validation, decode, decode_header, get_current_timestamp};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use weft::client_limit::{Client, ClientLimit};
+use weft::header::HeaderValue;
 use weft::middleware::{User, bearer_token};
-use weft::{HeaderValue, IpNetwork, Request, Response, StatusCode};
+use weft::net::IpNetwork;
+use weft::{Request, Response, StatusCode};
 
 use super::keys::{KeySet, KeySource};
 use super::{JwtKeys, JwtOptions};

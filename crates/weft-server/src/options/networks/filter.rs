@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::{Application, IpNetwork, Middleware, Request, Response, StatusCode};
+use weft::net::IpNetwork;
+use weft::{Application, Middleware, Request, Response, StatusCode};
 
 use crate::base::network_set::NetworkSet;
 use crate::base::watched_file::WatchedFile;

@@ -4,7 +4,7 @@ mod filter; // the filter of addresses, which streams have, too
 
 use std::path::PathBuf;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_config::{Key, ValueKind, quoted_path};
 
 pub(crate) use self::filter::{NetworkFilter, NetworkRules};

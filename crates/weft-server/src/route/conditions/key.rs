@@ -1,7 +1,7 @@
 //! The key `when` of a route: a table of conditions, or a list of tables.
 
 use serde_json::json;
-use weft::{HeaderName, header};
+use weft::header::{self, HeaderName};
 use weft_config::schema::{any_of, boolean, list, texts};
 use weft_config::{
     ConfigResult, CustomType, Given, Key, Located, Name, Value, ValueKind, quoted, quoted_list,
@@ -187,7 +187,7 @@ fn read_methods(value: &Value<'_>) -> ConfigResult<Choice<Methods>> {
     read_choice(value, methods)
 }
 
-fn read_clients(value: &Value<'_>) -> ConfigResult<Choice<Vec<weft::IpNetwork>>> {
+fn read_clients(value: &Value<'_>) -> ConfigResult<Choice<Vec<weft::net::IpNetwork>>> {
     read_choice(value, |texts| Ok(Some(networks(texts)?).filter(|list| !list.is_empty())))
 }
 
@@ -227,7 +227,8 @@ fn show_set(set: &ConditionSet) -> String {
     let mut keys = Vec::new();
     let methods = |methods: &Methods| methods.written().map(|it| it.to_string()).collect();
     keys.extend(show_choice("method", &set.methods, methods));
-    let networks = |list: &Vec<weft::IpNetwork>| list.iter().map(ToString::to_string).collect();
+    let networks =
+        |list: &Vec<weft::net::IpNetwork>| list.iter().map(ToString::to_string).collect();
     keys.extend(show_choice("client", &set.clients, networks));
     for key in &KEYS[2..] {
         let of_key = set.tests.iter().filter(|condition| condition.subject.names().0 == *key);

@@ -11,7 +11,9 @@ mod key; // the key `when`
 mod request_values; // values of a request by name
 mod value_tests; // tests of the values of a request
 
-use weft::{HeaderName, IpNetwork, Method, Request};
+use weft::header::HeaderName;
+use weft::net::IpNetwork;
+use weft::{Method, Request};
 
 pub(crate) use self::key::{WHEN, WhenConfig};
 pub(crate) use self::request_values::RequestValues;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_config::Problem;
 
 use super::Entry;

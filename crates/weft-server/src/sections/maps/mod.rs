@@ -9,7 +9,7 @@ mod value_table; // values by text and by pattern
 
 use std::sync::Arc;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_config::{
     ConfigResult, Entries, Key, Located, Pair, Problem, ValueKind, quoted, quoted_table,
     read_section,

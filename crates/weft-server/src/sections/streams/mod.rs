@@ -4,7 +4,7 @@ mod settings; // the values of the keys
 
 use std::time::Duration;
 
-use weft::{Address, IpNetwork};
+use weft::net::{Address, IpNetwork};
 use weft_config::{
     ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_list, quoted_path,
     quoted_table, show_size, show_time,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use weft::IpNetwork;
+use weft::net::IpNetwork;
 use weft_upstream::{BalancePolicy, DnsSettings, UpstreamMember, UpstreamUrl};
 
 use crate::base::log_target::LogTarget;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use weft::Address;
 use weft::date::rfc3339;
+use weft::net::Address;
 use weft::tls::certificate::{Validity, validity};
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, UsedCertificate, Version};
 use weft_acme::{Acme, AcmeSettings};

@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use weft::{HeaderName, HeaderValue, Method};
+use weft::Method;
+use weft::header::{HeaderName, HeaderValue};
 use weft_upstream::ThrottledWarning;
 use weft_upstream::{OwnRequest, RemoteServer};
 

@@ -8,7 +8,7 @@ mod tracer; // the queue of spans
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{HeaderName, HeaderValue};
+use weft::header::{HeaderName, HeaderValue};
 use weft_config::{
     ConfigResult, Key, Located, Pair, Problem, ValueKind, quoted, quoted_path, quoted_table,
     show_time,

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use weft::Method;
+use weft::hooks::Record;
 use weft::log::LogValue;
-use weft::{Method, Record, Version};
+use weft::message::Version;
 
 use crate::base::request_notes::RequestNotes;
 use crate::base::trace_context::TraceContext;

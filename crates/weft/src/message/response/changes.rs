@@ -12,7 +12,8 @@ impl Response {
     /// copied.
     ///
     /// ```
-    /// use weft::{HeaderValue, Response, header};
+    /// use weft::header::{self, HeaderValue};
+    /// use weft::Response;
     ///
     /// let mut response = Response::text("").with_header(header::LOCATION, "http://a/");
     /// for (name, value) in response.headers_mut() {

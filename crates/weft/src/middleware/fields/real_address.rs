@@ -16,7 +16,8 @@ use weft_proto::proxy_protocol::IpNetwork;
 ///
 /// ```
 /// use weft::middleware::RealAddress;
-/// use weft::{Application, IpNetwork, Request, Response, testing};
+/// use weft::net::IpNetwork;
+/// use weft::{Application, Request, Response, testing};
 ///
 /// async fn address(request: Request) -> Response {
 ///     Response::text(request.peer().address().unwrap().ip().to_string())
@@ -46,7 +47,7 @@ use weft_proto::proxy_protocol::IpNetwork;
 /// evaluated. For the PROXY protocol see
 /// [`Settings::proxy_protocol`](crate::Settings::proxy_protocol).
 ///
-/// The hooks get the client as the peer of the [`Record`](crate::Record), and
+/// The hooks get the client as the peer of the [`Record`](crate::hooks::Record), and
 /// [`Request::connection_peer`] remains the proxy.
 #[derive(Clone, Debug)]
 pub struct RealAddress {
@@ -106,7 +107,8 @@ impl RealAddress {
     ///
     /// ```
     /// use weft::middleware::RealAddress;
-    /// use weft::{Application, IpNetwork, Request, Response, testing};
+    /// use weft::net::IpNetwork;
+    /// use weft::{Application, Request, Response, testing};
     ///
     /// async fn scheme(request: Request) -> Response { Response::text(request.scheme()) }
     ///

@@ -21,7 +21,8 @@ use crate::middleware::logs::log_value::{LogEntry, LogValues, NoValues, Outcome,
 /// use std::cell::RefCell;
 /// use std::time::SystemTime;
 /// use weft::log::LogFormat;
-/// use weft::{Hooks, Record};
+/// use weft::hooks::Record;
+/// use weft::Hooks;
 ///
 /// struct AccessLog {
 ///     format: LogFormat,

@@ -10,8 +10,9 @@ use crate::message::request_head::RequestHead;
 use crate::middleware::logs::log_privacy::LogPrivacy;
 use crate::peer::Peer;
 
-/// Values for the names in a [`LogFormat`](crate::log::LogFormat) that a [`Record`](crate::Record)
-/// does not have. A name without a value is logged as `-` or `null`.
+/// Values for the names in a [`LogFormat`](crate::log::LogFormat) that a
+/// [`Record`](crate::hooks::Record) does not have. A name without a value is logged as `-` or
+/// `null`.
 pub trait LogValues {
     /// Returns the value with this name: `user`, `request_id`, or another of
     /// [`LogFormat::names`](crate::log::LogFormat::names).

@@ -13,7 +13,8 @@ use crate::message::response::Response;
 ///
 /// ```
 /// use weft::middleware::Canonical;
-/// use weft::{Application, HeaderName, Request, Response, testing};
+/// use weft::header::HeaderName;
+/// use weft::{Application, Request, Response, testing};
 ///
 /// async fn app(_: Request) -> Response { Response::text("Hello\n") }
 ///

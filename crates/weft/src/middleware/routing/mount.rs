@@ -21,10 +21,12 @@ use weft_proto::semantics::path::decode;
 /// testing::get(app, "/apiary").assert_text("site /apiary");
 /// ```
 ///
-/// Whole segments are compared, percent-decoded as in [`segments`](crate::RequestHead::segments):
+/// Whole segments are compared, percent-decoded as in
+/// [`segments`](crate::message::RequestHead::segments):
 /// `/%61pi` is under `/api` too. The remaining path begins with a slash, and the prefix is the
-/// application's [`mount`](crate::RequestHead::mount). Of several mounts the first match is used,
-/// so place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under
+/// application's [`mount`](crate::message::RequestHead::mount). Of several mounts the first match
+/// is used, so place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is
+/// under
 /// `/api`, and `//api` is not: [`CleanPath`](crate::middleware::CleanPath) in front resolves both.
 /// It is required if access to the mounted application is restricted, because
 /// [`Directory`](crate::files::Directory) treats a doubled slash as one.

@@ -23,7 +23,7 @@ use crate::middleware::routing::mount::Prefix;
 /// ```
 ///
 /// Prefixes are compared as by [`Mount`](crate::middleware::Mount), and the application finds the
-/// prefix in [`mount`](crate::RequestHead::mount).
+/// prefix in [`mount`](crate::message::RequestHead::mount).
 #[derive(Clone, Debug)]
 pub struct StripPrefix(Prefix);
 

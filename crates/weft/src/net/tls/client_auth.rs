@@ -14,7 +14,7 @@ use crate::net::tls::crypto::sha256;
 use crate::net::tls::identity::{DataSource, certificates, read};
 
 /// Authentication of clients by certificate. Applications read the certificate with
-/// [`TlsSession::peer_certificates`](crate::TlsSession::peer_certificates).
+/// [`TlsSession::peer_certificates`](crate::net::TlsSession::peer_certificates).
 #[derive(Clone, Debug, Default)]
 pub enum ClientAuth {
     /// No certificate is requested.

@@ -1,25 +1,4 @@
-//! TLS: certificates, client authentication and session tickets of a server.
-//!
-//! ```no_run
-//! use weft::tls::{Identity, TlsSettings, Tls};
-//! use weft::{Request, Response, Server};
-//!
-//! # fn main() -> weft::Result<()> {
-//! let tls = Tls::new(TlsSettings {
-//!     identities: vec![Identity::files("site.crt", "site.key")],
-//!     ..Default::default()
-//! })?;
-//! let server = Server::new(async |_: Request| Response::text("Hello\n"));
-//! server.listen_tls(":8443", &tls)?.run()
-//! # }
-//! ```
-//!
-//! TLS 1.3 and 1.2 are supported, with authenticated encryption and forward secrecy only. The
-//! protocol implementation is rustls, with the cryptography of aws-lc-rs, or of ring if `tls-ring`
-//! is enabled without `tls`. AES-128 precedes AES-256, and ChaCha20 precedes both for a client that
-//! prefers it. Clients resume sessions by tickets. Early data (0-RTT) is never accepted, because it
-//! can be replayed. With the feature `brotli` or
-//! `gzip`, certificates are compressed (RFC 8879).
+//! TLS by rustls: certificates, client authentication, session tickets. `weft::tls` has its names.
 
 mod alpn_challenge;
 pub mod certificate;
@@ -143,7 +122,7 @@ impl Tls {
     /// Uses the settings and certificates of `newer` for new connections. If
     /// [`client_auth`](TlsSettings::client_auth) or its certificates differ, established
     /// connections are closed after the responses in progress, and idle ones within a second.
-    /// Connections that an [upgrade](crate::Upgraded) has taken over stay open.
+    /// Connections that an [upgrade](crate::message::Upgraded) has taken over stay open.
     pub fn renew(&self, newer: Tls) {
         let loaded = Configs::clone(&newer.0.current());
         let newer = newer.0.source().clone();

@@ -31,8 +31,9 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use weft::server::ServerHandle;
 use weft::tls::{self, Identity, Tls};
-use weft::{Application, Server, ServerHandle, Settings};
+use weft::{Application, Server, Settings};
 
 use crate::common::{TEST_TIMEOUT, boxed_server};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use weft::ServerHandle;
+use weft::server::ServerHandle;
 
 use super::{TEST_TIMEOUT, address};
 

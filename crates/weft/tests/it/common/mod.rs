@@ -11,7 +11,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use weft::{Application, BoxApplication, LocalAddress, Server, ServerHandle, Settings};
+use weft::net::LocalAddress;
+use weft::server::ServerHandle;
+use weft::{Application, BoxApplication, Server, Settings};
 
 /// Creates a server for an application. The application is boxed, because the compiler translates
 /// the whole server again for each type of application, which would take most of the time of a

@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Uid;
 use tempfile::TempDir;
+use weft::Server;
 use weft::files::{Directory, DirectorySettings};
-use weft::{Server, ServerHandle};
+use weft::server::ServerHandle;
 
 use super::{Client, Response, until};
 

@@ -24,9 +24,13 @@ use crate::common::{
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
+use weft::hooks::Record;
+use weft::message::Upgraded;
+use weft::net::Peer;
+use weft::server::{Disconnect, ServerHandle};
 use weft::{
-    Application, Body, Disconnect, Error, ErrorKind, File, Hooks, Method, Peer, Record, Request,
-    Response, ServerHandle, Settings, StatusCode, Upgraded, header,
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Request, Response, Settings,
+    StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {

@@ -18,9 +18,14 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Client, SHORT_TIMEOUT, boxed_server, short_timeouts, stop, until};
 use bytes::Bytes;
+use weft::error::Fault;
+use weft::hooks::Record;
+use weft::message::RequestHead;
+use weft::net::Peer;
+use weft::server::{Disconnect, ServerHandle};
 use weft::{
-    Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
-    RequestHead, Response, ServerHandle, Settings, StatusCode, header,
+    Application, Body, Error, ErrorKind, Hooks, Method, Request, Response, Settings, StatusCode,
+    header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {

@@ -87,7 +87,7 @@ fn http_body_keeps_length_and_trailers() {
         }
     }
     let server = start(async |_: Request| {
-        let trailers = [(header::ETAG, weft::HeaderValue::from_static("\"x\""))];
+        let trailers = [(header::ETAG, weft::header::HeaderValue::from_static("\"x\""))];
         let trailers = http_body::Frame::trailers(trailers.into_iter().collect());
         let data = http_body::Frame::data(Bytes::from_static(b"abc"));
         Response::from_body(Body::from_http_body(Frames(vec![trailers, data])))

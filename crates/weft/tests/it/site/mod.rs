@@ -21,9 +21,10 @@ use crate::common::tree::{
     send_request_with_fields, serve,
 };
 use crate::common::{Client, Response, stop, until};
+use weft::StatusCode;
 use weft::files::{Directory, DirectorySettings, FallbackPaths, HeaderRule, Symlinks};
 use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
-use weft::{HeaderName, HeaderValue, StatusCode};
+use weft::header::{HeaderName, HeaderValue};
 
 /// Settings without dynamic compression. Precompressed files are still served.
 fn no_compression() -> DirectorySettings {

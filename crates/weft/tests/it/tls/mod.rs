@@ -32,15 +32,16 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::error::Fault;
+use weft::message::Upgraded;
 use weft::middleware::Canonical;
+use weft::net::Peer;
+use weft::server::ServerHandle;
 use weft::tls::{
     ClientAuth, Identity, IdentitySource, NamedIdentities, ObtainIdentity, Roots, Tls, TlsSettings,
     Version,
 };
-use weft::{
-    Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
-    ServerHandle, Settings, Upgraded,
-};
+use weft::{Application, Body, Error, ErrorKind, File, Hooks, Method, Request, Response, Settings};
 
 // -- certificate authority and certificates
 

@@ -176,7 +176,7 @@ fn serves_axum_router() {
         .route("/echo", post(async |body: axum::body::Body| body))
         .route("/stream", get(stream))
         .route("/large", get(async || pattern(1_000_000)))
-        .route("/version", get(async |version: weft::Version| format!("{version:?}")))
+        .route("/version", get(async |version: weft::message::Version| format!("{version:?}")))
         .route(
             "/peer",
             get(async |ConnectInfo(peer): ConnectInfo<SocketAddr>| peer.ip().to_string()),
@@ -318,7 +318,7 @@ fn websocket_runs_concurrently_with_requests() {
 
 /// Upgrades and tunnels to a handler that echoes its input in upper case, until a full stop.
 async fn shout(request: Request) -> Response {
-    async fn shout(mut connection: weft::Upgraded) {
+    async fn shout(mut connection: weft::message::Upgraded) {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = connection.read(&mut buffer).await {
             let written = connection.write_all(&buffer[..length].to_ascii_uppercase()).await;

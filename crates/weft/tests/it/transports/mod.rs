@@ -43,11 +43,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tower_http::compression::CompressionLayer;
 use weft::files::{Directory, DirectorySettings, FallbackPaths};
+use weft::header::{self, HeaderName, HeaderValue};
+use weft::hooks::Record;
 use weft::middleware::{CatchPanic, Compress, Log, Mount, RateLimit, Timeout};
+use weft::net::Peer;
+use weft::server::Disconnect;
 use weft::sse::{self, Event};
 use weft::{
-    Application, Body, Disconnect, Error, ErrorKind, File, HeaderName, HeaderValue, Hooks, Method,
-    Peer, Record, Request, Response, Settings, StatusCode, header,
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Request, Response, Settings,
+    StatusCode,
 };
 
 // -- building blocks of applications

@@ -13,7 +13,8 @@ mod warp;
 
 use std::net::SocketAddr;
 
-use weft::{Application, Server, ServerHandle};
+use weft::server::ServerHandle;
+use weft::{Application, Server};
 
 /// Serves an application with one worker.
 fn serve(app: impl Application + Clone + Send + 'static) -> ServerHandle {

@@ -9,7 +9,8 @@ use example_grpc::chat::Message;
 use example_grpc::{app, routes};
 use tokio::process::Command;
 use tonic::transport::{Channel, Endpoint};
-use weft::{Application, Server, ServerHandle, Settings};
+use weft::server::ServerHandle;
+use weft::{Application, Server, Settings};
 
 /// Longest time for anything that is expected to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);

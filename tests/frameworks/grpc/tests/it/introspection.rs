@@ -8,7 +8,8 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use weft::{ServerHandle, Settings};
+use weft::server::ServerHandle;
+use weft::Settings;
 
 use crate::common::{address, channel, example, has_tool, in_time, run};
 

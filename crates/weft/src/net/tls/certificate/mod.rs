@@ -1,8 +1,8 @@
 //! Parts of certificates in DER (RFC 5280 §4.1): validity, serial number, and names as text.
 //!
 //! Nothing is verified. The handshake has verified a certificate of
-//! [`TlsSession::peer_certificates`](crate::TlsSession); a certificate of another origin may have
-//! any contents. Functions return `None` for what they cannot parse.
+//! [`TlsSession::peer_certificates`](crate::net::TlsSession); a certificate of another origin may
+//! have any contents. Functions return `None` for what they cannot parse.
 
 mod der; // elements of the encoding
 mod name; // distinguished names as text
