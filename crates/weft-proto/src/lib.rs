@@ -16,9 +16,11 @@
 
 mod error; // Error, ErrorKind, Result
 pub mod fastcgi; // FastCGI records of requests and responses
+mod field_coding; // parts that HPACK and QPACK have in common
 pub mod headers; // Headers: fields as positions in the bytes of their message
 pub mod http1; // parse, framing, chunked, chunk_encoder, compose, client
 pub mod http2; // frame, hpack, flow, flood
+pub mod http3; // frame, qpack, stream
 pub mod list; // members of comma-separated lists
 mod name_sketch; // which names a list of fields may contain
 pub mod names; // comparison and conversion of field names

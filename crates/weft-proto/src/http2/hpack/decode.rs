@@ -1,10 +1,10 @@
 //! Decoder for field blocks (RFC 7541 §6).
 
-use std::fmt;
-
-use crate::http2::hpack::field_class::{FieldClass, Name};
+use crate::field_coding::field_class::{FieldClass, Name};
+use crate::field_coding::{
+    DecodeError, Field, MAX_RETAINED_BYTES, Malformed, integer, read_string,
+};
 use crate::http2::hpack::table::{DynamicTable, MAX_TABLE_BYTES};
-use crate::http2::hpack::{Malformed, huffman, integer};
 
 /// Decoder for the peer's field blocks. It must process all field blocks in order, including the
 /// blocks of rejected requests, to keep the dynamic tables of both sides in sync.
@@ -28,46 +28,6 @@ pub struct Decoder {
     /// Buffer for a literal.
     text: Vec<u8>,
 }
-
-/// A field of a block.
-#[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
-    /// The name. It is not validated.
-    pub name: &'a [u8],
-    /// The value. It is not validated.
-    pub value: &'a [u8],
-    /// The class of the name, and the validity of the value.
-    pub class: FieldClass,
-}
-
-/// An error that stopped decoding. It is always a connection error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// The block is not valid HPACK: COMPRESSION_ERROR.
-    Malformed,
-    /// The callback returned false.
-    Stopped,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DecodeError::Malformed => "the field block is not valid HPACK",
-            DecodeError::Stopped => "decoding was stopped before the end of the field block",
-        })
-    }
-}
-
-impl std::error::Error for DecodeError {}
-
-impl From<Malformed> for DecodeError {
-    fn from(_: Malformed) -> DecodeError {
-        DecodeError::Malformed
-    }
-}
-
-/// Buffer capacity kept between blocks; larger literals are rare.
-const MAX_RETAINED_BYTES: usize = 1 << 10;
 
 impl Default for Decoder {
     fn default() -> Decoder {
@@ -139,7 +99,7 @@ impl Decoder {
         self.text.clear();
         let known = match integer::read(block, if is_indexed { 6 } else { 4 })? {
             0 => {
-                string(block, &mut self.text)?;
+                read_string(block, 7, &mut self.text)?;
                 None
             }
             index => {
@@ -149,7 +109,7 @@ impl Decoder {
             }
         };
         let name_length = self.text.len();
-        string(block, &mut self.text)?;
+        read_string(block, 7, &mut self.text)?;
         let (name, value) = self.text.split_at(name_length);
         let class = FieldClass::new(known.unwrap_or_else(|| Name::of(name)), value);
         let continues = take(Field { name, value, class });
@@ -158,19 +118,6 @@ impl Decoder {
         }
         Ok(continues)
     }
-}
-
-/// Reads a string literal (§5.2) and appends it to `out`.
-fn string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
-    let length = integer::read(block, 7)?;
-    let (text, rest) = block.split_at_checked(length).ok_or(Malformed)?;
-    *block = rest;
-    if is_huffman {
-        return huffman::decode(text, out);
-    }
-    out.extend_from_slice(text);
-    Ok(())
 }
 
 #[cfg(test)]

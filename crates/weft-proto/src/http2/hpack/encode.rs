@@ -6,8 +6,8 @@
 
 use http::StatusCode;
 
+use crate::field_coding::integer;
 use crate::http1::compose::decimal;
-use crate::http2::hpack::integer;
 use crate::http2::hpack::table::{DynamicTable, Entry, MAX_TABLE_BYTES, STATIC};
 
 /// Encoder for the field blocks of responses.

@@ -26,15 +26,9 @@
 
 mod decode; // field blocks to fields
 mod encode; // fields to field blocks
-mod field_class; // classes of names, validity of values
-mod huffman; // the Huffman code
-mod integer; // prefix-coded integers
 mod table; // the static and the dynamic table
 
-pub use self::decode::{DecodeError, Decoder, Field};
+pub use self::decode::Decoder;
 pub use self::encode::{Encoder, Indexing};
-pub use self::field_class::{FieldClass, Name};
-
-/// The error of a block that is not valid HPACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
+pub use crate::field_coding::field_class::{FieldClass, Name};
+pub use crate::field_coding::{DecodeError, Field};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::http2::hpack::field_class::{FieldClass, Name};
+use crate::field_coding::field_class::{FieldClass, Name};
 
 /// Initial SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §6.5.2), and the maximum that this implementation
 /// uses in both directions.

@@ -3,7 +3,7 @@
 //! The code is canonical: codes of the same length are consecutive numbers in the order of their
 //! symbols, and follow all shorter ones. All tables are therefore derived from the lengths.
 
-use crate::http2::hpack::Malformed;
+use crate::field_coding::Malformed;
 
 /// Code length of each symbol in bits. The last symbol is EOS, which is never sent.
 #[rustfmt::skip]
@@ -93,7 +93,7 @@ static SORTED: Sorted = {
 };
 
 /// Decodes a string and appends it to `out`.
-pub(super) fn decode(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+pub(crate) fn decode(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     // The shortest code has five bits.
     out.reserve(text.len() * 8 / 5);
     // Input bits, left-aligned, and the number of valid ones.
@@ -146,7 +146,7 @@ fn decode_long(window: u64) -> Option<(u8, u8)> {
 
 /// Encodes a string.
 #[cfg(test)]
-pub(super) fn encode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();
     for &b in text {
         let index = SORTED.symbols.iter().position(|&s| s == u16::from(b)).unwrap();

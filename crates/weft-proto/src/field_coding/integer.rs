@@ -1,12 +1,12 @@
 //! Prefix-coded integers (RFC 7541 §5.1).
 
-use crate::http2::hpack::Malformed;
+use crate::field_coding::Malformed;
 
 /// Largest accepted value, an implementation limit as §5.1 requires: no size or index is larger.
 const MAX_VALUE: usize = 1 << 24;
 
 /// Reads an integer with a prefix of `bits` bits from the start of `input`, and advances `input`.
-pub(super) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
+pub(crate) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
     let (&first, rest) = input.split_first().ok_or(Malformed)?;
     *input = rest;
     let prefix_max = (1 << bits) - 1;
@@ -30,7 +30,7 @@ fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
 }
 
 /// Appends an integer with a prefix of `bits` bits. `first` holds the other bits of the first byte.
-pub(super) fn write(out: &mut Vec<u8>, bits: u32, first: u8, value: usize) {
+pub(crate) fn write(out: &mut Vec<u8>, bits: u32, first: u8, value: usize) {
     let prefix_max = (1 << bits) - 1;
     if value < prefix_max {
         return out.push(first | value as u8);

@@ -46,13 +46,13 @@ pub struct FieldClass {
 }
 
 impl FieldClass {
-    pub(super) fn new(name: Name, value: &[u8]) -> FieldClass {
+    pub(crate) fn new(name: Name, value: &[u8]) -> FieldClass {
         FieldClass { name, is_valid_value: scan::field_value(value) == value.len() }
     }
 }
 
 impl Name {
-    pub(super) const fn of(name: &[u8]) -> Name {
+    pub(crate) const fn of(name: &[u8]) -> Name {
         match name {
             b":method" => Name::Method,
             b":scheme" => Name::Scheme,

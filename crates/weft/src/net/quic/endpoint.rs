@@ -1,0 +1,337 @@
+//! An endpoint: the datagrams of a worker's socket, and the connections that they belong to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Transmit};
+use quinn_udp::RecvMeta;
+use tokio::sync::mpsc;
+
+use crate::net::quic::config::{self, QuicConfig};
+use crate::net::quic::connection::Connection;
+use crate::net::quic::connection_id::{WorkerIds, destination};
+use crate::net::quic::keys::QuicKeys;
+use crate::net::quic::socket::{Batch, QuicSocket, UdpSocket};
+
+/// Maximum number of batches that are received before the connections get their turn.
+const MAX_BATCHES: usize = 4;
+
+/// Maximum number of datagrams that wait for a connection. Its task runs after each few batches.
+const MAX_INBOX: usize = 1 << 12;
+
+/// Maximum number of datagrams that wait for their worker after another one has received them.
+const MAX_FORWARDED: usize = 1 << 10;
+
+/// Number of connections in a handshake above which clients must prove their address (RFC 9000
+/// §8.1.2).
+const MAX_UNPROVEN_HANDSHAKES: usize = 64;
+
+/// A socket of a worker, with its connections.
+pub(crate) struct Endpoint {
+    socket: UdpSocket,
+    endpoint: RefCell<quinn_proto::Endpoint>,
+    ids: WorkerIds,
+    /// The connections, by their handles.
+    inboxes: RefCell<Vec<Option<Rc<Inbox>>>>,
+    /// The endpoints of all workers, in their order.
+    workers: Vec<mpsc::Sender<Forwarded>>,
+    forwarded: RefCell<mpsc::Receiver<Forwarded>>,
+    batch: RefCell<Batch>,
+    /// Storage of output, used by one connection at a time.
+    output: RefCell<Vec<u8>>,
+    handshakes: Cell<usize>,
+}
+
+/// A datagram that has reached another worker than its own.
+pub(crate) struct Forwarded {
+    origin: Origin,
+    bytes: BytesMut,
+}
+
+#[derive(Clone, Copy)]
+struct Origin {
+    client: SocketAddr,
+    local_ip: Option<std::net::IpAddr>,
+    ecn: Option<EcnCodepoint>,
+}
+
+/// The datagrams of a connection that its task has not processed.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) events: RefCell<VecDeque<quinn_proto::ConnectionEvent>>,
+    pub(super) waker: RefCell<Option<Waker>>,
+}
+
+/// A connection that a client attempts to open.
+pub(crate) struct Attempt(Incoming);
+
+/// The endpoints of all workers for one address, before they are given to the workers.
+pub(crate) struct Unregistered {
+    socket: QuicSocket,
+    keys: QuicKeys,
+    worker: u8,
+    workers: Vec<mpsc::Sender<Forwarded>>,
+    forwarded: mpsc::Receiver<Forwarded>,
+}
+
+impl Unregistered {
+    /// Connects the sockets of an address, one for each worker.
+    pub(crate) fn connect(sockets: Vec<QuicSocket>, keys: &QuicKeys) -> Vec<Unregistered> {
+        let (workers, receivers): (Vec<_>, Vec<_>) =
+            sockets.iter().map(|_| mpsc::channel(MAX_FORWARDED)).unzip();
+        let endpoints = sockets.into_iter().zip(receivers).zip(0..);
+        endpoints
+            .map(|((socket, forwarded), worker)| Unregistered {
+                socket,
+                keys: keys.clone(),
+                worker,
+                workers: workers.clone(),
+                forwarded,
+            })
+            .collect()
+    }
+
+    pub(crate) fn keys(&self) -> &QuicKeys {
+        &self.keys
+    }
+}
+
+impl Endpoint {
+    /// Registers a socket with the event loop of the current thread.
+    pub(crate) fn register(unregistered: Unregistered) -> io::Result<Rc<Endpoint>> {
+        let Unregistered { socket, keys, worker, workers, forwarded } = unregistered;
+        let config = Arc::new(config::endpoint(&keys, worker));
+        Ok(Rc::new(Endpoint {
+            socket: socket.register()?,
+            endpoint: RefCell::new(quinn_proto::Endpoint::new(config, None, true, None)),
+            ids: WorkerIds { worker, mask: keys.ids.clone() },
+            inboxes: RefCell::default(),
+            workers,
+            forwarded: RefCell::new(forwarded),
+            batch: RefCell::new(Batch::new()),
+            output: RefCell::default(),
+            handshakes: Cell::new(0),
+        }))
+    }
+
+    /// Accepts connections with this configuration from now on; `None` accepts no more.
+    pub(crate) fn set_config(&self, config: Option<&QuicConfig>) {
+        let config = config.map(|config| config.0.clone());
+        self.endpoint.borrow_mut().set_server_config(config);
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.socket.address()
+    }
+
+    pub(crate) fn has_connections(&self) -> bool {
+        self.endpoint.borrow().open_connections() > 0
+    }
+
+    /// Receives datagrams, and gives them to their connections. Stays pending, unless a client
+    /// attempts to open a connection or the socket fails.
+    pub(crate) fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        attempts: &mut Vec<Attempt>,
+    ) -> Poll<io::Result<()>> {
+        let batch = &mut *self.batch.borrow_mut();
+        let mut is_pending = false;
+        for _ in 0..MAX_BATCHES {
+            let Poll::Ready(count) = self.socket.poll_receive(cx, batch) else {
+                is_pending = true;
+                break;
+            };
+            let now = Instant::now();
+            for (meta, datagram) in batch.datagrams(count?) {
+                self.receive(now, meta, datagram, attempts);
+            }
+        }
+        is_pending &= self.poll_forwarded(cx, attempts).is_pending();
+        match is_pending && attempts.is_empty() {
+            true => Poll::Pending,
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_forwarded(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
+        let forwarded = &mut *self.forwarded.borrow_mut();
+        for _ in 0..MAX_BATCHES {
+            match forwarded.poll_recv(cx) {
+                Poll::Ready(Some(Forwarded { origin, bytes })) => {
+                    self.process(Instant::now(), origin, bytes, attempts);
+                }
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Processes a datagram, or forwards it to its worker. A full queue loses it, as the network
+    /// may.
+    fn receive(
+        &self,
+        now: Instant,
+        meta: &RecvMeta,
+        datagram: &[u8],
+        attempts: &mut Vec<Attempt>,
+    ) {
+        let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+        let origin = Origin { client: meta.addr, local_ip: meta.dst_ip, ecn };
+        let bytes = BytesMut::from(datagram);
+        match destination(datagram).and_then(|id| self.other_worker(id)) {
+            Some(worker) => drop(worker.try_send(Forwarded { origin, bytes })),
+            None => self.process(now, origin, bytes, attempts),
+        }
+    }
+
+    fn other_worker(&self, id: &[u8; 9]) -> Option<&mpsc::Sender<Forwarded>> {
+        if self.workers.len() == 1 {
+            return None;
+        }
+        let worker = self.ids.worker_of(id);
+        self.workers.get(usize::from(worker)).filter(|_| worker != self.ids.worker)
+    }
+
+    fn process(
+        &self,
+        now: Instant,
+        origin: Origin,
+        bytes: BytesMut,
+        attempts: &mut Vec<Attempt>,
+    ) {
+        let output = &mut *self.output.borrow_mut();
+        output.clear();
+        let Origin { client, local_ip, ecn } = origin;
+        let event = self.endpoint.borrow_mut().handle(now, client, local_ip, ecn, bytes, output);
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.deliver(handle, event),
+            Some(DatagramEvent::NewConnection(incoming)) => attempts.push(Attempt(incoming)),
+            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, output),
+        }
+    }
+
+    fn deliver(&self, handle: ConnectionHandle, event: quinn_proto::ConnectionEvent) {
+        let inboxes = self.inboxes.borrow();
+        let Some(Some(inbox)) = inboxes.get(handle.0) else { return };
+        let mut events = inbox.events.borrow_mut();
+        if events.len() < MAX_INBOX {
+            events.push_back(event);
+        }
+        if let Some(waker) = inbox.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Sends a response that belongs to no connection. It is lost if the socket accepts nothing.
+    fn respond(&self, transmit: &Transmit, output: &[u8]) {
+        let _ = self.socket.try_send(transmit, &output[..transmit.size]);
+    }
+
+    // -- attempts
+
+    /// Returns true if a client must prove its address first: many handshakes are in progress.
+    pub(crate) fn requires_proof(&self, attempt: &Attempt) -> bool {
+        self.handshakes.get() >= MAX_UNPROVEN_HANDSHAKES && attempt.0.may_retry()
+            && !attempt.0.remote_address_validated()
+    }
+
+    /// Accepts a connection. Returns `None` if its first packet is invalid.
+    pub(crate) fn accept(
+        self: &Rc<Endpoint>,
+        Attempt(incoming): Attempt,
+        config: &QuicConfig,
+    ) -> Option<Connection> {
+        let output = &mut *self.output.borrow_mut();
+        output.clear();
+        let (now, config) = (Instant::now(), config.0.clone());
+        let accepted = self.endpoint.borrow_mut().accept(incoming, now, output, Some(config));
+        match accepted {
+            Ok((handle, connection)) => {
+                Some(Connection::new(self.clone(), handle, connection, self.add_inbox(handle)))
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.respond(&transmit, output);
+                }
+                None
+            }
+        }
+    }
+
+    /// Refuses a connection.
+    pub(crate) fn refuse(&self, Attempt(incoming): Attempt) {
+        let output = &mut *self.output.borrow_mut();
+        output.clear();
+        let transmit = self.endpoint.borrow_mut().refuse(incoming, output);
+        self.respond(&transmit, output);
+    }
+
+    /// Requests a proof of the client's address.
+    pub(crate) fn retry(&self, Attempt(incoming): Attempt) {
+        let output = &mut *self.output.borrow_mut();
+        output.clear();
+        if let Ok(transmit) = self.endpoint.borrow_mut().retry(incoming, output) {
+            self.respond(&transmit, output);
+        }
+    }
+
+    fn add_inbox(&self, handle: ConnectionHandle) -> Rc<Inbox> {
+        let inbox = Rc::<Inbox>::default();
+        let inboxes = &mut *self.inboxes.borrow_mut();
+        if inboxes.len() <= handle.0 {
+            inboxes.resize(handle.0 + 1, None);
+        }
+        inboxes[handle.0] = Some(inbox.clone());
+        inbox
+    }
+
+    // -- for connections
+
+    pub(super) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    pub(super) fn output(&self) -> &RefCell<Vec<u8>> {
+        &self.output
+    }
+
+    pub(super) fn handshake_started(&self) {
+        self.handshakes.set(self.handshakes.get() + 1);
+    }
+
+    pub(super) fn handshake_ended(&self) {
+        self.handshakes.set(self.handshakes.get() - 1);
+    }
+
+    /// Processes an event of a connection. Returns the event that the connection must process in
+    /// turn.
+    pub(super) fn on_event(
+        &self,
+        handle: ConnectionHandle,
+        event: quinn_proto::EndpointEvent,
+    ) -> Option<quinn_proto::ConnectionEvent> {
+        if event.is_drained() {
+            self.inboxes.borrow_mut()[handle.0] = None;
+        }
+        self.endpoint.borrow_mut().handle_event(handle, event)
+    }
+}
+
+impl Attempt {
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.0.remote_address()
+    }
+
+    pub(crate) fn local_ip(&self) -> Option<std::net::IpAddr> {
+        self.0.local_ip()
+    }
+}

@@ -1,0 +1,177 @@
+//! A UDP socket: batches of datagrams in both directions.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, ready};
+
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::io::Interest;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Size of the kernel's receive buffer that is requested. With 208 KiB, the default of Linux,
+/// bursts of 64 clients lose datagrams.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+const SEND_BUFFER_BYTES: usize = 2 << 20;
+
+/// Maximum number of messages in a batch. Each may contain several datagrams of one client.
+pub(super) const MAX_MESSAGES: usize = 32;
+
+/// Maximum size of a message.
+const MESSAGE_BYTES: usize = 1 << 16;
+
+/// A UDP socket that is not registered with an event loop.
+#[derive(Debug)]
+pub(crate) struct QuicSocket {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl QuicSocket {
+    /// Binds a socket to the address of a TCP listener, beside the sockets of the other workers.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
+    pub(crate) fn bind(address: SocketAddr, is_ipv6_only: bool) -> Result<QuicSocket> {
+        let socket = bind(address, is_ipv6_only).map_err(|error| {
+            let reason = format!("cannot listen on UDP {address}");
+            Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
+        })?;
+        Ok(QuicSocket { socket, address })
+    }
+
+    /// Size of the receive buffer that the kernel has given.
+    pub(crate) fn receive_buffer_bytes(&self) -> usize {
+        // The kernel doubles the value for its own use.
+        sockopt::socket_recv_buffer_size(&self.socket).map_or(0, |bytes| bytes / 2)
+    }
+
+    /// Registers the socket with the event loop of the current thread.
+    pub(super) fn register(self) -> io::Result<UdpSocket> {
+        let socket = tokio::net::UdpSocket::from_std(self.socket.into())?;
+        let state = UdpSocketState::new((&socket).into())?;
+        Ok(UdpSocket { socket, state, address: self.address })
+    }
+}
+
+fn bind(address: SocketAddr, is_ipv6_only: bool) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        sockopt::set_ipv6_v6only(&socket, is_ipv6_only)?;
+    }
+    // The kernel gives less, without an error, if its own limit is lower.
+    sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
+    sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A registered UDP socket.
+pub(super) struct UdpSocket {
+    socket: tokio::net::UdpSocket,
+    state: UdpSocketState,
+    address: SocketAddr,
+}
+
+/// The storage of a batch of received datagrams.
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    messages: [RecvMeta; MAX_MESSAGES],
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        // The kernel gives zeroed pages when they are first used.
+        Batch {
+            bytes: vec![0; MAX_MESSAGES * MESSAGE_BYTES],
+            messages: [RecvMeta::default(); MAX_MESSAGES],
+        }
+    }
+
+    /// The first `count` messages, each split into its datagrams.
+    pub(super) fn datagrams(&self, count: usize) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
+        let messages = self.messages[..count].iter().zip(self.bytes.chunks(MESSAGE_BYTES));
+        messages.flat_map(|(meta, bytes)| {
+            bytes[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (meta, datagram))
+        })
+    }
+}
+
+impl UdpSocket {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Receives a batch of messages. Returns their number.
+    pub(super) fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        batch: &mut Batch,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_recv_ready(cx))?;
+            let Batch { bytes, messages } = batch;
+            let received = self.socket.try_io(Interest::READABLE, || {
+                let mut slices = bytes.chunks_mut(MESSAGE_BYTES);
+                let mut slices: [IoSliceMut<'_>; MAX_MESSAGES] =
+                    std::array::from_fn(|_| IoSliceMut::new(slices.next().unwrap_or_default()));
+                self.state.recv((&self.socket).into(), &mut slices, messages)
+            });
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(count) => {
+                    if count < MAX_MESSAGES {
+                        self.expect_no_more();
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Waits for the next datagram before the next call: a batch that is not full has emptied the
+    /// socket, and another call would fail.
+    fn expect_no_more(&self) {
+        let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.socket.try_io(Interest::READABLE, nothing);
+    }
+
+    /// Maximum number of datagrams that one call sends.
+    pub(super) fn max_datagrams(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// Sends the datagrams of a transmit.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the socket accepts none.
+    pub(super) fn try_send(
+        &self,
+        transmit: &quinn_proto::Transmit,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: transmit.destination,
+            ecn: transmit.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8)),
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        };
+        self.socket.try_io(Interest::WRITABLE, || {
+            self.state.try_send((&self.socket).into(), &transmit)
+        })
+    }
+
+    /// Waits until the socket accepts datagrams.
+    pub(super) async fn writable(&self) {
+        // An error is found by the next call.
+        let _ = self.socket.writable().await;
+    }
+}
