@@ -9,6 +9,8 @@ pub(crate) mod connection_limiter;
 mod file_turn;
 pub(crate) mod listen;
 pub(crate) mod reader;
+#[cfg(feature = "http3")]
+pub(crate) mod quic;
 mod reject;
 pub(crate) mod secure;
 mod secure_half;

@@ -25,6 +25,10 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
     /// `client` is `None` on Unix sockets.
     fn start_handshake(&self, http2: bool, client: Option<IpAddr>) -> Box<dyn SecureHandshake>;
 
+    /// Returns the current configuration for QUIC.
+    #[cfg(feature = "http3")]
+    fn quic(&self) -> crate::net::tls::quic::QuicTls;
+
     /// Reloads the files of the configuration whenever they change, as long as another reference
     /// to it exists.
     fn reload_on_change<'a>(

@@ -13,6 +13,7 @@ mod handshake_semaphore;
 mod head_buffers;
 mod inbound;
 mod linger;
+mod multiplex;
 mod threads;
 #[cfg(feature = "_tls")]
 mod tls;

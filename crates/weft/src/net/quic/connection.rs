@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 
 use crate::net::quic::config::INITIAL_SEND_WINDOW_BYTES;
 use crate::net::quic::endpoint::{Endpoint, Inbox};
-use crate::net::tls::{SessionStart, with_session};
+use crate::net::tls::quic::{SessionStart, with_session};
 
 /// Maximum number of sends before other connections get their turn. Each has up to 64 KiB.
 const MAX_SENDS: usize = 8;

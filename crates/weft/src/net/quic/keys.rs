@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
 
-use crate::net::tls::quic_keys;
+use crate::error::Result;
+use crate::net::tls::quic;
 
 /// The keys of stateless resets (RFC 9000 §10.3), of tokens (§8.1) and of connection identifiers.
 #[derive(Clone)]
@@ -19,8 +20,8 @@ pub(crate) struct QuicKeys {
 
 impl QuicKeys {
     /// Generates keys.
-    pub(crate) fn generate() -> QuicKeys {
-        let (reset, token) = quic_keys::generate();
-        QuicKeys { reset, token, ids: RandomState::new() }
+    pub(crate) fn generate() -> Result<QuicKeys> {
+        let (reset, token) = quic::generate_keys()?;
+        Ok(QuicKeys { reset, token, ids: RandomState::new() })
     }
 }

@@ -14,6 +14,6 @@ mod socket;
 
 pub(crate) use self::config::QuicConfig;
 pub(crate) use self::connection::{Connection, ConnectionEvent};
-pub(crate) use self::endpoint::{Attempt, Endpoint};
+pub(crate) use self::endpoint::{Attempt, Endpoint, Unregistered};
 pub(crate) use self::keys::QuicKeys;
 pub(crate) use self::socket::QuicSocket;

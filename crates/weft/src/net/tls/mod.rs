@@ -11,6 +11,8 @@ mod files;
 mod handshake;
 mod identity;
 mod named_identities;
+#[cfg(feature = "http3")]
+pub(crate) mod quic;
 mod records;
 mod resolver;
 mod session;
@@ -238,6 +240,11 @@ impl SecureAcceptor for Inner {
         let configs = if http2 { &current.http2 } else { &current.http1 };
         let (resolver, policy) = (current.resolver.clone(), current.policy.clone());
         Box::new(Handshake::new(configs.clone(), resolver, policy, client))
+    }
+
+    #[cfg(feature = "http3")]
+    fn quic(&self) -> quic::QuicTls {
+        quic::QuicTls::new(self.current())
     }
 
     fn reload_on_change<'a>(

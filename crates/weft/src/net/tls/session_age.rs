@@ -20,7 +20,7 @@ pub(super) const MAX_SESSION_SECS: u32 = 12 * 60 * 60;
 pub(super) struct AgedTickets(pub(super) Arc<dyn ProducesTickets>);
 
 /// Start of a session, in seconds since 1970. `None` before the first ticket is read or issued.
-pub(super) type SessionStart = Option<u64>;
+pub(crate) type SessionStart = Option<u64>;
 
 const START_BYTES: usize = size_of::<u64>();
 
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 /// Processes a step of the handshake of a session.
-pub(super) fn with_session<T>(start: &mut SessionStart, step: impl FnOnce() -> T) -> T {
+pub(crate) fn with_session<T>(start: &mut SessionStart, step: impl FnOnce() -> T) -> T {
     CURRENT.set(*start);
     let result = step();
     *start = CURRENT.take();

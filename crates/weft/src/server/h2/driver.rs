@@ -16,7 +16,7 @@ use crate::net::reader::{ReadBudget, Reader};
 use crate::peer::Peer;
 use crate::server::connection::ServerConnection;
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
-use crate::server::h2::exchanges::Exchanges;
+use crate::server::multiplex::exchanges::Exchanges;
 use crate::server::h2::sink;
 use crate::server::linger;
 use crate::server::worker_context::WorkerContext;

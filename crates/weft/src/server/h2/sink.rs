@@ -29,12 +29,12 @@ use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
 use crate::server::h2::demand::Demand;
-use crate::server::h2::incoming::StreamContent;
+use crate::server::multiplex::incoming::StreamContent;
 use crate::server::h2::outbound::{MAX_SMALL_CONTENT_BYTES, OutboundContent};
-use crate::server::h2::pipe::Pipe;
-use crate::server::h2::request::InvalidRequest;
-use crate::server::h2::response;
-use crate::server::h2::tunnel::Tunnel;
+use crate::server::multiplex::pipe::Pipe;
+use crate::server::multiplex::field_block::InvalidRequest;
+use crate::server::multiplex::response_head;
+use crate::server::multiplex::tunnel::Tunnel;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::upgraded::{PendingUpgrade, TunnelGuard};
 use crate::server::worker_context::WorkerContext;
@@ -238,7 +238,7 @@ impl<A: Application> StreamSink<'_, A> {
     fn send_head(&mut self, response: &Response, length: Option<u64>, ends: bool) -> Result<()> {
         let mut connection = self.connection.borrow_mut();
         connection.send_fields(self.stream, ends, |encoder, out| {
-            response::write_head(self.worker, encoder, out, response, length);
+            response_head::write_head(self.worker, encoder, out, response, length);
         })?;
         self.has_started = true;
         Ok(())
@@ -287,7 +287,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
             // It fails if the stream was reset, which `poll_connection` detects.
             let _ = self.connection.borrow_mut().send_fields(self.stream, false, |encoder, out| {
                 encoder.status(out, status);
-                response::write_fields(encoder, out, fields, |_| true);
+                response_head::write_fields(encoder, out, fields, |_| true);
             });
         }
     }
@@ -371,7 +371,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
 
     async fn finish(&mut self, trailers: Trailers) -> Result<()> {
         let mut trailers = trailers.unwrap_or_default();
-        response::remove_connection_fields(&mut trailers);
+        response_head::remove_connection_fields(&mut trailers);
         if trailers.is_empty() {
             return self.send_data(Bytes::new(), true).await;
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::server::h2::demand::Holding;
-use crate::server::h2::pipe::{Pipe, RecvEnd};
+use crate::server::multiplex::pipe::{Pipe, RecvEnd};
 use weft_proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 
 /// The states of a stream that a client has opened (RFC 9113 §5.1).

@@ -106,7 +106,7 @@ impl Http2Connection {
             self.progress.end_stream(self.writer.waiting());
         }
         if let Some(pipe) = stream.pipe.take() {
-            pipe.end(crate::server::h2::pipe::RecvEnd::Reset);
+            pipe.end(crate::server::multiplex::pipe::RecvEnd::Reset);
             self.credit_connection(pipe.clear());
         }
         if stream.state().is_sending() {

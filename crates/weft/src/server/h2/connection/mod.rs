@@ -17,11 +17,13 @@ use std::task::Context;
 
 use self::header_block::HeaderBlock;
 use self::reset_history::ResetHistory;
+use http::Version;
+
 use crate::message::connection::RequestContext;
 use crate::net::writer::Writer;
-use crate::server::h2::pipe::Pipe;
-use crate::server::h2::ready_queue::ReadyQueue;
-use crate::server::h2::request::{FieldBlock, InvalidRequest, ParsedRequest};
+use crate::server::multiplex::pipe::Pipe;
+use crate::server::multiplex::ready_queue::ReadyQueue;
+use crate::server::multiplex::field_block::{FieldBlock, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::server::h2::turns::Turns;
 use crate::settings::Settings;
@@ -134,7 +136,7 @@ impl Http2Connection {
             writer,
             encoder: Encoder::new(),
             decoder: Decoder::new(),
-            field_block: FieldBlock::default(),
+            field_block: FieldBlock::new(Version::HTTP_2),
             limits,
             block: None,
             streams: Streams::default(),
@@ -406,7 +408,7 @@ impl Http2Connection {
     pub(super) fn poll_ready_streams(&mut self, cx: &Context<'_>) {
         let Some(ready) = &self.ready else { return };
         for id in ready.take(cx) {
-            self.on_pipe_changed(id);
+            self.on_pipe_changed(id as u32);
         }
     }
 

@@ -5,8 +5,8 @@ use crate::server::h2::connection::header_block::{BlockOpening, HeaderBlock};
 use crate::server::h2::connection::{
     GoAway, HEAD_BYTES, Http2Connection, MAX_LARGE_HEADS, StreamRequest, dependency,
 };
-use crate::server::h2::pipe::{Pipe, Pushed, RecvEnd};
-use crate::server::h2::request::{FieldBlockError, InvalidRequest, ParsedRequest};
+use crate::server::multiplex::pipe::{Pipe, Pushed, RecvEnd};
+use crate::server::multiplex::field_block::{FieldBlockError, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{Initiator, Stream, StreamState};
 use weft_proto::http2::flow::{RecvWindow, SendWindow};
 use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
@@ -182,7 +182,9 @@ impl Http2Connection {
         }
         self.last_stream = id;
         let request = match self.field_block.request(ends) {
-            Err(FieldBlockError::ResetStream(code)) => return self.reset_malformed(id, code),
+            Err(FieldBlockError::Malformed) => {
+                return self.reset_malformed(id, ErrorCode::PROTOCOL_ERROR);
+            }
             _ if depends_on_itself => return self.reset_malformed(id, ErrorCode::PROTOCOL_ERROR),
             _ if self.is_full() => return self.refuse_stream(id).map(|()| None),
             Err(FieldBlockError::Respond(error)) => {
@@ -231,7 +233,7 @@ impl Http2Connection {
             Err(_) => (false, None),
         };
         let pipe = (request.is_ok() && (!ends || is_tunnel)).then(|| {
-            let pipe = Pipe::new(id, self.ready.get_or_insert_default().clone());
+            let pipe = Pipe::new(id.into(), self.ready.get_or_insert_default().clone());
             if ends {
                 pipe.end(RecvEnd::Complete(None));
             }

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 /// The futures of exchanges.
-pub(super) struct Exchanges<F> {
+pub(in crate::server) struct Exchanges<F> {
     pending: FuturesUnordered<Pin<Box<F>>>,
     /// Allocation of an exchange that completed at its first poll, for reuse by the next one.
     spare: Option<Pin<Box<F>>>,
@@ -21,7 +21,7 @@ impl<F> Default for Exchanges<F> {
 
 impl<F: Future<Output = ()>> Exchanges<F> {
     /// Starts an exchange. Returns true if it completes at once, as most do.
-    pub(super) fn start(&mut self, future: F, cx: &mut Context<'_>) -> bool {
+    pub(in crate::server) fn start(&mut self, future: F, cx: &mut Context<'_>) -> bool {
         let mut exchange = match self.spare.take() {
             Some(mut spare) => {
                 spare.set(future);
@@ -39,16 +39,16 @@ impl<F: Future<Output = ()>> Exchanges<F> {
     }
 
     /// Polls the exchanges that were woken.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+    pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(())) = self.pending.poll_next_unpin(cx) {}
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::server) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
     /// Waits until all exchanges have ended.
-    pub(super) async fn ended(&mut self) {
+    pub(in crate::server) async fn ended(&mut self) {
         while self.pending.next().await.is_some() {}
     }
 }

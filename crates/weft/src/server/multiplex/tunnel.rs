@@ -9,17 +9,17 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::net::buffers;
-use crate::server::h2::pipe::{Pipe, PipeEvent};
+use crate::server::multiplex::pipe::{Pipe, PipeEvent};
 
 /// Both directions of a stream, as bytes.
-pub(super) struct Tunnel {
+pub(in crate::server) struct Tunnel {
     pipe: Pipe,
     /// Received data that was not read yet.
     read_ahead: Bytes,
 }
 
 impl Tunnel {
-    pub(super) fn new(pipe: Pipe) -> Tunnel {
+    pub(in crate::server) fn new(pipe: Pipe) -> Tunnel {
         Tunnel { pipe, read_ahead: Bytes::new() }
     }
 }

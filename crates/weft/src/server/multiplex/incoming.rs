@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::server::h2::pipe::{Pipe, PipeEvent};
+use crate::server::multiplex::pipe::{Pipe, PipeEvent};
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
 
 /// The content of a request, read from the pipe of its stream.
-pub(super) struct StreamContent {
+pub(in crate::server) struct StreamContent {
     pipe: Pipe,
     /// Number of remaining bytes, if the client declared it.
     remaining: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) struct StreamContent {
 }
 
 impl StreamContent {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         pipe: Pipe,
         length: Option<u64>,
         on_read: Option<oneshot::Sender<()>>,

@@ -1,4 +1,4 @@
-//! Conversion of a field block (HEADERS and CONTINUATION) into a request head (RFC 9113 §8). Pure.
+//! Conversion of the fields of a request into its head (RFC 9113 §8, RFC 9114 §4). Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,39 +13,38 @@ use crate::random::random_bytes;
 use weft_proto::headers::Headers;
 use weft_proto::http1::parse::{Field as FieldSpans, Fields, Limits, MAX_HEAD_BYTES, Span};
 use weft_proto::http1::{framing, scan};
-use weft_proto::http2::frame::ErrorCode;
 use weft_proto::http2::hpack::{Field, Name};
 
 /// A parsed request.
 #[derive(Debug)]
-pub(super) struct ParsedRequest {
-    pub(super) head: RequestHead,
+pub(in crate::server) struct ParsedRequest {
+    pub(in crate::server) head: RequestHead,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
-    pub(super) expects_continue: bool,
+    pub(in crate::server) expects_continue: bool,
     /// The value of Content-Length, if present.
-    pub(super) length: Option<u64>,
+    pub(in crate::server) length: Option<u64>,
     /// The request is a CONNECT: the stream becomes a tunnel (RFC 9113 §8.5, RFC 8441).
-    pub(super) is_tunnel: bool,
+    pub(in crate::server) is_tunnel: bool,
 }
 
 /// An invalid request.
 #[derive(Debug)]
-pub(super) struct InvalidRequest {
+pub(in crate::server) struct InvalidRequest {
     /// `None` once its response has begun.
-    pub(super) error: Option<Error>,
+    pub(in crate::server) error: Option<Error>,
     /// Start of its request line in HTTP/1 form, for the record.
-    pub(super) line: Box<[u8]>,
+    pub(in crate::server) line: Box<[u8]>,
     /// Set if the stream was reset, so that there is no response.
-    pub(super) is_reset: bool,
+    pub(in crate::server) is_reset: bool,
 }
 
 /// An error in a field block, in order of increasing severity.
 #[derive(Debug)]
-pub(super) enum FieldBlockError {
+pub(in crate::server) enum FieldBlockError {
     /// The client receives a response that describes the error.
     Respond(Error),
-    /// The stream is reset (RFC 9113 §8.1.1).
-    ResetStream(ErrorCode),
+    /// The request is malformed: its stream is reset (RFC 9113 §8.1.1).
+    Malformed,
 }
 
 impl From<weft_proto::Error> for FieldBlockError {
@@ -60,15 +59,15 @@ impl From<Error> for FieldBlockError {
     }
 }
 
-const MALFORMED: FieldBlockError = FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR);
+const MALFORMED: FieldBlockError = FieldBlockError::Malformed;
 
 fn invalid(reason: &'static str) -> FieldBlockError {
     FieldBlockError::Respond(Error::malformed(reason))
 }
 
 /// The fields of a field block, of a head or of trailers. The buffers are reused.
-#[derive(Default)]
-pub(super) struct FieldBlock {
+pub(in crate::server) struct FieldBlock {
+    version: Version,
     text: Vec<u8>,
     fields: Fields,
     /// The size of the field section (RFC 9113 §6.5.2).
@@ -123,8 +122,24 @@ const MAX_RETAINED_BYTES: usize = 2 << 10;
 const FIELD_OVERHEAD: usize = 32;
 
 impl FieldBlock {
+    pub(in crate::server) fn new(version: Version) -> FieldBlock {
+        FieldBlock {
+            version,
+            text: Vec::new(),
+            fields: Fields::default(),
+            size: 0,
+            error: None,
+            pseudo: Pseudo::default(),
+            host: None,
+            cookies: 0,
+            expects_continue: false,
+            length: None,
+            is_trailers: false,
+        }
+    }
+
     /// Resets the state for the next block.
-    pub(super) fn clear(&mut self, is_trailers: bool) {
+    pub(in crate::server) fn clear(&mut self, is_trailers: bool) {
         self.text.clear();
         self.text.shrink_to(MAX_RETAINED_BYTES);
         self.fields.clear();
@@ -136,12 +151,12 @@ impl FieldBlock {
     }
 
     /// Size of the names and values.
-    pub(super) fn text_bytes(&self) -> usize {
+    pub(in crate::server) fn text_bytes(&self) -> usize {
         self.text.len()
     }
 
     /// Adds a field. Returns false if the section is so large that decoding must stop.
-    pub(super) fn on_field(&mut self, field: Field<'_>, limits: &Limits) -> bool {
+    pub(in crate::server) fn on_field(&mut self, field: Field<'_>, limits: &Limits) -> bool {
         self.size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
         if self.size > limits.head {
             self.record(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
@@ -158,7 +173,7 @@ impl FieldBlock {
     fn record(&mut self, error: FieldBlockError) {
         let rank = |error: &FieldBlockError| match error {
             FieldBlockError::Respond(_) => 0,
-            FieldBlockError::ResetStream(_) => 1,
+            FieldBlockError::Malformed => 1,
         };
         if self.error.as_ref().is_none_or(|recorded| rank(recorded) < rank(&error)) {
             self.error = Some(error);
@@ -295,7 +310,7 @@ impl FieldBlock {
     }
 
     /// Builds the request. `end_stream` is true if it has no body.
-    pub(super) fn request(&mut self, end_stream: bool) -> Result<ParsedRequest, FieldBlockError> {
+    pub(in crate::server) fn request(&mut self, end_stream: bool) -> Result<ParsedRequest, FieldBlockError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -314,13 +329,13 @@ impl FieldBlock {
         let parts = framing::target(self.pseudo.http1_method()?, target, &self.text)?;
         let method = self.pseudo.take_http1_method();
         let headers = self.headers();
-        let head = RequestHead::new(method, Version::HTTP_2, target, parts, headers);
+        let head = RequestHead::new(method, self.version, target, parts, headers);
         let (expects_continue, length) = (self.expects_continue, self.length);
         Ok(ParsedRequest { head, expects_continue, length, is_tunnel })
     }
 
     /// Builds the trailer section.
-    pub(super) fn trailers(&mut self) -> Result<Headers, FieldBlockError> {
+    pub(in crate::server) fn trailers(&mut self) -> Result<Headers, FieldBlockError> {
         match self.error.take() {
             // An error response is no longer possible: the response may have started.
             Some(FieldBlockError::Respond(_)) => Err(MALFORMED),
@@ -335,10 +350,14 @@ impl FieldBlock {
 
     /// Returns the invalid request in this block.
     #[cold]
-    pub(super) fn invalid_request(&self, error: Error, is_reset: bool) -> Box<InvalidRequest> {
+    pub(in crate::server) fn invalid_request(&self, error: Error, is_reset: bool) -> Box<InvalidRequest> {
         let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
         let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
-        let line = [method.as_bytes(), b" ", path, b" HTTP/2.0"].concat();
+        let version: &[u8] = match self.version {
+            Version::HTTP_3 => b" HTTP/3.0",
+            _ => b" HTTP/2.0",
+        };
+        let line = [method.as_bytes(), b" ", path, version].concat();
         Box::new(InvalidRequest { error: Some(error), line: request_line(&line).into(), is_reset })
     }
 

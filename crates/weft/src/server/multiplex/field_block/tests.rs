@@ -13,7 +13,7 @@ fn field_block(fields: &[(&str, &str)], is_trailers: bool) -> FieldBlock {
         block.push(value.len() as u8);
         block.extend(value.as_bytes());
     }
-    let mut set = FieldBlock::default();
+    let mut set = FieldBlock::new(Version::HTTP_2);
     set.clear(is_trailers);
     Decoder::new().decode(&block, |field| set.on_field(field, &LIMITS)).unwrap();
     set
@@ -175,7 +175,7 @@ fn resets_stream_for_malformed_requests() {
     ] {
         let error = read(method, uri, fields).unwrap_err();
         assert!(
-            matches!(error, FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR)),
+            matches!(error, FieldBlockError::Malformed),
             "{method} {uri:?} {fields:?}: {error:?}"
         );
     }
