@@ -83,6 +83,11 @@ impl FloodLimiter {
         self.spend(STREAM_ERROR_COST)
     }
 
+    /// Accounts for a request that the client resets. Returns false if the credit is exhausted.
+    pub fn on_reset(&mut self) -> bool {
+        self.spend(RST_STREAM_COST)
+    }
+
     fn spend(&mut self, cost: u64) -> bool {
         match self.credit.checked_sub(cost) {
             Some(credit) => self.credit = credit,

@@ -13,7 +13,7 @@ use weft_proto::proxy_protocol::IpNetwork;
 
 /// Delay before the next attempt when no connection can be accepted for lack of resources, or none
 /// can be closed.
-pub(super) const RETRY_DELAY: Duration = Duration::from_millis(50);
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Time for a connection to close before another one is closed in its place.
 const CLOSE_DELAY: Duration = Duration::from_millis(200);

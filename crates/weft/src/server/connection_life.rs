@@ -34,7 +34,7 @@ pub(super) async fn serve<A: Application>(conn: &mut ServerConnection, worker: &
     if !worker.hooks.as_ref().is_none_or(|hooks| hooks.on_open(&conn.shared.peer)) {
         return;
     }
-    let _close_hook = CloseHook { hooks: worker.hooks.as_deref(), shared: conn.shared.clone() };
+    let _close_hook = CloseHook::new(worker.hooks.as_deref(), &conn.shared.peer);
     if conn.http2 {
         return Box::pin(h2::serve(conn, worker)).await;
     }
@@ -112,15 +112,21 @@ async fn has_input<A: Application>(conn: &mut ServerConnection, worker: &WorkerC
 }
 
 /// Calls `Hooks::on_close` when dropped, also if the task of the connection is cancelled.
-struct CloseHook<'a> {
+pub(super) struct CloseHook<'a> {
     hooks: Option<&'a dyn Hooks>,
-    shared: Arc<RequestContext>,
+    peer: Arc<Peer>,
+}
+
+impl<'a> CloseHook<'a> {
+    pub(super) fn new(hooks: Option<&'a dyn Hooks>, peer: &Arc<Peer>) -> CloseHook<'a> {
+        CloseHook { hooks, peer: peer.clone() }
+    }
 }
 
 impl Drop for CloseHook<'_> {
     fn drop(&mut self) {
         if let Some(hooks) = self.hooks {
-            hooks.on_close(&self.shared.peer);
+            hooks.on_close(&self.peer);
         }
     }
 }

@@ -8,6 +8,8 @@ mod error_response;
 mod exchange;
 mod h1;
 mod h2;
+#[cfg(feature = "http3")]
+mod h3;
 pub(crate) mod handle;
 mod handshake_semaphore;
 mod head_buffers;

@@ -2,7 +2,7 @@
 //!
 //! Workers share no state while they serve requests.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -21,12 +21,18 @@ use crate::hooks::Hooks;
 use crate::message::shutdown::{Drain, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::connection_limiter::ConnectionPermit;
+#[cfg(feature = "http3")]
+use crate::net::quic::Connection;
 use crate::net::secure::SecureAcceptor;
 use crate::net::socket::Socket;
+#[cfg(feature = "http3")]
+use crate::net::tls::quic::QuicTls;
 use crate::net::transport::Transport;
 use crate::peer::Peer;
 use crate::server::connection::ServerConnection;
 use crate::server::connection_life;
+#[cfg(feature = "http3")]
+use crate::server::h3;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Settings;
 use crate::stream::Io;
@@ -55,6 +61,9 @@ pub(crate) enum WorkerCommand {
         permit: ConnectionPermit,
         caller: oneshot::Sender<Infallible>,
     },
+    /// Serves the HTTP/3 connections of a UDP socket.
+    #[cfg(feature = "http3")]
+    ServeQuic(Box<h3::QuicListener>),
     /// Sets the limits and timeouts of new connections.
     UpdateSettings(Box<Settings>),
     /// Closes the connection that has waited longest for a request, to make room for another one.
@@ -96,6 +105,8 @@ impl<A: Application> Worker<A> {
     {
         let shutdown = ShutdownSignal::clone(&self.context.shutdown);
         let mut current = self.spawn_sweeper();
+        #[cfg(feature = "http3")]
+        let newest = Rc::new(RefCell::new(current.clone()));
         // Established connections keep their limits.
         let mut generations: Vec<Rc<Worker<A>>> = Vec::new();
         while let Some(command) = commands.recv().await {
@@ -104,6 +115,10 @@ impl<A: Application> Worker<A> {
                 WorkerCommand::ServeStream { stream, peer, permit, caller } => {
                     let conn = current.context.connection(Transport::Other(stream), peer);
                     current.spawn_stream(conn, permit, caller);
+                }
+                #[cfg(feature = "http3")]
+                WorkerCommand::ServeQuic(listener) => {
+                    tokio::task::spawn_local(h3::serve_endpoint(*listener, newest.clone()));
                 }
                 WorkerCommand::CloseIdle(closed) => {
                     // Connections of superseded workers are older.
@@ -120,6 +135,8 @@ impl<A: Application> Worker<A> {
                     let context = current.context.with_settings(*settings);
                     let updated = Rc::new(Worker::with_context(context)).spawn_sweeper();
                     let superseded = std::mem::replace(&mut current, updated);
+                    #[cfg(feature = "http3")]
+                    newest.replace(current.clone());
                     superseded.is_superseded.set(true);
                     superseded.state_changed.notify_waiters();
                     generations.push(superseded);
@@ -146,6 +163,29 @@ impl<A: Application> Worker<A> {
             connection_life::serve(&mut conn, &guard.0.context).await;
             drop((permit, guard));
         });
+    }
+
+    /// Serves an HTTP/3 connection in its own task.
+    #[cfg(feature = "http3")]
+    pub(super) fn spawn_quic(
+        self: &Rc<Self>,
+        connection: Connection,
+        peer: Peer,
+        tls: QuicTls,
+        permit: ConnectionPermit,
+    ) where
+        A: 'static,
+    {
+        self.connection_opened();
+        let guard = OpenConnection(self.clone());
+        tokio::task::spawn_local(async move {
+            h3::serve(connection, peer, &tls, &guard.0.context).await;
+            drop((permit, guard));
+        });
+    }
+
+    pub(super) fn context(&self) -> &WorkerContext<A> {
+        &self.context
     }
 
     /// Serves the connection over a stream in its own task, while its caller waits.

@@ -25,9 +25,11 @@
 
 mod decode; // field sections to fields
 mod encode; // fields to field sections
+mod instructions; // streams of the peer's encoder and decoder
 mod static_table; // the static table
 
 pub use self::decode::Decoder;
 pub use self::encode::Encoder;
+pub use self::instructions::{DecoderInstructions, EncoderInstructions};
 pub use crate::field_coding::field_class::{FieldClass, Name};
 pub use crate::field_coding::{DecodeError, Field};

@@ -47,6 +47,8 @@ pub(crate) struct Endpoint {
     /// Storage of output, used by one connection at a time.
     output: RefCell<Vec<u8>>,
     handshakes: Cell<usize>,
+    /// Task that receives, woken when a connection has ended.
+    receiver: RefCell<Option<Waker>>,
 }
 
 /// A datagram that has reached another worker than its own.
@@ -118,6 +120,7 @@ impl Endpoint {
             batch: RefCell::new(Batch::new()),
             output: RefCell::default(),
             handshakes: Cell::new(0),
+            receiver: RefCell::default(),
         }))
     }
 
@@ -142,6 +145,7 @@ impl Endpoint {
         cx: &mut Context<'_>,
         attempts: &mut Vec<Attempt>,
     ) -> Poll<io::Result<()>> {
+        self.receiver.replace(Some(cx.waker().clone()));
         let batch = &mut *self.batch.borrow_mut();
         let mut is_pending = false;
         for _ in 0..MAX_BATCHES {
@@ -321,6 +325,9 @@ impl Endpoint {
     ) -> Option<quinn_proto::ConnectionEvent> {
         if event.is_drained() {
             self.inboxes.borrow_mut()[handle.0] = None;
+            if let Some(waker) = self.receiver.borrow_mut().take() {
+                waker.wake();
+            }
         }
         self.endpoint.borrow_mut().handle_event(handle, event)
     }

@@ -144,6 +144,18 @@ fn keep(name: &[u8]) -> Keep {
     if name == SET_COOKIE.as_str().as_bytes() { Keep::Never } else { Keep::IfRepeated }
 }
 
+/// Encodes trailers.
+pub(in crate::server) fn write_trailers(
+    encoder: &mut impl FieldEncoder,
+    out: &mut Vec<u8>,
+    trailers: &HeaderMap,
+) {
+    for (name, value) in trailers {
+        let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
+        encoder.field(out, field, Keep::IfRepeated);
+    }
+}
+
 /// Removes the fields that must not be sent from trailers.
 pub(in crate::server) fn remove_connection_fields(trailers: &mut HeaderMap) {
     for name in &NOT_SENT {

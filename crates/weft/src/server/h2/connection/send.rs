@@ -11,10 +11,11 @@ use crate::server::h2::connection::Http2Connection;
 use crate::server::h2::demand::{Demand, Lane};
 use crate::server::h2::streams::{Outbox, Stream};
 use crate::server::h2::turns::OutputState;
+use crate::server::multiplex::response_head;
 use weft_proto::http2::frame::{
     self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
 };
-use weft_proto::http2::hpack::{Encoder, Indexing};
+use weft_proto::http2::hpack::Encoder;
 
 impl Http2Connection {
     /// Writes a field block, of a head or of trailers. `write` encodes the fields.
@@ -243,10 +244,7 @@ impl Http2Connection {
         if let Some(trailers) = trailers {
             // Cannot fail: the stream exists.
             let _ = self.send_fields(id, true, |encoder, out| {
-                for (name, value) in &*trailers {
-                    let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
-                    encoder.field(out, field, Indexing::OnRepeat);
-                }
+                response_head::write_trailers(encoder, out, &trailers);
             });
         }
         self.queue_tunnel_data(id);

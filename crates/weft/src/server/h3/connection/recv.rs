@@ -1,0 +1,235 @@
+//! Received requests and their content.
+
+use bytes::Bytes;
+use quinn_proto::{ReadError, StreamId};
+
+use crate::error::Error;
+use crate::server::h3::connection::{Http3Connection, StreamRequest, stream_id, varint};
+use crate::server::h3::stream::{Owner, Receiving, Sending};
+use crate::server::multiplex::field_block::{FieldBlockError, InvalidRequest, ParsedRequest};
+use crate::server::multiplex::pipe::{Pipe, Pushed, RecvEnd};
+use weft_proto::http3::ErrorCode;
+use weft_proto::http3::qpack::DecodeError;
+use weft_proto::http3::request::RequestPart;
+
+/// Maximum number of content bytes of a stream that the application has not read. More stays in the
+/// transport, whose window then stops the client.
+const MAX_UNREAD_BYTES: usize = 64 << 10;
+
+/// The result of reading from the transport.
+enum Read {
+    Data(Bytes),
+    Blocked,
+    End,
+    Reset,
+}
+
+impl Http3Connection {
+    /// Reads a request stream, as far as its reader permits.
+    pub(super) fn read(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        loop {
+            let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+            if stream.receiving != Receiving::Open || stream.unread >= MAX_UNREAD_BYTES {
+                return Ok(());
+            }
+            match self.read_chunk(id) {
+                Read::Data(bytes) => self.on_bytes(id, bytes)?,
+                Read::Blocked => return Ok(()),
+                Read::End => return self.on_end(id),
+                Read::Reset => return self.on_reset(id),
+            }
+        }
+    }
+
+    fn read_chunk(&mut self, id: StreamId) -> Read {
+        let mut stream = self.quic.transport().recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else { return Read::Blocked };
+        let read = match chunks.next(MAX_UNREAD_BYTES) {
+            Ok(Some(chunk)) => Read::Data(chunk.bytes),
+            Ok(None) => Read::End,
+            Err(ReadError::Blocked) => Read::Blocked,
+            Err(ReadError::Reset(_)) => Read::Reset,
+        };
+        // The driver sends the credit.
+        let _ = chunks.finalize();
+        read
+    }
+
+    fn on_bytes(&mut self, id: StreamId, mut bytes: Bytes) -> Result<(), ErrorCode> {
+        loop {
+            let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+            if stream.receiving != Receiving::Open {
+                return Ok(());
+            }
+            match stream.reader.next(&mut bytes)? {
+                None => return Ok(()),
+                Some(RequestPart::Head(section)) => {
+                    // Most requests end here, and need no pipe then.
+                    let next = bytes.is_empty().then(|| self.read_chunk(id));
+                    self.on_head(id, &section, matches!(next, Some(Read::End)))?;
+                    match next {
+                        Some(Read::Data(more)) => bytes = more,
+                        Some(Read::End) => return self.on_end(id),
+                        Some(Read::Reset) => return self.on_reset(id),
+                        Some(Read::Blocked) | None => {}
+                    }
+                }
+                Some(RequestPart::Data(data)) => self.on_data(id, &data)?,
+                Some(RequestPart::Trailers(section)) => self.on_trailers(id, &section)?,
+            }
+        }
+    }
+
+    /// Decodes a field section.
+    fn decode(&mut self, section: &[u8], is_trailers: bool) -> Result<(), ErrorCode> {
+        self.field_block.clear(is_trailers);
+        let Http3Connection { field_block, limits, decoder, .. } = self;
+        match decoder.decode(section, |field| field_block.on_field(field, limits)) {
+            Ok(()) => Ok(()),
+            Err(DecodeError::Malformed) => Err(ErrorCode::QPACK_DECOMPRESSION_FAILED),
+            Err(DecodeError::Stopped) => Err(ErrorCode::EXCESSIVE_LOAD),
+        }
+    }
+
+    /// Processes the head of a request, behind which the stream ends if `ends` is set.
+    fn on_head(&mut self, id: StreamId, section: &[u8], ends: bool) -> Result<(), ErrorCode> {
+        self.decode(section, false)?;
+        let request = match self.field_block.request(ends) {
+            Err(FieldBlockError::Malformed) => return self.on_malformed(id),
+            Err(FieldBlockError::Respond(error)) => {
+                Err(self.field_block.invalid_request(error, false))
+            }
+            Ok(request) => Ok(request),
+        };
+        self.open(id, request, ends);
+        Ok(())
+    }
+
+    /// Resets the stream of a malformed request (RFC 9114 §4.1.2). The request is returned so that
+    /// it is recorded.
+    fn on_malformed(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        let error = Error::malformed("the request is malformed");
+        let invalid = self.field_block.invalid_request(error, true);
+        self.open(id, Err(invalid), false);
+        self.fail_stream(id, ErrorCode::MESSAGE_ERROR)
+    }
+
+    fn open(
+        &mut self,
+        id: StreamId,
+        request: Result<ParsedRequest, Box<InvalidRequest>>,
+        ends: bool,
+    ) {
+        let number = id.into();
+        let (is_tunnel, content_length) = match &request {
+            // The bytes of a tunnel are not content (RFC 9110 §9.3.6).
+            Ok(request) => (request.is_tunnel, request.length.filter(|_| !request.is_tunnel)),
+            Err(_) => (false, None),
+        };
+        let pipe = (request.is_ok() && (!ends || is_tunnel))
+            .then(|| Pipe::new(number, self.ready.get_or_insert_default().clone()));
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        stream.on_head(content_length, pipe.clone());
+        self.requests.push_back(StreamRequest { stream: number, request, pipe });
+    }
+
+    /// Passes data to its reader. Data without a reader is discarded.
+    fn on_data(&mut self, id: StreamId, data: &[u8]) -> Result<(), ErrorCode> {
+        let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+        if !stream.receive_content(data.len()) {
+            return self.fail_stream(id, ErrorCode::MESSAGE_ERROR);
+        }
+        let Some(pipe) = &stream.pipe else { return Ok(()) };
+        match pipe.push(data) {
+            Pushed::Kept => stream.unread += data.len(),
+            Pushed::Discarded => {}
+            Pushed::TooSmall => return Err(ErrorCode::EXCESSIVE_LOAD),
+        }
+        Ok(())
+    }
+
+    /// Processes trailers, which end the content (RFC 9114 §4.1).
+    fn on_trailers(&mut self, id: StreamId, section: &[u8]) -> Result<(), ErrorCode> {
+        self.decode(section, true)?;
+        let trailers = self.field_block.trailers();
+        let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+        match trailers {
+            Ok(trailers) if stream.is_content_complete() => {
+                let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+                if let Some(pipe) = &stream.pipe {
+                    pipe.end(RecvEnd::Complete(trailers.map(Box::new)));
+                }
+                Ok(())
+            }
+            _ => self.fail_stream(id, ErrorCode::MESSAGE_ERROR),
+        }
+    }
+
+    /// Processes the end of a request.
+    fn on_end(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+        stream.receiving = Receiving::Ended;
+        match stream.reader.end() {
+            Ok(()) if stream.is_content_complete() => {
+                stream.end_received(RecvEnd::Complete(None));
+                self.remove_if_done(id.into());
+                Ok(())
+            }
+            Ok(()) => self.fail_stream(id, ErrorCode::MESSAGE_ERROR),
+            Err(ErrorCode::REQUEST_INCOMPLETE) => {
+                stream.owner = Owner::None;
+                self.fail_stream(id, ErrorCode::REQUEST_INCOMPLETE)
+            }
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Processes a request that the client has reset.
+    fn on_reset(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
+        if !self.flood.on_reset() {
+            return Err(ErrorCode::EXCESSIVE_LOAD);
+        }
+        stream.receiving = Receiving::Stopped;
+        if stream.owner == Owner::Reader {
+            stream.owner = Owner::None;
+            stream.sending = Sending::Reset;
+            self.reject(id, ErrorCode::REQUEST_CANCELLED);
+        } else if let Some(pipe) = &stream.pipe {
+            // The response may still be wanted (RFC 9114 §4.1.1).
+            pipe.end(RecvEnd::Reset);
+        }
+        self.remove_if_done(id.into());
+        Ok(())
+    }
+
+    /// Processes a stream whose pipe has changed: the application has read or written data.
+    pub(super) fn on_pipe_changed(&mut self, id: u64) -> Result<(), ErrorCode> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(pipe) = &stream.pipe else { return Ok(()) };
+        let was_full = stream.unread >= MAX_UNREAD_BYTES;
+        stream.unread -= pipe.take_read().min(stream.unread);
+        if was_full && stream.unread < MAX_UNREAD_BYTES || pipe.is_reader_closed() {
+            self.read(stream_id(id))?;
+        }
+        self.send_tunnel_data(id);
+        self.remove_if_done(id);
+        Ok(())
+    }
+
+    /// Length of the content that was not received, if the client declared it.
+    pub(in crate::server::h3) fn unreceived_length(&self, id: u64) -> Option<u64> {
+        self.streams.get(&id).and_then(|stream| stream.unreceived_length())
+    }
+
+    /// Stops the content of a request that nobody reads.
+    pub(in crate::server::h3) fn stop_content(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.receiving == Receiving::Open
+        {
+            stream.receiving = Receiving::Stopped;
+            let code = varint(ErrorCode::NO_ERROR);
+            let _ = self.quic.transport().recv_stream(stream_id(id)).stop(code);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The connection attempts of a worker's socket.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::oneshot;
+
+use crate::app::Application;
+use crate::error::{Error, ErrorKind};
+use crate::net::accept;
+use crate::net::connection_limiter::{ConnectionLimiter, RETRY_DELAY};
+use crate::net::quic::{Attempt, Endpoint, QuicConfig, QuicKeys, Unregistered};
+use crate::net::secure::SecureAcceptor;
+use crate::net::tls::quic::QuicTls;
+use crate::peer::Peer;
+use crate::server::worker::Worker;
+use crate::settings::Settings;
+
+/// A worker's socket of an address, and what its connections need.
+pub(crate) struct QuicListener {
+    pub(crate) endpoint: Unregistered,
+    pub(crate) tls: Arc<dyn SecureAcceptor>,
+    pub(crate) limiter: Arc<ConnectionLimiter>,
+    /// Ready when no more connections are to be accepted.
+    pub(crate) closed: oneshot::Receiver<()>,
+}
+
+/// Serves the connections of a socket until it is closed and the last one has ended. `worker`
+/// returns the worker for new connections.
+pub(crate) async fn serve_endpoint<A: Application + 'static>(
+    listener: QuicListener,
+    worker: Rc<RefCell<Rc<Worker<A>>>>,
+) {
+    let QuicListener { endpoint, tls, limiter, mut closed } = listener;
+    let keys = endpoint.keys().clone();
+    let endpoint = match Endpoint::register(endpoint) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            let error = Error::new(ErrorKind::Listen, "cannot use a UDP socket").with_source(error);
+            return worker.borrow().context().report(&Peer::default(), &error);
+        }
+    };
+    let mut acceptor = Acceptor { endpoint, tls, limiter, keys, current: None };
+    acceptor.refresh(&worker.borrow());
+    let (mut attempts, mut is_closed) = (Vec::new(), false);
+    loop {
+        let received = poll_fn(|cx| {
+            // An error means that the sender was dropped: it can only close with the server.
+            if !is_closed && let Poll::Ready(Ok(())) = Pin::new(&mut closed).poll(cx) {
+                is_closed = true;
+                acceptor.endpoint.set_config(None);
+                return Poll::Ready(Ok(()));
+            }
+            acceptor.endpoint.poll_receive(cx, &mut attempts)
+        });
+        if let Err(error) = received.await {
+            let reason = format!("cannot receive from UDP {}", acceptor.endpoint.address());
+            let error = Error::new(ErrorKind::Accept, reason).with_source(error);
+            worker.borrow().context().report(&Peer::default(), &error);
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+        for attempt in attempts.drain(..) {
+            match is_closed {
+                true => acceptor.endpoint.refuse(attempt),
+                false => acceptor.admit(attempt, &worker.borrow()),
+            }
+        }
+        if is_closed && !acceptor.endpoint.has_connections() {
+            return;
+        }
+    }
+}
+
+/// Accepts the connections of a socket.
+struct Acceptor {
+    endpoint: Rc<Endpoint>,
+    tls: Arc<dyn SecureAcceptor>,
+    limiter: Arc<ConnectionLimiter>,
+    keys: QuicKeys,
+    /// The configuration in use, with what it was made from.
+    current: Option<(QuicTls, Settings, QuicConfig)>,
+}
+
+impl Acceptor {
+    /// Uses certificates and settings that have changed for new connections.
+    fn refresh<A: Application>(&mut self, worker: &Worker<A>) {
+        let (tls, settings) = (self.tls.quic(), &worker.context().settings);
+        let is_same = |(current, of, _): &(QuicTls, Settings, QuicConfig)| {
+            current.is_same(&tls) && of == settings
+        };
+        if self.current.as_ref().is_some_and(is_same) {
+            return;
+        }
+        match QuicConfig::new(tls.server_config(), &self.keys, settings) {
+            Ok(config) => {
+                self.endpoint.set_config(Some(&config));
+                self.current = Some((tls, settings.clone(), config));
+            }
+            Err(error) => worker.context().report(&Peer::default(), &error),
+        }
+    }
+
+    /// Accepts a connection, unless there are too many.
+    fn admit<A: Application + 'static>(&mut self, attempt: Attempt, worker: &Rc<Worker<A>>) {
+        if self.endpoint.requires_proof(&attempt) {
+            return self.endpoint.retry(attempt);
+        }
+        let client = attempt.client();
+        let local_ip = attempt.local_ip().unwrap_or(self.endpoint.address().ip());
+        let local_address = SocketAddr::new(local_ip, self.endpoint.address().port());
+        let peer = Peer { local_address: Some(local_address), ..Peer::from(client) };
+        let permit = match worker.context().is_draining() {
+            true => None,
+            false => accept::admit_stream(&self.limiter, &peer).ok(),
+        };
+        self.refresh(worker);
+        let (Some(permit), Some((tls, _, config))) = (permit, &self.current) else {
+            return self.endpoint.refuse(attempt);
+        };
+        if let Some(connection) = self.endpoint.accept(attempt, config) {
+            worker.spawn_quic(connection, peer, tls.clone(), permit);
+        }
+    }
+}
