@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
+use http::HeaderValue;
 
 /// The other end of a connection.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Peer {
     pub(crate) local_path: Option<Arc<Path>>,
     /// The TLS session of an encrypted connection.
     pub(crate) tls: Option<Arc<TlsSession>>,
+    /// The value of `Alt-Svc` in responses: the same address serves HTTP/3.
+    pub(crate) alt_svc: Option<Arc<HeaderValue>>,
 }
 
 /// Negotiated TLS parameters of a connection.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::future::{self, Either};
+use http::HeaderValue;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -32,7 +33,7 @@ pub(crate) async fn accept(
     workers: impl Workers,
     stopped: impl Future<Output = ()>,
 ) {
-    let Listener { socket, bound, tls, file: _file } = listener;
+    let Listener { socket, bound, tls, file: _file, alt_svc, .. } = listener;
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop accepts a listening socket");
@@ -41,7 +42,7 @@ pub(crate) async fn accept(
     let rejected = LingeringConnections::default();
     let local_path = bound.path().map(Arc::from);
     let mut acceptor =
-        ListenerAcceptor { limiter, bound, local_path, tls, workers, exhaustion, rejected };
+        ListenerAcceptor { limiter, bound, local_path, tls, alt_svc, workers, exhaustion, rejected };
     let mut stopped = pin!(stopped);
     loop {
         let next = pin!(accept_next(&socket, limiter, workers));
@@ -144,6 +145,7 @@ struct ListenerAcceptor<'a, W> {
     /// Path of a Unix socket.
     local_path: Option<Arc<Path>>,
     tls: Option<Arc<dyn SecureAcceptor>>,
+    alt_svc: Option<Arc<HeaderValue>>,
     workers: &'a W,
     exhaustion: Exhaustion,
     rejected: LingeringConnections,
@@ -154,7 +156,8 @@ impl<W: Workers> ListenerAcceptor<'_, W> {
     fn admit(&mut self, (socket, address): (OwnedFd, Option<SocketAddr>)) {
         self.exhaustion.end();
         let (local_address, local_path) = (self.bound.address(), self.local_path.clone());
-        let peer = Peer { address, local_address, local_path, tls: None };
+        let alt_svc = self.alt_svc.clone();
+        let peer = Peer { address, local_address, local_path, tls: None, alt_svc };
         match self.limiter.try_acquire(address.map(|address| address.ip())) {
             Some(permit) => {
                 self.workers.deliver(Accepted { socket, peer, permit, tls: self.tls.clone() });

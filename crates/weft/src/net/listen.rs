@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use http::HeaderValue;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::address::{Address, LocalAddress};
+use crate::net::quic::QuicSocket;
 use crate::net::secure::SecureAcceptor;
 use crate::settings::Settings;
 
@@ -32,6 +34,10 @@ pub struct Listener {
     /// TLS configuration of its connections, if they use TLS.
     pub(super) tls: Option<Arc<dyn SecureAcceptor>>,
     pub(super) file: Option<Arc<SocketFile>>,
+    /// Sockets for HTTP/3, one for each worker.
+    quic: Vec<QuicSocket>,
+    /// The value of `Alt-Svc` in responses on its connections.
+    pub(super) alt_svc: Option<Arc<HeaderValue>>,
 }
 
 /// File of a Unix socket, removed when the socket closes. The inode identifies it, because another
@@ -137,7 +143,45 @@ impl Listener {
             }
         };
         prepare().map_err(|error| Error::from(io::Error::from(error)))?;
-        Ok(Listener { socket: Arc::new(socket), bound, tls: None, file: None })
+        Ok(Listener::new(socket, bound, None))
+    }
+
+    fn new(socket: OwnedFd, bound: LocalAddress, file: Option<Arc<SocketFile>>) -> Listener {
+        let socket = Arc::new(socket);
+        Listener { socket, bound, tls: None, file, quic: Vec::new(), alt_svc: None }
+    }
+
+    /// Binds the UDP sockets for HTTP/3 beside a TCP socket, one for each of `workers`. A server
+    /// binds them itself when it starts. Bind them before if the process drops its privileges in
+    /// between. Without the feature `http3` it has no effect.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if the port is in use for UDP, or requires privileges.
+    pub fn bind_http3(&mut self, workers: usize) -> Result<()> {
+        if let Some(address) = self.bound.address()
+            && self.quic.is_empty()
+        {
+            let is_ipv6_only = sockopt::ipv6_v6only(&self.socket) == Ok(true);
+            self.quic = QuicSocket::bind_all(address, is_ipv6_only, workers)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the sockets for HTTP/3, and names them in the responses on the other connections.
+    pub(crate) fn take_http3(&mut self) -> Vec<QuicSocket> {
+        let sockets = std::mem::take(&mut self.quic);
+        if let Some(address) = self.bound.address()
+            && !sockets.is_empty()
+        {
+            let value = format!("h3=\":{}\"; ma=86400", address.port());
+            self.alt_svc = HeaderValue::try_from(value).ok().map(Arc::new);
+        }
+        sockets
+    }
+
+    /// Returns the value of `Alt-Svc`, for further sockets of the same address.
+    pub(crate) fn alt_svc(&self) -> Option<Arc<HeaderValue>> {
+        self.alt_svc.clone()
     }
 
     /// Removes the file of a Unix socket when the socket closes, once
@@ -196,7 +240,7 @@ impl Listener {
     pub(crate) fn bind_another(
         bound: &LocalAddress,
         first: Option<Arc<OwnedFd>>,
-        tls: Option<Arc<dyn SecureAcceptor>>,
+        (tls, alt_svc): (Option<Arc<dyn SecureAcceptor>>, Option<Arc<HeaderValue>>),
         settings: &Settings,
     ) -> Result<Listener> {
         let address = bound.address().expect("only TCP addresses can be shared");
@@ -204,6 +248,7 @@ impl Listener {
         let families = if is_ipv6_only { Families::Ipv6Only } else { Families::OfAddress };
         let listener =
             tcp(address, families, settings).map(|listener| listener.with_optional_tls(tls));
+        let listener = listener.map(|listener| Listener { alt_svc, ..listener });
         listener.map_err(|error| {
             let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
@@ -312,12 +357,7 @@ fn tcp(
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, settings.backlog.into())?;
     let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
-    Ok(Listener {
-        socket: Arc::new(socket),
-        bound: LocalAddress::Tcp(bound),
-        tls: None,
-        file: None,
-    })
+    Ok(Listener::new(socket, LocalAddress::Tcp(bound), None))
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
@@ -334,12 +374,7 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog.into())?;
     let file = Some(SocketFile::new(path)?);
-    Ok(Listener {
-        socket: Arc::new(socket),
-        bound: LocalAddress::Unix(path.to_owned()),
-        tls: None,
-        file,
-    })
+    Ok(Listener::new(socket, LocalAddress::Unix(path.to_owned()), file))
 }
 
 impl SocketFile {

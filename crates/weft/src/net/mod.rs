@@ -11,6 +11,9 @@ pub(crate) mod listen;
 pub(crate) mod reader;
 #[cfg(feature = "http3")]
 pub(crate) mod quic;
+#[cfg(not(feature = "http3"))]
+#[path = "quic_disabled.rs"]
+pub(crate) mod quic;
 mod reject;
 pub(crate) mod secure;
 mod secure_half;

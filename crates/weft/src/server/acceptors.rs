@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::future;
+use http::HeaderValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -25,8 +26,12 @@ use crate::net::accepted::Accepted;
 use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::ConnectionLimiter;
 use crate::net::listen::{Listener, SocketFile};
+#[cfg(feature = "http3")]
+use crate::net::quic::{QuicKeys, Unregistered};
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
+#[cfg(feature = "http3")]
+use crate::server::h3::QuicListener;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 use crate::stream::Io;
@@ -41,6 +46,8 @@ pub(crate) struct Acceptors {
     limiter: Arc<ConnectionLimiter>,
     settings: Settings,
     listeners: Vec<ListenerEntry>,
+    /// Senders that end the acceptance of HTTP/3 connections, by address.
+    http3: Vec<(LocalAddress, oneshot::Sender<()>)>,
 }
 
 /// A listening socket that an acceptor owns, as seen by [`Acceptors`].
@@ -51,6 +58,7 @@ struct ListenerEntry {
     is_shareable: bool,
     file: Option<Arc<SocketFile>>,
     tls: Option<Arc<dyn SecureAcceptor>>,
+    alt_svc: Option<Arc<HeaderValue>>,
     close: oneshot::Sender<()>,
 }
 
@@ -103,9 +111,15 @@ impl Acceptors {
         };
         let (senders, acceptors) = (0..count).map(acceptor).unzip();
         let (settings, limiter) = (settings.clone(), limiter.clone());
-        let (addresses, listeners) = (Vec::new(), Vec::new());
-        let handle =
-            Acceptors { addresses, acceptors: senders, workers, limiter, settings, listeners };
+        let handle = Acceptors {
+            addresses: Vec::new(),
+            acceptors: senders,
+            workers,
+            limiter,
+            settings,
+            listeners: Vec::new(),
+            http3: Vec::new(),
+        };
         (handle, acceptors)
     }
 
@@ -114,7 +128,7 @@ impl Acceptors {
     }
 
     /// Adds a listening socket. Several sockets for one address are distributed over the acceptors.
-    pub(crate) fn add(&mut self, listener: Listener) -> Result<()> {
+    pub(crate) fn add(&mut self, mut listener: Listener) -> Result<()> {
         let count = self
             .listeners
             .iter()
@@ -122,6 +136,7 @@ impl Acceptors {
             .count();
         if count == 0 {
             self.addresses.push(listener.local_address().clone());
+            self.serve_http3(&mut listener);
         }
         self.watch_certificates(&listener);
         if !self.settings.reuse_port || !listener.is_shareable() {
@@ -145,15 +160,41 @@ impl Acceptors {
             let Some(first) = of_address.next().filter(|first| first.is_shareable) else {
                 continue;
             };
-            let (tls, socket) = (first.tls.clone(), first.socket.upgrade());
+            let socket = first.socket.upgrade();
+            let secure = (first.tls.clone(), first.alt_svc.clone());
             let count = 1 + of_address.count();
             for number in count..self.acceptors.len() {
                 let listener =
-                    Listener::bind_another(&address, socket.clone(), tls.clone(), &self.settings)?;
+                    Listener::bind_another(&address, socket.clone(), secure.clone(), &self.settings)?;
                 self.assign(number, listener, vec![self.workers[number].clone()]);
             }
         }
         Ok(())
+    }
+
+    /// Serves HTTP/3 on the address of a listener with TLS. If UDP is not available there, the
+    /// listener works without.
+    #[cfg(feature = "http3")]
+    fn serve_http3(&mut self, listener: &mut Listener) {
+        let Some(tls) = listener.tls().cloned().filter(|_| self.settings.http3) else { return };
+        let bound = listener.bind_http3(self.workers.len());
+        let keys = bound.and_then(|()| QuicKeys::generate());
+        let sockets = match keys {
+            Ok(keys) => Unregistered::connect(listener.take_http3(), &keys),
+            Err(error) => return self.workers[0].send(WorkerCommand::Report(error)),
+        };
+        for (endpoint, worker) in sockets.into_iter().zip(&self.workers) {
+            let (close, closed) = oneshot::channel();
+            self.http3.push((listener.local_address().clone(), close));
+            let (tls, limiter) = (tls.clone(), self.limiter.clone());
+            let listener = QuicListener { endpoint, tls, limiter, closed };
+            worker.send(WorkerCommand::ServeQuic(Box::new(listener)));
+        }
+    }
+
+    #[cfg(not(feature = "http3"))]
+    fn serve_http3(&mut self, listener: &mut Listener) {
+        drop(listener.take_http3());
     }
 
     /// Gives a socket to the acceptor with this number.
@@ -185,6 +226,9 @@ impl Acceptors {
         let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
         self.addresses.retain(|other| other != address);
         let found = !closed.is_empty();
+        for (_, close) in self.http3.extract_if(.., |(other, _)| other == address) {
+            let _ = close.send(());
+        }
         for ListenerEntry { close, .. } in closed {
             // Sending fails only if the acceptor has ended; then its sockets are closed.
             let _ = close.send(());
@@ -241,6 +285,7 @@ impl ListenerEntry {
             is_shareable: listener.is_shareable(),
             file: listener.file(),
             tls: listener.tls().cloned(),
+            alt_svc: listener.alt_svc(),
             close,
         }
     }

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::header::ALT_SVC;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 
 use crate::app::Application;
@@ -325,6 +326,9 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     fn try_begin(&mut self, response: &mut Response) -> Result<Remaining> {
         self.status = Some(response.status);
+        if let Some(alt_svc) = &self.sink.shared().peer.alt_svc {
+            add_alt_svc(response, alt_svc);
+        }
         if self.sink.shared().has_record_parts() {
             self.pass_to_record(response);
         }
@@ -472,6 +476,13 @@ impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
         if self.watch.is_some() {
             self.record(Some(&cancelled()));
         }
+    }
+}
+
+/// Names the alternative service of a connection's address, unless the response names one itself.
+fn add_alt_svc(response: &mut Response, value: &HeaderValue) {
+    if response.header(ALT_SVC).is_none() {
+        response.append_header(ALT_SVC, value.clone());
     }
 }
 

@@ -35,12 +35,24 @@ impl QuicSocket {
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
-    pub(crate) fn bind(address: SocketAddr, is_ipv6_only: bool) -> Result<QuicSocket> {
+    fn bind(address: SocketAddr, is_ipv6_only: bool) -> Result<QuicSocket> {
         let socket = bind(address, is_ipv6_only).map_err(|error| {
             let reason = format!("cannot listen on UDP {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
         })?;
         Ok(QuicSocket { socket, address })
+    }
+
+    /// Binds a socket for each worker. A free port is the same for all of them.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
+    pub(crate) fn bind_all(
+        address: SocketAddr,
+        is_ipv6_only: bool,
+        workers: usize,
+    ) -> Result<Vec<QuicSocket>> {
+        (0..workers).map(|_| QuicSocket::bind(address, is_ipv6_only)).collect()
     }
 
     /// Size of the receive buffer that the kernel has given.

@@ -17,7 +17,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::disk::{self, File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::{Body, Inbound};
+use crate::message::body::Body;
 use crate::message::connection::RequestContext;
 use crate::message::fields::Fields;
 use crate::message::payload::Payload;

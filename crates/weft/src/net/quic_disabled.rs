@@ -1,0 +1,15 @@
+//! QUIC in a build without the feature `http3`: no socket exists.
+
+use std::net::SocketAddr;
+
+use crate::error::Result;
+
+/// A UDP socket, of which there is none.
+#[derive(Debug)]
+pub(crate) enum QuicSocket {}
+
+impl QuicSocket {
+    pub(crate) fn bind_all(_: SocketAddr, _: bool, _: usize) -> Result<Vec<QuicSocket>> {
+        Ok(Vec::new())
+    }
+}
