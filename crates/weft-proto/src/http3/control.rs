@@ -209,9 +209,9 @@ mod tests {
         let priority = ControlFrame::PriorityUpdate(4, b"u=3, i".to_vec());
         let input = [
             &[4, 5, 6, 0x41, 0x2c, 1, 0][..],
-            &[0x21, 3, 1, 2, 3],     // a reserved type
-            &[0x40, 0x21, 0],        // another one, in a longer form
-            &[13, 1, 7, 13, 1, 7],   // MAX_PUSH_ID
+            &[0x21, 3, 1, 2, 3],   // a reserved type
+            &[0x40, 0x21, 0],      // another one, in a longer form
+            &[13, 1, 7, 13, 1, 7], // MAX_PUSH_ID
             &[0x80, 0x0f, 0x07, 0, 7, 4],
             b"u=3, i",
             &[7, 1, 8, 7, 1, 4],

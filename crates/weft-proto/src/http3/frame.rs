@@ -75,9 +75,9 @@ pub fn varint(input: &[u8]) -> Option<(u64, usize)> {
     let first = *input.first()?;
     let length = 1 << (first >> 6);
     let bytes = input.get(..length)?;
-    let value = bytes[1..].iter().fold(u64::from(first & 0x3f), |value, byte| {
-        value << 8 | u64::from(*byte)
-    });
+    let value = bytes[1..]
+        .iter()
+        .fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
     Some((value, length))
 }
 

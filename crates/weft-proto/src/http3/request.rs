@@ -116,17 +116,17 @@ impl RequestReader {
     fn begin(&self, head: FrameHead) -> Result<State, ErrorCode> {
         let unless_empty = |state| if head.length == 0 { State::FrameHead } else { state };
         match head.kind {
-            kind::DATA if self.phase == Phase::Content => Ok(unless_empty(State::Data(head.length))),
+            kind::DATA if self.phase == Phase::Content => {
+                Ok(unless_empty(State::Data(head.length)))
+            }
             // An empty field section is not valid: it has a prefix of two bytes.
             kind::HEADERS if self.phase != Phase::Ended && head.length < 2 => {
                 Err(ErrorCode::QPACK_DECOMPRESSION_FAILED)
             }
-            kind::HEADERS if self.phase != Phase::Ended => {
-                match usize::try_from(head.length) {
-                    Ok(length) if length <= self.max_section_bytes => Ok(State::Section(length)),
-                    _ => Err(ErrorCode::EXCESSIVE_LOAD),
-                }
-            }
+            kind::HEADERS if self.phase != Phase::Ended => match usize::try_from(head.length) {
+                Ok(length) if length <= self.max_section_bytes => Ok(State::Section(length)),
+                _ => Err(ErrorCode::EXCESSIVE_LOAD),
+            },
             kind::DATA
             | kind::HEADERS
             | kind::CANCEL_PUSH
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn reads_requests_in_pieces_of_any_size() {
         let input = [
-            &[0x21, 2, 0, 0][..],         // a reserved type
+            &[0x21, 2, 0, 0][..], // a reserved type
             b"\x01\x04head",
             b"\x00\x05hello\x40\x21\x00", // a reserved type in a longer form
             b"\x00\x00\x00\x40\x06 world",

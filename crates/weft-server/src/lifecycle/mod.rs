@@ -63,8 +63,12 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     descriptors::raise_limit();
     descriptors::grow_table();
     privileges::set_umask(plan.top.umask);
-    let sockets =
+    let mut sockets =
         sockets::open(&plan.listening(), inherited).map_err(|error| problem(error.to_string()))?;
+    if plan.limits.http3 {
+        let workers = thread_count(&plan);
+        sockets.iter_mut().for_each(|socket| socket.bind_http3(workers));
+    }
     let pid_file =
         plan.top.pid_file.as_ref().map(|path| PidFile::open(&path.value, &plan.top.run_as));
     let pid_file = pid_file.transpose().map_err(problem)?;
@@ -336,7 +340,7 @@ impl<'a> ServerProcess<'a> {
     }
 }
 
-/// Returns the number of threads for streams: as many as workers.
+/// Returns the number of workers, and of threads for streams.
 fn thread_count(plan: &Plan) -> usize {
     let per_cpu = || std::thread::available_parallelism().map_or(1, usize::from);
     plan.top.workers.unwrap_or_else(per_cpu)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft::Settings;
-use weft::server::Disconnect;
+use weft::server::{Congestion, Disconnect};
 use weft_config::{
     ConfigResult, Key, Located, ValueKind, quoted, quoted_list, show_size, show_time,
 };
@@ -62,7 +62,7 @@ const MAX_HEAD: u64 = 65_000;
 
 const MAX_COUNT: u64 = u32::MAX as u64;
 
-pub(crate) static LIMITS: [Key<Settings>; 24] = [
+pub(crate) static LIMITS: [Key<Settings>; 26] = [
     limit!(max_request_line_bytes, "max-request-line-bytes", size 1..=MAX_HEAD,
         "maximum length of the request line; longer: 414"),
     limit!(max_head_bytes, "max-head-bytes", size 1..=MAX_HEAD,
@@ -124,10 +124,28 @@ pub(crate) static LIMITS: [Key<Settings>; 24] = [
         show: |settings| quoted_list(settings.proxy_protocol.iter().map(ToString::to_string)),
     },
     limit!(http2, "http2", switch, "enable HTTP/2"),
+    limit!(http3, "http3", switch, "enable HTTP/3: listen on UDP wherever TLS listens on TCP"),
+    Key {
+        name: "congestion",
+        flag: "congestion",
+        argument: "NAME",
+        help: "congestion control of HTTP/3: bbr, which losses without congestion do not slow \
+               down, or cubic, as most TCP connections have",
+        kind: ValueKind::Choice(&["bbr", "cubic"], |settings, choice| {
+            settings.congestion = match choice {
+                "cubic" => Congestion::Cubic,
+                _ => Congestion::Bbr,
+            };
+        }),
+        show: |settings| match settings.congestion {
+            Congestion::Bbr => quoted("bbr"),
+            Congestion::Cubic => quoted("cubic"),
+        },
+    },
     limit!(max_concurrent_streams, "max-concurrent-streams", count 1..=MAX_COUNT,
-        "maximum number of concurrent streams per HTTP/2 connection"),
+        "maximum number of concurrent streams per HTTP/2 or HTTP/3 connection"),
     limit!(body_window_bytes, "body-window-bytes", size 65_535..=0x7fff_ffff,
-        "flow-control window for request bodies per HTTP/2 connection"),
+        "flow-control window for request bodies per HTTP/2 or HTTP/3 connection"),
     Key {
         name: "disconnect",
         flag: "disconnect",
@@ -164,6 +182,7 @@ pub(crate) fn restart_only_changes(
 ) -> impl Iterator<Item = &'static str> + use<> {
     let changed = [
         ("backlog", settings.backlog != former.backlog),
+        ("http3", settings.http3 != former.http3),
         ("reuse_port", settings.reuse_port != former.reuse_port),
     ];
     changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name)

@@ -152,6 +152,16 @@ impl OpenSocket {
         }
     }
 
+    /// Binds the UDP sockets of an HTTPS socket, while the process may have privileges. If that
+    /// fails, the server tries it again when it starts, and reports the reason.
+    pub(crate) fn bind_http3(&mut self, workers: usize) {
+        if let (Protocol::Https, BoundSocket::Listener(listener)) =
+            (self.spec.protocol, &mut self.socket)
+        {
+            let _ = listener.bind_http3(workers);
+        }
+    }
+
     /// Adds TLS to an HTTPS socket. Returns the description of the socket, and its listener.
     pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, BoundSocket), String> {
         let OpenSocket { spec, socket } = self;

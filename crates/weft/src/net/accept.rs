@@ -41,8 +41,16 @@ pub(crate) async fn accept(
     let exhaustion = Exhaustion::new(socket.get_ref().clone());
     let rejected = LingeringConnections::default();
     let local_path = bound.path().map(Arc::from);
-    let mut acceptor =
-        ListenerAcceptor { limiter, bound, local_path, tls, alt_svc, workers, exhaustion, rejected };
+    let mut acceptor = ListenerAcceptor {
+        limiter,
+        bound,
+        local_path,
+        tls,
+        alt_svc,
+        workers,
+        exhaustion,
+        rejected,
+    };
     let mut stopped = pin!(stopped);
     loop {
         let next = pin!(accept_next(&socket, limiter, workers));

@@ -167,6 +167,12 @@ impl Listener {
         Ok(())
     }
 
+    /// Returns an error if the kernel has given the sockets for HTTP/3 less memory than bursts need.
+    #[cfg(feature = "http3")]
+    pub(crate) fn http3_warning(&self) -> Option<Error> {
+        self.quic.first().and_then(QuicSocket::warning)
+    }
+
     /// Takes the sockets for HTTP/3, and names them in the responses on the other connections.
     pub(crate) fn take_http3(&mut self) -> Vec<QuicSocket> {
         let sockets = std::mem::take(&mut self.quic);

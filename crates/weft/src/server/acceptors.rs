@@ -164,8 +164,12 @@ impl Acceptors {
             let secure = (first.tls.clone(), first.alt_svc.clone());
             let count = 1 + of_address.count();
             for number in count..self.acceptors.len() {
-                let listener =
-                    Listener::bind_another(&address, socket.clone(), secure.clone(), &self.settings)?;
+                let listener = Listener::bind_another(
+                    &address,
+                    socket.clone(),
+                    secure.clone(),
+                    &self.settings,
+                )?;
                 self.assign(number, listener, vec![self.workers[number].clone()]);
             }
         }
@@ -178,6 +182,9 @@ impl Acceptors {
     fn serve_http3(&mut self, listener: &mut Listener) {
         let Some(tls) = listener.tls().cloned().filter(|_| self.settings.http3) else { return };
         let bound = listener.bind_http3(self.workers.len());
+        if let Some(warning) = listener.http3_warning() {
+            self.workers[0].send(WorkerCommand::Report(warning));
+        }
         let keys = bound.and_then(|()| QuicKeys::generate());
         let sockets = match keys {
             Ok(keys) => Unregistered::connect(listener.take_http3(), &keys),

@@ -49,7 +49,7 @@ use crate::stream::Io;
 
 pub use crate::message::shutdown::Shutdown;
 pub use crate::server::handle::{ServerHandle, ShutdownHandle};
-pub use crate::settings::Disconnect;
+pub use crate::settings::{Congestion, Disconnect};
 
 /// Serves an application on an address, with the default [`Settings`] and one worker for each CPU.
 /// Returns only if the server cannot be started.

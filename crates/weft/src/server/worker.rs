@@ -165,29 +165,6 @@ impl<A: Application> Worker<A> {
         });
     }
 
-    /// Serves an HTTP/3 connection in its own task.
-    #[cfg(feature = "http3")]
-    pub(super) fn spawn_quic(
-        self: &Rc<Self>,
-        connection: Connection,
-        peer: Peer,
-        tls: QuicTls,
-        permit: ConnectionPermit,
-    ) where
-        A: 'static,
-    {
-        self.connection_opened();
-        let guard = OpenConnection(self.clone());
-        tokio::task::spawn_local(async move {
-            h3::serve(connection, peer, &tls, &guard.0.context).await;
-            drop((permit, guard));
-        });
-    }
-
-    pub(super) fn context(&self) -> &WorkerContext<A> {
-        &self.context
-    }
-
     /// Serves the connection over a stream in its own task, while its caller waits.
     fn spawn_stream(
         self: &Rc<Self>,
@@ -309,6 +286,30 @@ async fn drain<A: Application>(generations: &[Rc<Worker<A>>], mut shutdown: Shut
             // The runtime drops the connections that are still open.
             return;
         }
+    }
+}
+
+#[cfg(feature = "http3")]
+impl<A: Application + 'static> h3::QuicWorker for Rc<Worker<A>> {
+    fn settings(&self) -> &Settings {
+        &self.context.settings
+    }
+
+    fn is_draining(&self) -> bool {
+        self.context.is_draining()
+    }
+
+    fn report(&self, error: &Error) {
+        self.context.report(&Peer::default(), error);
+    }
+
+    fn serve(&self, connection: Connection, peer: Peer, tls: QuicTls, permit: ConnectionPermit) {
+        self.connection_opened();
+        let guard = OpenConnection(self.clone());
+        tokio::task::spawn_local(async move {
+            h3::serve(connection, peer, &tls, &guard.0.context).await;
+            drop((permit, guard));
+        });
     }
 }
 

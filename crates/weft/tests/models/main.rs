@@ -33,9 +33,9 @@ mod client_limit;
 mod connection_limiter;
 #[path = "../../src/server/h1/loan.rs"]
 mod loan;
-#[path = "../../src/server/h2/pipe.rs"]
+#[path = "../../src/server/multiplex/pipe.rs"]
 mod pipe;
-#[path = "../../src/server/h2/ready_queue.rs"]
+#[path = "../../src/server/multiplex/ready_queue.rs"]
 mod ready_queue;
 
 mod client_limit_model;

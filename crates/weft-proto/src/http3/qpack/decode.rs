@@ -119,12 +119,12 @@ mod tests {
         for section in [
             &b""[..],
             b"\0",
-            b"\x01\0",         // a required insert count
-            b"\0\0\x80",       // an index of the dynamic table
-            b"\0\0\x10",       // an index behind the base
-            b"\0\0\x40\x01a",  // a name of the dynamic table
-            b"\0\0\x00\x01a",  // a name behind the base
-            b"\0\0\xff\x24",   // behind the end of the static table
+            b"\x01\0",        // a required insert count
+            b"\0\0\x80",      // an index of the dynamic table
+            b"\0\0\x10",      // an index behind the base
+            b"\0\0\x40\x01a", // a name of the dynamic table
+            b"\0\0\x00\x01a", // a name behind the base
+            b"\0\0\xff\x24",  // behind the end of the static table
             b"\0\0\x51",
             b"\0\0\x51\x02a",
             b"\0\0\x23ab",

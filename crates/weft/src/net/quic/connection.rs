@@ -1,7 +1,6 @@
 //! A connection: the state of the transport, its timer and its output.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,8 +12,8 @@ use quinn_proto::{ConnectionHandle, EndpointEvent, Event, StreamEvent, Transmit,
 use rustls::pki_types::CertificateDer;
 use tokio::time::Sleep;
 
-use crate::net::quic::config::INITIAL_SEND_WINDOW_BYTES;
-use crate::net::quic::endpoint::{Endpoint, Inbox};
+use crate::net::quic::config::{INITIAL_SEND_WINDOW_BYTES, QuicConfig};
+use crate::net::quic::endpoint::{Attempt, Endpoint, Inbox};
 use crate::net::tls::quic::{SessionStart, with_session};
 
 /// Maximum number of sends before other connections get their turn. Each has up to 64 KiB.
@@ -59,15 +58,16 @@ pub(crate) enum ConnectionEvent {
 }
 
 impl Connection {
-    pub(super) fn new(
-        endpoint: Rc<Endpoint>,
-        handle: ConnectionHandle,
-        transport: quinn_proto::Connection,
-        inbox: Rc<Inbox>,
-    ) -> Connection {
+    /// Accepts the connection of an attempt. Returns `None` if its first packet is invalid.
+    pub(crate) fn accept(
+        endpoint: &Rc<Endpoint>,
+        attempt: Attempt,
+        config: &QuicConfig,
+    ) -> Option<Connection> {
+        let (handle, transport, inbox) = endpoint.accept(attempt, config)?;
         endpoint.handshake_started();
-        Connection {
-            endpoint,
+        Some(Connection {
+            endpoint: endpoint.clone(),
             handle,
             transport: Box::new(transport),
             inbox,
@@ -78,7 +78,7 @@ impl Connection {
             is_handshaking: true,
             is_drained: false,
             send_window: INITIAL_SEND_WINDOW_BYTES,
-        }
+        })
     }
 
     /// Processes the received datagrams and the expired timers, and registers for the next ones.
@@ -141,9 +141,9 @@ impl Connection {
                 }
                 Event::ConnectionLost { reason } => ConnectionEvent::Lost(reason),
                 Event::Stream(event) => ConnectionEvent::Stream(event),
-                Event::HandshakeDataReady
-                | Event::DatagramReceived
-                | Event::DatagramsUnblocked => continue,
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
+                    continue;
+                }
             });
         }
     }
@@ -257,11 +257,6 @@ impl Connection {
     /// The streams.
     pub(crate) fn transport(&mut self) -> &mut quinn_proto::Connection {
         &mut self.transport
-    }
-
-    /// The client's address, which may change.
-    pub(crate) fn client(&self) -> SocketAddr {
-        self.transport.remote_address()
     }
 
     /// The server name and the certificates that the client has sent in the handshake.

@@ -15,7 +15,6 @@ use quinn_udp::RecvMeta;
 use tokio::sync::mpsc;
 
 use crate::net::quic::config::{self, QuicConfig};
-use crate::net::quic::connection::Connection;
 use crate::net::quic::connection_id::{WorkerIds, destination};
 use crate::net::quic::keys::QuicKeys;
 use crate::net::quic::socket::{Batch, QuicSocket, UdpSocket};
@@ -180,13 +179,7 @@ impl Endpoint {
 
     /// Processes a datagram, or forwards it to its worker. A full queue loses it, as the network
     /// may.
-    fn receive(
-        &self,
-        now: Instant,
-        meta: &RecvMeta,
-        datagram: &[u8],
-        attempts: &mut Vec<Attempt>,
-    ) {
+    fn receive(&self, now: Instant, meta: &RecvMeta, datagram: &[u8], attempts: &mut Vec<Attempt>) {
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         let origin = Origin { client: meta.addr, local_ip: meta.dst_ip, ecn };
         let bytes = BytesMut::from(datagram);
@@ -204,13 +197,7 @@ impl Endpoint {
         self.workers.get(usize::from(worker)).filter(|_| worker != self.ids.worker)
     }
 
-    fn process(
-        &self,
-        now: Instant,
-        origin: Origin,
-        bytes: BytesMut,
-        attempts: &mut Vec<Attempt>,
-    ) {
+    fn process(&self, now: Instant, origin: Origin, bytes: BytesMut, attempts: &mut Vec<Attempt>) {
         let output = &mut *self.output.borrow_mut();
         output.clear();
         let Origin { client, local_ip, ecn } = origin;
@@ -244,24 +231,23 @@ impl Endpoint {
 
     /// Returns true if a client must prove its address first: many handshakes are in progress.
     pub(crate) fn requires_proof(&self, attempt: &Attempt) -> bool {
-        self.handshakes.get() >= MAX_UNPROVEN_HANDSHAKES && attempt.0.may_retry()
+        self.handshakes.get() >= MAX_UNPROVEN_HANDSHAKES
+            && attempt.0.may_retry()
             && !attempt.0.remote_address_validated()
     }
 
     /// Accepts a connection. Returns `None` if its first packet is invalid.
-    pub(crate) fn accept(
-        self: &Rc<Endpoint>,
+    pub(super) fn accept(
+        &self,
         Attempt(incoming): Attempt,
         config: &QuicConfig,
-    ) -> Option<Connection> {
+    ) -> Option<(ConnectionHandle, quinn_proto::Connection, Rc<Inbox>)> {
         let output = &mut *self.output.borrow_mut();
         output.clear();
         let (now, config) = (Instant::now(), config.0.clone());
         let accepted = self.endpoint.borrow_mut().accept(incoming, now, output, Some(config));
         match accepted {
-            Ok((handle, connection)) => {
-                Some(Connection::new(self.clone(), handle, connection, self.add_inbox(handle)))
-            }
+            Ok((handle, connection)) => Some((handle, connection, self.add_inbox(handle))),
             Err(error) => {
                 if let Some(transmit) = error.response {
                     self.respond(&transmit, output);

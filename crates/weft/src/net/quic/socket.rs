@@ -55,10 +55,16 @@ impl QuicSocket {
         (0..workers).map(|_| QuicSocket::bind(address, is_ipv6_only)).collect()
     }
 
-    /// Size of the receive buffer that the kernel has given.
-    pub(crate) fn receive_buffer_bytes(&self) -> usize {
+    /// Returns an error if the kernel has given less than the requested receive buffer.
+    pub(crate) fn warning(&self) -> Option<Error> {
         // The kernel doubles the value for its own use.
-        sockopt::socket_recv_buffer_size(&self.socket).map_or(0, |bytes| bytes / 2)
+        let bytes = sockopt::socket_recv_buffer_size(&self.socket).ok()? / 2;
+        let reason = format!(
+            "UDP {} has a receive buffer of {bytes} bytes, so that HTTP/3 loses datagrams of bursts: set \
+             net.core.rmem_max to {RECEIVE_BUFFER_BYTES}",
+            self.address
+        );
+        (bytes < RECEIVE_BUFFER_BYTES).then(|| Error::new(ErrorKind::Listen, reason))
     }
 
     /// Registers the socket with the event loop of the current thread.
@@ -176,9 +182,8 @@ impl UdpSocket {
             segment_size: transmit.segment_size,
             src_ip: transmit.src_ip,
         };
-        self.socket.try_io(Interest::WRITABLE, || {
-            self.state.try_send((&self.socket).into(), &transmit)
-        })
+        self.socket
+            .try_io(Interest::WRITABLE, || self.state.try_send((&self.socket).into(), &transmit))
     }
 
     /// Waits until the socket accepts datagrams.

@@ -16,9 +16,9 @@ use crate::net::reader::{ReadBudget, Reader};
 use crate::peer::Peer;
 use crate::server::connection::ServerConnection;
 use crate::server::h2::connection::{Http2Connection, StreamRequest};
-use crate::server::multiplex::exchanges::Exchanges;
 use crate::server::h2::sink;
 use crate::server::linger;
+use crate::server::multiplex::exchanges::Exchanges;
 use crate::server::worker_context::WorkerContext;
 use weft_proto::http2::frame::{
     self, ErrorCode, FRAME_HEADER_LEN, MAX_FRAME_PAYLOAD, PREFACE, kind,

@@ -355,7 +355,9 @@ fn lost(reason: quinn_proto::ConnectionError) -> End {
         ApplicationClosed, ConnectionClosed, LocallyClosed, Reset, TimedOut, TransportError,
     };
     match reason {
-        ApplicationClosed(_) | ConnectionClosed(_) | LocallyClosed | Reset | TimedOut => End::Closed,
+        ApplicationClosed(_) | ConnectionClosed(_) | LocallyClosed | Reset | TimedOut => {
+            End::Closed
+        }
         reason @ TransportError(_) => {
             let error = Error::malformed("the client violates the QUIC protocol");
             End::Failed(error.with_source(reason))

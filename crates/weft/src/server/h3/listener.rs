@@ -10,15 +10,13 @@ use std::task::Poll;
 
 use tokio::sync::oneshot;
 
-use crate::app::Application;
 use crate::error::{Error, ErrorKind};
 use crate::net::accept;
-use crate::net::connection_limiter::{ConnectionLimiter, RETRY_DELAY};
-use crate::net::quic::{Attempt, Endpoint, QuicConfig, QuicKeys, Unregistered};
+use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
+use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, QuicKeys, Unregistered};
 use crate::net::secure::SecureAcceptor;
 use crate::net::tls::quic::QuicTls;
 use crate::peer::Peer;
-use crate::server::worker::Worker;
 use crate::settings::Settings;
 
 /// A worker's socket of an address, and what its connections need.
@@ -30,23 +28,34 @@ pub(crate) struct QuicListener {
     pub(crate) closed: oneshot::Receiver<()>,
 }
 
-/// Serves the connections of a socket until it is closed and the last one has ended. `worker`
-/// returns the worker for new connections.
-pub(crate) async fn serve_endpoint<A: Application + 'static>(
-    listener: QuicListener,
-    worker: Rc<RefCell<Rc<Worker<A>>>>,
-) {
+/// The worker that serves the connections.
+pub(crate) trait QuicWorker {
+    fn settings(&self) -> &Settings;
+
+    /// Returns true if the server shuts down.
+    fn is_draining(&self) -> bool;
+
+    /// Reports an error that belongs to no connection.
+    fn report(&self, error: &Error);
+
+    /// Serves a connection in its own task.
+    fn serve(&self, connection: Connection, peer: Peer, tls: QuicTls, permit: ConnectionPermit);
+}
+
+/// Serves the connections of a socket until it is closed and the last one has ended. New ones belong
+/// to the current value of `worker`.
+pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<impl QuicWorker>>) {
     let QuicListener { endpoint, tls, limiter, mut closed } = listener;
     let keys = endpoint.keys().clone();
     let endpoint = match Endpoint::register(endpoint) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             let error = Error::new(ErrorKind::Listen, "cannot use a UDP socket").with_source(error);
-            return worker.borrow().context().report(&Peer::default(), &error);
+            return worker.borrow().report(&error);
         }
     };
     let mut acceptor = Acceptor { endpoint, tls, limiter, keys, current: None };
-    acceptor.refresh(&worker.borrow());
+    acceptor.refresh(&*worker.borrow());
     let (mut attempts, mut is_closed) = (Vec::new(), false);
     loop {
         let received = poll_fn(|cx| {
@@ -61,13 +70,13 @@ pub(crate) async fn serve_endpoint<A: Application + 'static>(
         if let Err(error) = received.await {
             let reason = format!("cannot receive from UDP {}", acceptor.endpoint.address());
             let error = Error::new(ErrorKind::Accept, reason).with_source(error);
-            worker.borrow().context().report(&Peer::default(), &error);
+            worker.borrow().report(&error);
             tokio::time::sleep(RETRY_DELAY).await;
         }
         for attempt in attempts.drain(..) {
             match is_closed {
                 true => acceptor.endpoint.refuse(attempt),
-                false => acceptor.admit(attempt, &worker.borrow()),
+                false => acceptor.admit(attempt, &*worker.borrow()),
             }
         }
         if is_closed && !acceptor.endpoint.has_connections() {
@@ -88,8 +97,8 @@ struct Acceptor {
 
 impl Acceptor {
     /// Uses certificates and settings that have changed for new connections.
-    fn refresh<A: Application>(&mut self, worker: &Worker<A>) {
-        let (tls, settings) = (self.tls.quic(), &worker.context().settings);
+    fn refresh(&mut self, worker: &impl QuicWorker) {
+        let (tls, settings) = (self.tls.quic(), worker.settings());
         let is_same = |(current, of, _): &(QuicTls, Settings, QuicConfig)| {
             current.is_same(&tls) && of == settings
         };
@@ -101,12 +110,12 @@ impl Acceptor {
                 self.endpoint.set_config(Some(&config));
                 self.current = Some((tls, settings.clone(), config));
             }
-            Err(error) => worker.context().report(&Peer::default(), &error),
+            Err(error) => worker.report(&error),
         }
     }
 
     /// Accepts a connection, unless there are too many.
-    fn admit<A: Application + 'static>(&mut self, attempt: Attempt, worker: &Rc<Worker<A>>) {
+    fn admit(&mut self, attempt: Attempt, worker: &impl QuicWorker) {
         if self.endpoint.requires_proof(&attempt) {
             return self.endpoint.retry(attempt);
         }
@@ -114,7 +123,7 @@ impl Acceptor {
         let local_ip = attempt.local_ip().unwrap_or(self.endpoint.address().ip());
         let local_address = SocketAddr::new(local_ip, self.endpoint.address().port());
         let peer = Peer { local_address: Some(local_address), ..Peer::from(client) };
-        let permit = match worker.context().is_draining() {
+        let permit = match worker.is_draining() {
             true => None,
             false => accept::admit_stream(&self.limiter, &peer).ok(),
         };
@@ -122,8 +131,8 @@ impl Acceptor {
         let (Some(permit), Some((tls, _, config))) = (permit, &self.current) else {
             return self.endpoint.refuse(attempt);
         };
-        if let Some(connection) = self.endpoint.accept(attempt, config) {
-            worker.spawn_quic(connection, peer, tls.clone(), permit);
+        if let Some(connection) = Connection::accept(&self.endpoint, attempt, config) {
+            worker.serve(connection, peer, tls.clone(), permit);
         }
     }
 }

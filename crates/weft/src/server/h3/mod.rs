@@ -20,4 +20,4 @@ mod sink; // the sending side of an exchange
 mod stream; // a request and its response
 
 pub(crate) use self::driver::serve;
-pub(crate) use self::listener::{QuicListener, serve_endpoint};
+pub(crate) use self::listener::{QuicListener, QuicWorker, serve_endpoint};

@@ -156,9 +156,7 @@ impl Stream {
             Owner::EndedTunnel => self.sending == Sending::Open,
             Owner::None => false,
         };
-        !is_owned
-            && self.queued.is_empty()
-            && self.pipe.as_ref().is_none_or(Pipe::check_finished)
+        !is_owned && self.queued.is_empty() && self.pipe.as_ref().is_none_or(Pipe::check_finished)
     }
 
     /// Registers the exchange to be woken by the next change of the stream.

@@ -310,7 +310,10 @@ impl FieldBlock {
     }
 
     /// Builds the request. `end_stream` is true if it has no body.
-    pub(in crate::server) fn request(&mut self, end_stream: bool) -> Result<ParsedRequest, FieldBlockError> {
+    pub(in crate::server) fn request(
+        &mut self,
+        end_stream: bool,
+    ) -> Result<ParsedRequest, FieldBlockError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -350,7 +353,11 @@ impl FieldBlock {
 
     /// Returns the invalid request in this block.
     #[cold]
-    pub(in crate::server) fn invalid_request(&self, error: Error, is_reset: bool) -> Box<InvalidRequest> {
+    pub(in crate::server) fn invalid_request(
+        &self,
+        error: Error,
+        is_reset: bool,
+    ) -> Box<InvalidRequest> {
         let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
         let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
         let version: &[u8] = match self.version {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::server::multiplex::pipe::{Pipe, PipeEvent};
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
+use crate::server::multiplex::pipe::{Pipe, PipeEvent};
 
 /// The content of a request, read from the pipe of its stream.
 pub(in crate::server) struct StreamContent {

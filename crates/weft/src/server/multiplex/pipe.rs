@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::server::multiplex::ready_queue::{ReadyQueue, register, wake};
+use super::ready_queue::{ReadyQueue, register, wake};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_proto::headers::Headers;
 
 /// One end of the channel between a stream and the application.
 #[derive(Clone)]
-pub(in crate::server) struct Pipe(Arc<PipeShared>);
+pub(crate) struct Pipe(Arc<PipeShared>);
 
 struct PipeShared {
     stream: u64,
@@ -47,7 +47,7 @@ struct PipeState {
 }
 
 /// The result of adding received data.
-pub(in crate::server) enum Pushed {
+pub(crate) enum Pushed {
     Kept,
     /// The reader is closed.
     Discarded,
@@ -57,7 +57,7 @@ pub(in crate::server) enum Pushed {
 
 /// The state of the end of the received data.
 #[derive(Default)]
-pub(in crate::server) enum RecvEnd {
+pub(crate) enum RecvEnd {
     #[default]
     Open,
     /// The end with the trailers; boxed, because few requests have any.
@@ -77,7 +77,7 @@ struct Outgoing {
 }
 
 /// The next event for the application.
-pub(in crate::server) enum PipeEvent {
+pub(crate) enum PipeEvent {
     Data(Bytes),
     End(Option<Box<Headers>>),
     Reset,
@@ -103,7 +103,7 @@ const MAX_OUTGOING_BYTES: usize = 32 << 10;
 const MIN_OUTGOING_BYTES: usize = 1 << 10;
 
 impl Pipe {
-    pub(in crate::server) fn new(stream: u64, ready: Arc<ReadyQueue>) -> Pipe {
+    pub(crate) fn new(stream: u64, ready: Arc<ReadyQueue>) -> Pipe {
         Pipe(Arc::new(PipeShared { stream, ready, state: Mutex::default() }))
     }
 
@@ -114,7 +114,7 @@ impl Pipe {
     // -- connection side
 
     /// Adds received data.
-    pub(in crate::server) fn push(&self, data: &[u8]) -> Pushed {
+    pub(crate) fn push(&self, data: &[u8]) -> Pushed {
         let mut guard = self.state();
         let state = &mut *guard;
         if state.is_reader_closed {
@@ -143,14 +143,14 @@ impl Pipe {
 
     /// Reopens the reader after the application dropped its end. Returns the number of bytes
     /// discarded in between.
-    pub(in crate::server) fn reopen_reader(&self) -> usize {
+    pub(crate) fn reopen_reader(&self) -> usize {
         let mut state = self.state();
         state.is_reader_closed = false;
         std::mem::take(&mut state.discarded)
     }
 
     /// Ends the received data; [`RecvEnd::Reset`] also ends the outgoing data.
-    pub(in crate::server) fn end(&self, end: RecvEnd) {
+    pub(crate) fn end(&self, end: RecvEnd) {
         let mut state = self.state();
         let mut writer = None;
         if matches!(end, RecvEnd::Reset) {
@@ -170,26 +170,26 @@ impl Pipe {
     }
 
     /// Returns the number of bytes read since the last call.
-    pub(in crate::server) fn take_read(&self) -> usize {
+    pub(crate) fn take_read(&self) -> usize {
         std::mem::take(&mut self.state().read)
     }
 
     /// Discards unread data. Returns its size plus the number of bytes read since the last call of
     /// [`take_read`](Pipe::take_read).
-    pub(in crate::server) fn clear(&self) -> usize {
+    pub(crate) fn clear(&self) -> usize {
         let state = &mut *self.state();
         let unread: usize = state.received.drain(..).map(|data| data.len()).sum();
         unread + std::mem::take(&mut state.small).len() + std::mem::take(&mut state.read)
     }
 
     /// Returns true if the application has dropped its end.
-    pub(in crate::server) fn is_reader_closed(&self) -> bool {
+    pub(crate) fn is_reader_closed(&self) -> bool {
         self.state().is_reader_closed
     }
 
     /// Returns true if all data was read, or the reader is closed. Otherwise the ready queue is
     /// notified when that happens.
-    pub(in crate::server) fn check_finished(&self) -> bool {
+    pub(crate) fn check_finished(&self) -> bool {
         let state = &mut *self.state();
         let is_finished = state.is_finished();
         state.notify_when_finished = !is_finished;
@@ -198,7 +198,7 @@ impl Pipe {
 
     /// Takes the data that a tunnel has written, and `true` if no more follows. All data taken
     /// before is framed.
-    pub(in crate::server) fn take_outgoing(&self) -> (Bytes, bool) {
+    pub(crate) fn take_outgoing(&self) -> (Bytes, bool) {
         let mut state = self.state();
         let Some(outgoing) = &mut state.outgoing else { return (Bytes::new(), false) };
         // Its buffer is not kept: most tunnels write seldom.
@@ -214,7 +214,7 @@ impl Pipe {
     // -- application side
 
     /// Polls for received data.
-    pub(in crate::server) fn poll_next(&self, cx: &Context<'_>) -> Poll<PipeEvent> {
+    pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<PipeEvent> {
         let mut guard = self.state();
         let state = &mut *guard;
         state.tiny_pieces = 0;
@@ -243,12 +243,12 @@ impl Pipe {
     }
 
     /// Returns true if all data up to its end was read.
-    pub(in crate::server) fn is_fully_read(&self) -> bool {
+    pub(crate) fn is_fully_read(&self) -> bool {
         self.state().is_fully_read()
     }
 
     /// Closes the application's end.
-    pub(in crate::server) fn close_reader(&self) {
+    pub(crate) fn close_reader(&self) {
         let mut state = self.state();
         state.is_reader_closed = true;
         let is_finished = state.take_finished_notification();
@@ -259,7 +259,7 @@ impl Pipe {
     }
 
     /// Accepts as many bytes from a tunnel as there is space for; `None` after the end.
-    pub(in crate::server) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
+    pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let mut state = self.state();
         if state.is_reset {
             return Poll::Ready(None);
@@ -283,7 +283,7 @@ impl Pipe {
     }
 
     /// Ends the outgoing data of a tunnel. Returns false if the stream was reset before.
-    pub(in crate::server) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         let mut state = self.state();
         state.outgoing.get_or_insert_default().has_ended = true;
         let is_reset = state.is_reset;

@@ -11,7 +11,7 @@ const MAX_TUNNELS_BYTES: usize = 64 << 10;
 
 /// Streams that the connection's task must process, and the budget for bytes written by tunnels.
 #[derive(Default)]
-pub(in crate::server) struct ReadyQueue {
+pub(crate) struct ReadyQueue {
     state: Mutex<ReadyState>,
     /// Number of bytes that tunnels have written and the connection has not framed.
     held: AtomicUsize,
@@ -29,14 +29,14 @@ impl ReadyQueue {
     }
 
     /// Reserves up to `wanted` bytes of the budget, and at least `minimum` of them.
-    pub(in crate::server) fn reserve(&self, wanted: usize, minimum: usize) -> usize {
+    pub(crate) fn reserve(&self, wanted: usize, minimum: usize) -> usize {
         let grant = |held| MAX_TUNNELS_BYTES.saturating_sub(held).max(minimum).min(wanted);
         let add = |held| Some(held + grant(held));
         self.held.fetch_update(Relaxed, Relaxed, add).map_or(0, grant)
     }
 
     /// Returns bytes to the budget.
-    pub(in crate::server) fn release(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         // Most pipes are not tunnels, and write nothing.
         if bytes > 0 {
             self.held.fetch_sub(bytes, Relaxed);
@@ -44,7 +44,7 @@ impl ReadyQueue {
     }
 
     /// Adds a stream, and wakes the connection's task.
-    pub(in crate::server) fn notify(&self, stream: u64) {
+    pub(crate) fn notify(&self, stream: u64) {
         let mut state = self.state();
         if !state.streams.contains(&stream) {
             state.streams.push(stream);
@@ -55,7 +55,7 @@ impl ReadyQueue {
     }
 
     /// Takes all streams, and registers the connection's task for the next one.
-    pub(in crate::server) fn take(&self, cx: &Context<'_>) -> Vec<u64> {
+    pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<u64> {
         let state = &mut *self.state();
         register(&mut state.waker, cx);
         std::mem::take(&mut state.streams)
@@ -63,14 +63,14 @@ impl ReadyQueue {
 }
 
 /// Stores the waker of a task, unless it is the stored one.
-pub(in crate::server) fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
+pub(crate) fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
     if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         *waker = Some(cx.waker().clone());
     }
 }
 
 /// Wakes a task. Must be called without a lock, because the task may call this module immediately.
-pub(in crate::server) fn wake(waker: Option<Waker>) {
+pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }

@@ -21,11 +21,11 @@ use http::Version;
 
 use crate::message::connection::RequestContext;
 use crate::net::writer::Writer;
-use crate::server::multiplex::pipe::Pipe;
-use crate::server::multiplex::ready_queue::ReadyQueue;
-use crate::server::multiplex::field_block::{FieldBlock, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::server::h2::turns::Turns;
+use crate::server::multiplex::field_block::{FieldBlock, InvalidRequest, ParsedRequest};
+use crate::server::multiplex::pipe::Pipe;
+use crate::server::multiplex::ready_queue::ReadyQueue;
 use crate::settings::Settings;
 use weft_proto::http1::parse::Limits;
 use weft_proto::http2::flood::FloodLimiter;

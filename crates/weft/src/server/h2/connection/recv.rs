@@ -5,9 +5,9 @@ use crate::server::h2::connection::header_block::{BlockOpening, HeaderBlock};
 use crate::server::h2::connection::{
     GoAway, HEAD_BYTES, Http2Connection, MAX_LARGE_HEADS, StreamRequest, dependency,
 };
-use crate::server::multiplex::pipe::{Pipe, Pushed, RecvEnd};
-use crate::server::multiplex::field_block::{FieldBlockError, InvalidRequest, ParsedRequest};
 use crate::server::h2::streams::{Initiator, Stream, StreamState};
+use crate::server::multiplex::field_block::{FieldBlockError, InvalidRequest, ParsedRequest};
+use crate::server::multiplex::pipe::{Pipe, Pushed, RecvEnd};
 use weft_proto::http2::flow::{RecvWindow, SendWindow};
 use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
 use weft_proto::http2::hpack::DecodeError;

@@ -119,10 +119,10 @@ impl UnidirectionalStreams {
             }
             frame::stream::QPACK_ENCODER => {
                 self.encoder.replace((id, EncoderInstructions)).is_none()
-            },
+            }
             frame::stream::QPACK_DECODER => {
                 self.decoder.replace((id, DecoderInstructions::default())).is_none()
-            },
+            }
             // Only servers push.
             frame::stream::PUSH => false,
             _ => return Ok(Accept::Stop),
