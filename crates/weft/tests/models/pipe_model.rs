@@ -9,7 +9,7 @@ use crate::pipe::{Pipe, PipeEvent, Pushed, RecvEnd};
 use crate::ready_queue::ReadyQueue;
 use crate::stand_ins::coin;
 
-const STREAM: u32 = 1;
+const STREAM: u64 = 1;
 
 /// The connection's side of one stream.
 struct Connection {
@@ -30,7 +30,7 @@ impl Connection {
 }
 
 /// Waits until streams must be processed.
-fn wait(ready: &ReadyQueue) -> Vec<u32> {
+fn wait(ready: &ReadyQueue) -> Vec<u64> {
     block_on(poll_fn(|cx| match ready.take(cx) {
         streams if streams.is_empty() => Poll::Pending,
         streams => Poll::Ready(streams),

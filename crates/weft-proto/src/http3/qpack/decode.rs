@@ -36,7 +36,7 @@ impl Decoder {
                     let (name, value, class) = static_table::get(index).ok_or(Malformed)?;
                     take(Field { name: name.as_bytes(), value: value.as_bytes(), class })
                 }
-                0x40..0x80 | 0x20..0x40 => self.literal(first, &mut section, &mut take)?,
+                0x20..0x80 => self.literal(first, &mut section, &mut take)?,
                 // The dynamic table is empty.
                 _ => return Err(DecodeError::Malformed),
             };

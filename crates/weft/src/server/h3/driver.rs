@@ -315,23 +315,7 @@ where
     /// Closes the connection, and waits for the exchanges. They end after a disconnect: immediately
     /// with `Disconnect::Cancel`, and on their own if they are detached or upgraded.
     async fn close(&mut self, end: End) {
-        let (code, reason) = match &end {
-            End::ProtocolError(code) => (*code, "the client violates the HTTP/3 protocol"),
-            End::Closed | End::Failed(_) => (ErrorCode::NO_ERROR, ""),
-        };
-        match end {
-            End::Closed => {}
-            End::ProtocolError(_) => self.worker.report(self.peer, &Error::malformed(reason)),
-            End::Failed(error) => self.worker.report(self.peer, &error),
-        }
-        let mut connection = self.connection.borrow_mut();
-        connection.end_requests();
-        connection.reset_all();
-        if !connection.quic().is_closed() {
-            connection.quic().close(code.0, reason);
-        }
-        drop(connection);
-        self.deadline.set(self.connection.borrow_mut().quic().closing_time());
+        self.begin_close(end);
         poll_fn(|cx| {
             self.exchanges.poll(cx);
             let connection = &mut *self.connection.borrow_mut();
@@ -346,6 +330,27 @@ where
             }
         })
         .await
+    }
+
+    /// Reports the reason of the end, resets all streams and closes the connection.
+    fn begin_close(&mut self, end: End) {
+        let (code, reason) = match &end {
+            End::ProtocolError(code) => (*code, "the client violates the HTTP/3 protocol"),
+            End::Closed | End::Failed(_) => (ErrorCode::NO_ERROR, ""),
+        };
+        match end {
+            End::Closed => {}
+            End::ProtocolError(_) => self.worker.report(self.peer, &Error::malformed(reason)),
+            End::Failed(error) => self.worker.report(self.peer, &error),
+        }
+        let connection = &mut *self.connection.borrow_mut();
+        connection.end_requests();
+        connection.reset_all();
+        let quic = connection.quic();
+        if !quic.is_closed() {
+            quic.close(code.0, reason);
+        }
+        self.deadline.set(quic.closing_time());
     }
 }
 
