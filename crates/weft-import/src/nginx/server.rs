@@ -65,10 +65,10 @@ pub(super) fn routes<'a>(
 
 /// Adds the routes of the server's conditions, which apply before all locations. They are
 /// expressions, so that each exact path has its own.
-fn before_locations<'a>(
+fn before_locations(
     first: Vec<Route>,
-    mut routes: Vec<(Option<&'a Directive>, Route)>,
-) -> Vec<(Option<&'a Directive>, Route)> {
+    mut routes: Vec<(Option<&Directive>, Route)>,
+) -> Vec<(Option<&Directive>, Route)> {
     let is_whole = |(_, route): &(Option<&Directive>, Route)| {
         prefix_of_key(&route.pattern).is_some_and(|(_, path)| path == "/")
             || ["@", "/ @"].iter().any(|begin| route.pattern.starts_with(begin))

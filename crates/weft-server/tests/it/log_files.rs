@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
