@@ -5,6 +5,9 @@ use crate::field_coding::Malformed;
 /// Largest accepted value, an implementation limit as §5.1 requires: no size or index is larger.
 const MAX_VALUE: usize = 1 << 24;
 
+/// Maximum number of bytes behind the prefix.
+const MAX_REST_BYTES: usize = 4;
+
 /// Reads an integer with a prefix of `bits` bits from the start of `input`, and advances `input`.
 pub(crate) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
     let (&first, rest) = input.split_first().ok_or(Malformed)?;
@@ -15,7 +18,7 @@ pub(crate) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
 }
 
 fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
-    for shift in [0, 7, 14, 21] {
+    for shift in (0..MAX_REST_BYTES).map(|at| 7 * at) {
         let (&byte, rest) = input.split_first().ok_or(Malformed)?;
         *input = rest;
         value += usize::from(byte & 0x7f) << shift;
@@ -29,8 +32,27 @@ fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
     Err(Malformed)
 }
 
+/// Reads an integer like [`read`]. Returns `None` if more input is needed.
+pub(crate) fn read_partial(input: &mut &[u8], bits: u32) -> Result<Option<usize>, Malformed> {
+    if is_incomplete(input, bits) { Ok(None) } else { read(input, bits).map(Some) }
+}
+
+/// Returns true if more bytes can complete the integer at the start of `input`.
+fn is_incomplete(input: &[u8], bits: u32) -> bool {
+    let Some((first, rest)) = input.split_first() else { return true };
+    let prefix_max: usize = (1 << bits) - 1;
+    usize::from(*first) & prefix_max == prefix_max
+        && rest.len() < MAX_REST_BYTES
+        && rest.iter().all(|byte| *byte >= 0x80)
+}
+
 /// Appends an integer with a prefix of `bits` bits. `first` holds the other bits of the first byte.
 pub(crate) fn write(out: &mut Vec<u8>, bits: u32, first: u8, value: usize) {
+    write_u64(out, bits, first, value as u64);
+}
+
+/// Appends an integer like [`write`]: a stream identifier.
+pub(crate) fn write_u64(out: &mut Vec<u8>, bits: u32, first: u8, value: u64) {
     let prefix_max = (1 << bits) - 1;
     if value < prefix_max {
         return out.push(first | value as u8);
@@ -69,8 +91,12 @@ mod tests {
             let mut input = &out[..];
             assert_eq!(read(&mut input, bits), Ok(value));
             assert_eq!(input, [7]);
+            let mut input = &out[..];
+            assert_eq!(read_partial(&mut input, bits), Ok(Some(value)));
+            assert_eq!(input, [7]);
             for end in 0..bytes.len() {
                 assert_eq!(read(&mut &bytes[..end], bits), Err(Malformed), "{value}");
+                assert_eq!(read_partial(&mut &bytes[..end], bits), Ok(None), "{value}");
             }
         }
     }
@@ -84,6 +110,7 @@ mod tests {
             &[15, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255],
         ] {
             assert_eq!(read(&mut &bytes[..], 4), Err(Malformed), "{bytes:?}");
+            assert_eq!(read_partial(&mut &bytes[..], 4), Err(Malformed), "{bytes:?}");
         }
     }
 }

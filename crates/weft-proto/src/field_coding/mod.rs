@@ -1,5 +1,6 @@
 //! The parts that HPACK (RFC 7541) and QPACK (RFC 9204) have in common.
 
+pub(crate) mod dynamic_table; // the dynamic table
 pub(crate) mod field_class; // classes of names, validity of values
 pub(crate) mod huffman; // the Huffman code
 pub(crate) mod integer; // prefix-coded integers

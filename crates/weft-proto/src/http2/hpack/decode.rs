@@ -1,10 +1,11 @@
 //! Decoder for field blocks (RFC 7541 §6).
 
+use crate::field_coding::dynamic_table::DynamicTable;
 use crate::field_coding::field_class::{FieldClass, Name};
 use crate::field_coding::{
     DecodeError, Field, MAX_RETAINED_BYTES, Malformed, integer, read_string,
 };
-use crate::http2::hpack::table::{DynamicTable, MAX_TABLE_BYTES};
+use crate::http2::hpack::table::{self, MAX_TABLE_BYTES};
 
 /// Decoder for the peer's field blocks. It must process all field blocks in order, including the
 /// blocks of rejected requests, to keep the dynamic tables of both sides in sync.
@@ -39,7 +40,7 @@ impl Decoder {
     /// Creates a decoder with an empty dynamic table of at most 4,096 bytes, the initial value of
     /// SETTINGS_HEADER_TABLE_SIZE.
     pub fn new() -> Decoder {
-        Decoder { table: DynamicTable::new(), text: Vec::new() }
+        Decoder { table: DynamicTable::new(MAX_TABLE_BYTES), text: Vec::new() }
     }
 
     /// Calls `take` with each field of a block, until it returns false.
@@ -57,7 +58,7 @@ impl Decoder {
         while let Some(&first) = block.first() {
             let continues = if first >= 0x80 {
                 let index = integer::read(&mut block, 7)?;
-                let (name, value, class) = self.table.get(index).ok_or(Malformed)?;
+                let (name, value, class) = table::get(&self.table, index).ok_or(Malformed)?;
                 take(Field { name, value, class })
             } else {
                 let is_indexed = first & 0x40 != 0;
@@ -103,7 +104,7 @@ impl Decoder {
                 None
             }
             index => {
-                let (name, _, class) = self.table.get(index).ok_or(Malformed)?;
+                let (name, _, class) = table::get(&self.table, index).ok_or(Malformed)?;
                 self.text.extend_from_slice(name);
                 Some(class.name)
             }

@@ -6,9 +6,10 @@
 
 use http::StatusCode;
 
+use crate::field_coding::dynamic_table::{DynamicTable, Entry};
 use crate::field_coding::integer;
 use crate::http1::compose::decimal;
-use crate::http2::hpack::table::{DynamicTable, Entry, MAX_TABLE_BYTES, STATIC};
+use crate::http2::hpack::table::{self, MAX_TABLE_BYTES, STATIC};
 
 /// Encoder for the field blocks of responses.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Encoder {
     /// Creates an encoder with an empty dynamic table of at most 4,096 bytes.
     pub fn new() -> Encoder {
         Encoder {
-            table: DynamicTable::new(),
+            table: DynamicTable::new(MAX_TABLE_BYTES),
             min_size: None,
             recent: [0; RECENT_FIELDS],
             next_recent: 0,
@@ -105,7 +106,7 @@ impl Encoder {
         }
         let hash = hash(name, value);
         let is_same = |entry: &Entry<u32>| entry.data == hash && entry.field() == (name, value);
-        if let Some(index) = self.table.position(is_same) {
+        if let Some(index) = table::position(&self.table, is_same) {
             return integer::write(out, 7, 0x80, index);
         }
         if keep == Indexing::Immediate || self.is_repeated(hash) {
