@@ -8,4 +8,5 @@ mod date_parse; // dates from text
 pub mod grpc; // calls of gRPC: media types, deadlines and status
 pub mod mime; // media types of files
 pub mod path; // percent-decoding and segments
+pub mod priority; // priorities of responses
 pub mod range; // ranges and multipart/byteranges
