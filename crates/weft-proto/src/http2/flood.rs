@@ -88,6 +88,13 @@ impl FloodLimiter {
         self.spend(RST_STREAM_COST)
     }
 
+    /// Accounts for bytes that the client's QPACK encoder has copied within the dynamic table, at
+    /// one eighth of a received byte: a copy of 4 KiB by one byte costs 512. Returns false if the
+    /// credit is exhausted.
+    pub fn on_bytes_copied(&mut self, bytes: usize) -> bool {
+        self.spend(bytes as u64 / 8)
+    }
+
     fn spend(&mut self, cost: u64) -> bool {
         match self.credit.checked_sub(cost) {
             Some(credit) => self.credit = credit,
@@ -210,6 +217,23 @@ mod tests {
             assert_eq!(credit(&mut [before, after].into_iter()), whole, "{split}");
         }
         assert_eq!(credit(&mut bytes.chunks(1)), whole);
+    }
+
+    #[test]
+    fn copied_bytes_are_limited() {
+        // Duplicates of the largest entry of a table of 4 KiB, by instructions of one byte.
+        let mut flood = FloodLimiter::new();
+        let duplicates = (0..100_000).take_while(|_| {
+            flood.on_bytes_received(1);
+            flood.on_bytes_copied(4_096)
+        });
+        assert_eq!(duplicates.count(), 1_001);
+        // Names of ordinary length, by instructions of 20 bytes.
+        let mut flood = FloodLimiter::new();
+        assert!((0..100_000).all(|_| {
+            flood.on_bytes_received(20);
+            flood.on_bytes_copied(40)
+        }));
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http3::qpack::Decoder;
+    use crate::http3::qpack::{Decoded, Decoder};
 
     #[test]
     fn encoded_fields_are_decoded() {
@@ -121,11 +121,11 @@ mod tests {
             Encoder.content_length(&mut section, 1_234);
             let mut decoded = Vec::new();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            let all = Decoder::default().decode(&section, |field| {
+            let all = Decoder::default().decode(0, &section, |field| {
                 decoded.push((text(field.name), text(field.value)));
                 true
             });
-            assert_eq!(all, Ok(()));
+            assert_eq!(all, Ok(Decoded::Complete));
             let expected: Vec<(String, String)> = [(":status", status.as_str())]
                 .into_iter()
                 .chain(fields.map(|(name, value, _)| (name, value)))

@@ -1,7 +1,7 @@
-//! QPACK field compression (RFC 9204), with the static table only. Pure.
+//! QPACK field compression (RFC 9204). Pure.
 //!
-//! The capacity of both dynamic tables is 0, its default, so that no field section waits for
-//! another stream.
+//! The decoder has a dynamic table within limits. The encoder uses the static table only, so that
+//! no response waits for another stream.
 //!
 //! ```
 //! use http::StatusCode;
@@ -15,7 +15,7 @@
 //! assert_eq!(block, b"\x00\x00\xd9\x5f\x4d\x04weft");
 //!
 //! let mut fields = Vec::new();
-//! Decoder::default().decode(&block, |field| {
+//! Decoder::default().decode(0, &block, |field| {
 //!     fields.push((field.name.to_vec(), field.value.to_vec()));
 //!     true
 //! })?;
@@ -24,12 +24,15 @@
 //! ```
 
 mod decode; // field sections to fields
+mod decoder_stream; // instructions of the peer's decoder
 mod encode; // fields to field sections
-mod instructions; // streams of the peer's encoder and decoder
+mod encoder_stream; // insertions by the peer's encoder
+mod feedback; // instructions to the peer's encoder
 mod static_table; // the static table
+mod table; // the dynamic table of a decoder
 
-pub use self::decode::Decoder;
+pub use self::decode::{Decoded, Decoder};
+pub use self::decoder_stream::DecoderInstructions;
 pub use self::encode::Encoder;
-pub use self::instructions::{DecoderInstructions, EncoderInstructions};
 pub use crate::field_coding::field_class::{FieldClass, Name};
 pub use crate::field_coding::{DecodeError, Field};

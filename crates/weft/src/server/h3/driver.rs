@@ -196,6 +196,7 @@ where
             connection.poll_ready_streams(cx).map_err(End::ProtocolError)?;
             has_work |= connection.has_requests();
             if !has_work {
+                connection.send_feedback().map_err(End::ProtocolError)?;
                 return Ok(connection.quic().is_closed());
             }
         }

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
+use bytes::Bytes;
+
 use crate::server::h3::outgoing::Outgoing;
 use crate::server::multiplex::pipe::{Pipe, RecvEnd};
 use crate::server::multiplex::ready_queue::register;
-use weft_proto::http3::request::RequestReader;
+use weft_proto::http3::request::{RequestPart, RequestReader};
 
 /// The receiving side of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(super) enum Owner {
 /// The state of a stream.
 pub(super) struct Stream {
     pub(super) reader: RequestReader,
+    /// A field section that waits for the client's encoder stream, and the input behind it.
+    pub(super) blocked: Option<Box<(RequestPart, Bytes)>>,
     pub(super) receiving: Receiving,
     pub(super) sending: Sending,
     pub(super) owner: Owner,
@@ -68,6 +72,7 @@ impl Stream {
     pub(super) fn new(max_section_bytes: usize) -> Stream {
         Stream {
             reader: RequestReader::new(max_section_bytes),
+            blocked: None,
             receiving: Receiving::Open,
             sending: Sending::Open,
             owner: Owner::Reader,
@@ -122,6 +127,7 @@ impl Stream {
     /// output that are discarded.
     pub(super) fn reset(&mut self) -> usize {
         self.receiving = Receiving::Stopped;
+        self.blocked = None;
         self.sending = Sending::Reset;
         self.queued.clear();
         if let Some(pipe) = &self.pipe {

@@ -5,11 +5,12 @@ use bytes::Bytes;
 use quinn_proto::{Dir, ReadError, StreamId};
 
 use crate::net::quic::Connection;
-use crate::server::h3::connection::{Http3Connection, varint};
+use crate::server::h3::connection::{Http3Connection, priority, varint};
 use weft_proto::http3::ErrorCode;
 use weft_proto::http3::control::{ControlFrame, ControlReader};
 use weft_proto::http3::frame;
-use weft_proto::http3::qpack::{DecoderInstructions, EncoderInstructions};
+use weft_proto::http3::qpack::{Decoder, DecoderInstructions};
+use weft_proto::semantics::priority::Priority;
 
 /// The unidirectional streams of a connection.
 #[derive(Default)]
@@ -21,8 +22,15 @@ pub(super) struct UnidirectionalStreams {
     /// Streams of the client whose type is not known, with the bytes of the type.
     untyped: Vec<(StreamId, Vec<u8>)>,
     client_control: Option<(StreamId, ControlReader)>,
-    encoder: Option<(StreamId, EncoderInstructions)>,
+    /// The client's encoder stream.
+    encoder: Option<StreamId>,
+    /// The client's decoder stream.
     decoder: Option<(StreamId, DecoderInstructions)>,
+    /// The server's decoder stream, opened with its first output, and true once its type was sent.
+    feedback: Option<(StreamId, bool)>,
+    /// Number of bytes that the client's encoder has copied within its table, not yet accounted
+    /// for.
+    copied: usize,
     frames: Vec<ControlFrame>,
 }
 
@@ -33,6 +41,9 @@ impl UnidirectionalStreams {
     /// Opens the server's control stream.
     pub(super) fn begin(&mut self, quic: &mut Connection, out: Vec<u8>) {
         self.control = quic.transport().streams().open(Dir::Uni);
+        if let Some(control) = self.control {
+            priority::precede_requests(quic, control);
+        }
         self.send(quic, &out);
     }
 
@@ -59,15 +70,47 @@ impl UnidirectionalStreams {
         Ok(())
     }
 
+    /// Sends what the decoder reports to the client's encoder. The transport may accept a part only.
+    fn send_feedback(
+        &mut self,
+        quic: &mut Connection,
+        decoder: &mut Decoder,
+    ) -> Result<(), ErrorCode> {
+        let feedback = decoder.feedback()?;
+        if feedback.is_empty() {
+            return Ok(());
+        }
+        if self.feedback.is_none()
+            && let Some(stream) = quic.transport().streams().open(Dir::Uni)
+        {
+            priority::precede_requests(quic, stream);
+            self.feedback = Some((stream, false));
+        }
+        // Without a stream, the client permits none.
+        let Some((stream, has_type)) = &mut self.feedback else { return Ok(()) };
+        let transport = quic.transport();
+        let mut stream = transport.send_stream(*stream);
+        *has_type = *has_type || stream.write(&[frame::stream::QPACK_DECODER as u8]) == Ok(1);
+        if *has_type && let Ok(written) = stream.write(feedback) {
+            decoder.on_feedback_sent(written);
+        }
+        Ok(())
+    }
+
     /// Reads a stream of the client.
-    pub(super) fn read(&mut self, quic: &mut Connection, id: StreamId) -> Result<(), ErrorCode> {
+    pub(super) fn read(
+        &mut self,
+        quic: &mut Connection,
+        decoder: &mut Decoder,
+        id: StreamId,
+    ) -> Result<(), ErrorCode> {
         let transport = quic.transport();
         let mut stream = transport.recv_stream(id);
         // An error means that the stream was stopped.
         let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
         let result = loop {
             match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => match self.on_bytes(id, chunk.bytes) {
+                Ok(Some(chunk)) => match self.on_bytes(decoder, id, chunk.bytes) {
                     Ok(Accept::Keep) => {}
                     other => break other,
                 },
@@ -84,7 +127,12 @@ impl UnidirectionalStreams {
         Ok(())
     }
 
-    fn on_bytes(&mut self, id: StreamId, mut bytes: Bytes) -> Result<Accept, ErrorCode> {
+    fn on_bytes(
+        &mut self,
+        decoder: &mut Decoder,
+        id: StreamId,
+        mut bytes: Bytes,
+    ) -> Result<Accept, ErrorCode> {
         if let Some(index) = self.untyped.iter().position(|(other, _)| *other == id) {
             let buffer = &mut self.untyped[index].1;
             let before = buffer.len();
@@ -104,10 +152,12 @@ impl UnidirectionalStreams {
             }
             return Ok(Accept::Keep);
         }
-        match (&mut self.encoder, &mut self.decoder) {
-            (Some((encoder, instructions)), _) if *encoder == id => instructions.read(&bytes)?,
-            (_, Some((_, instructions))) => instructions.read(&bytes)?,
-            _ => {}
+        match &mut self.decoder {
+            _ if self.encoder == Some(id) => {
+                self.copied += decoder.read_encoder_stream(&bytes)?;
+            }
+            Some((_, instructions)) => instructions.read(&bytes)?,
+            None => {}
         }
         Ok(Accept::Keep)
     }
@@ -117,9 +167,7 @@ impl UnidirectionalStreams {
             frame::stream::CONTROL => {
                 self.client_control.replace((id, ControlReader::default())).is_none()
             }
-            frame::stream::QPACK_ENCODER => {
-                self.encoder.replace((id, EncoderInstructions)).is_none()
-            }
+            frame::stream::QPACK_ENCODER => self.encoder.replace(id).is_none(),
             frame::stream::QPACK_DECODER => {
                 self.decoder.replace((id, DecoderInstructions::default())).is_none()
             }
@@ -133,7 +181,7 @@ impl UnidirectionalStreams {
     fn on_end(&mut self, id: StreamId) -> Result<Accept, ErrorCode> {
         self.untyped.retain(|(other, _)| *other != id);
         let is_critical = self.client_control.as_ref().is_some_and(|(control, _)| *control == id)
-            || self.encoder.as_ref().is_some_and(|(encoder, _)| *encoder == id)
+            || self.encoder == Some(id)
             || self.decoder.as_ref().is_some_and(|(decoder, _)| *decoder == id);
         if is_critical { Err(ErrorCode::CLOSED_CRITICAL_STREAM) } else { Ok(Accept::Keep) }
     }
@@ -147,6 +195,27 @@ enum Accept {
 }
 
 impl Http3Connection {
+    /// Reads a unidirectional stream of the client.
+    pub(super) fn read_unidirectional(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        let Http3Connection { quic, decoder, unidirectional, .. } = self;
+        unidirectional.read(quic, decoder, id)?;
+        let copied = std::mem::take(&mut unidirectional.copied);
+        if !self.flood.on_bytes_copied(copied) {
+            return Err(ErrorCode::EXCESSIVE_LOAD);
+        }
+        self.on_control_frames()?;
+        while let Some(stream) = self.decoder.next_unblocked() {
+            self.on_unblocked(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Reports decoded sections and received insertions to the client's encoder (RFC 9204 §4.4).
+    pub(in crate::server::h3) fn send_feedback(&mut self) -> Result<(), ErrorCode> {
+        let Http3Connection { quic, decoder, unidirectional, .. } = self;
+        unidirectional.send_feedback(quic, decoder)
+    }
+
     /// Processes the frames of the client's control stream.
     pub(super) fn on_control_frames(&mut self) -> Result<(), ErrorCode> {
         for frame in std::mem::take(&mut self.unidirectional.frames) {
@@ -154,10 +223,11 @@ impl Http3Connection {
                 // Nothing depends on them: no push, no dynamic table.
                 ControlFrame::Settings(_) => {}
                 ControlFrame::GoAway => self.announce_goaway(),
-                ControlFrame::PriorityUpdate(..) => {
+                ControlFrame::PriorityUpdate(stream, value) => {
                     if !self.flood.on_stream_error() {
                         return Err(ErrorCode::EXCESSIVE_LOAD);
                     }
+                    self.on_priority_update(stream, Priority::parse(&value));
                 }
             }
         }

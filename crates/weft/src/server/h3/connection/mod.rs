@@ -2,9 +2,10 @@
 //!
 //! The state is owned by the task of the connection. The exchanges, which run in the same task,
 //! refer to their streams by identifier. `recv` reads requests and their content, `send` writes
-//! responses, `control` handles the unidirectional streams.
+//! responses, `control` handles the unidirectional streams, `priority` the order of responses.
 
 mod control;
+mod priority;
 mod recv;
 mod send;
 
@@ -16,6 +17,7 @@ use http::Version;
 use quinn_proto::{Dir, Side, StreamEvent, StreamId, VarInt};
 
 use self::control::UnidirectionalStreams;
+use self::priority::PriorityUpdates;
 pub(super) use self::send::MAX_SMALL_CONTENT_BYTES;
 use crate::message::connection::RequestContext;
 use crate::net::quic::Connection;
@@ -40,6 +42,7 @@ pub(super) struct Http3Connection {
     /// Requests that the driver has not started.
     requests: VecDeque<StreamRequest>,
     unidirectional: UnidirectionalStreams,
+    priority_updates: PriorityUpdates,
     max_streams: u32,
     flood: FloodLimiter,
     goaway: GoAway,
@@ -74,6 +77,12 @@ pub(super) struct StreamRequest {
     pub(super) pipe: Option<Pipe>,
 }
 
+/// Size of the dynamic table for the fields of requests, as in HTTP/2.
+const QPACK_TABLE_BYTES: usize = 4 << 10;
+
+/// Maximum number of streams whose field sections wait for the client's encoder stream.
+const MAX_BLOCKED_STREAMS: usize = 16;
+
 /// The largest identifier of a client's request stream.
 const MAX_REQUEST_STREAM: u64 = (1 << 62) - 4;
 
@@ -84,12 +93,13 @@ impl Http3Connection {
     pub(super) fn new(quic: Connection, settings: &Settings, limits: Limits) -> Http3Connection {
         Http3Connection {
             quic,
-            decoder: Decoder::default(),
+            decoder: Decoder::new(QPACK_TABLE_BYTES, MAX_BLOCKED_STREAMS),
             field_block: FieldBlock::new(Version::HTTP_3),
             limits,
             streams: HashMap::default(),
             requests: VecDeque::new(),
             unidirectional: UnidirectionalStreams::default(),
+            priority_updates: PriorityUpdates::default(),
             max_streams: settings.max_concurrent_streams,
             flood: FloodLimiter::new(),
             goaway: GoAway::None,
@@ -110,6 +120,8 @@ impl Http3Connection {
         let parameters = [
             (setting::MAX_FIELD_SECTION_SIZE, self.limits.head as u64),
             (setting::ENABLE_CONNECT_PROTOCOL, 1),
+            (setting::QPACK_MAX_TABLE_CAPACITY, QPACK_TABLE_BYTES as u64),
+            (setting::QPACK_BLOCKED_STREAMS, MAX_BLOCKED_STREAMS as u64),
         ];
         frame::settings(&mut out, &parameters);
         self.unidirectional.begin(&mut self.quic, out);
@@ -127,14 +139,11 @@ impl Http3Connection {
             StreamEvent::Opened { dir: Dir::Uni } => {
                 while let Some(id) = self.quic.transport().streams().accept(Dir::Uni) {
                     self.unidirectional.open(id)?;
-                    self.unidirectional.read(&mut self.quic, id)?;
+                    self.read_unidirectional(id)?;
                 }
-                self.on_control_frames()
+                Ok(())
             }
-            StreamEvent::Readable { id } if id.dir() == Dir::Uni => {
-                self.unidirectional.read(&mut self.quic, id)?;
-                self.on_control_frames()
-            }
+            StreamEvent::Readable { id } if id.dir() == Dir::Uni => self.read_unidirectional(id),
             StreamEvent::Readable { id } => self.read(id),
             StreamEvent::Writable { id } if id.initiator() == Side::Server => {
                 self.unidirectional.flush(&mut self.quic);
@@ -209,6 +218,7 @@ impl Http3Connection {
 
     /// Resets both directions of a stream that has no state.
     fn reject(&mut self, id: StreamId, code: ErrorCode) {
+        self.decoder.cancel(id.into());
         let transport = self.quic.transport();
         // An error means that the direction has ended already.
         let _ = transport.recv_stream(id).stop(varint(code));
@@ -273,6 +283,7 @@ impl Http3Connection {
         {
             let transport = self.quic.transport();
             if stream.receiving == Receiving::Open {
+                self.decoder.cancel(id);
                 // RFC 9114 §4.1: the response is complete, and the rest is not needed.
                 let code = varint(ErrorCode::NO_ERROR);
                 let _ = transport.recv_stream(stream_id(id)).stop(code);

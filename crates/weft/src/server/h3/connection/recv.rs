@@ -9,7 +9,7 @@ use crate::server::h3::stream::{Owner, Receiving, Sending};
 use crate::server::multiplex::field_block::{FieldBlockError, InvalidRequest, ParsedRequest};
 use crate::server::multiplex::pipe::{Pipe, Pushed, RecvEnd};
 use weft_proto::http3::ErrorCode;
-use weft_proto::http3::qpack::DecodeError;
+use weft_proto::http3::qpack::{DecodeError, Decoded};
 use weft_proto::http3::request::RequestPart;
 
 /// Maximum number of content bytes of a stream that the application has not read. More stays in the
@@ -31,6 +31,9 @@ impl Http3Connection {
             let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
             if stream.receiving != Receiving::Open || stream.unread >= MAX_UNREAD_BYTES {
                 return Ok(());
+            }
+            if stream.blocked.is_some() {
+                return self.read_blocked(id);
             }
             match self.read_chunk(id) {
                 Read::Data(bytes) => self.on_bytes(id, bytes)?,
@@ -61,39 +64,87 @@ impl Http3Connection {
             if stream.receiving != Receiving::Open {
                 return Ok(());
             }
-            match stream.reader.next(&mut bytes)? {
-                None => return Ok(()),
-                Some(RequestPart::Head(section)) => {
-                    // Most requests end here, and need no pipe then.
-                    let next = bytes.is_empty().then(|| self.read_chunk(id));
-                    self.on_head(id, &section, matches!(next, Some(Read::End)))?;
-                    match next {
-                        Some(Read::Data(more)) => bytes = more,
-                        Some(Read::End) => return self.on_end(id),
-                        Some(Read::Reset) => return self.on_reset(id),
-                        Some(Read::Blocked) | None => {}
-                    }
+            let Some(part) = stream.reader.next(&mut bytes)? else { return Ok(()) };
+            self.on_part(id, part, &mut bytes)?;
+        }
+    }
+
+    /// Processes a part of a request, and keeps it if its fields cannot be decoded yet.
+    fn on_part(
+        &mut self,
+        id: StreamId,
+        part: RequestPart,
+        bytes: &mut Bytes,
+    ) -> Result<(), ErrorCode> {
+        let decoded = match &part {
+            RequestPart::Data(data) => return self.on_data(id, data),
+            RequestPart::Head(section) => self.decode(id, section, false)?,
+            RequestPart::Trailers(section) => self.decode(id, section, true)?,
+        };
+        match (decoded, part) {
+            (Decoded::Blocked, part) => {
+                if let Some(stream) = self.streams.get_mut(&id.into()) {
+                    stream.blocked = Some(Box::new((part, std::mem::take(bytes))));
                 }
-                Some(RequestPart::Data(data)) => self.on_data(id, &data)?,
-                Some(RequestPart::Trailers(section)) => self.on_trailers(id, &section)?,
+                Ok(())
+            }
+            (Decoded::Complete, RequestPart::Trailers(_)) => self.on_trailers(id),
+            (Decoded::Complete, _) => {
+                // Most requests end here, and need no pipe then.
+                let next = bytes.is_empty().then(|| self.read_chunk(id));
+                self.on_head(id, matches!(next, Some(Read::End)))?;
+                match next {
+                    Some(Read::Data(more)) => *bytes = more,
+                    Some(Read::End) => return self.on_end(id),
+                    Some(Read::Reset) => return self.on_reset(id),
+                    Some(Read::Blocked) | None => {}
+                }
+                Ok(())
             }
         }
     }
 
+    /// Processes a stream whose field section waits for insertions: it may be reset.
+    fn read_blocked(&mut self, id: StreamId) -> Result<(), ErrorCode> {
+        match self.quic.transport().recv_stream(id).received_reset() {
+            Ok(Some(_)) => self.on_reset(id),
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Continues a stream whose field section no longer waits.
+    pub(super) fn on_unblocked(&mut self, number: u64) -> Result<(), ErrorCode> {
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+        let Some((part, mut bytes)) = stream.blocked.take().map(|blocked| *blocked) else {
+            return Ok(());
+        };
+        if stream.receiving != Receiving::Open {
+            return Ok(());
+        }
+        let id = stream_id(number);
+        self.on_part(id, part, &mut bytes)?;
+        self.on_bytes(id, bytes)?;
+        self.read(id)
+    }
+
     /// Decodes a field section.
-    fn decode(&mut self, section: &[u8], is_trailers: bool) -> Result<(), ErrorCode> {
+    fn decode(
+        &mut self,
+        id: StreamId,
+        section: &[u8],
+        is_trailers: bool,
+    ) -> Result<Decoded, ErrorCode> {
         self.field_block.clear(is_trailers);
         let Http3Connection { field_block, limits, decoder, .. } = self;
-        match decoder.decode(section, |field| field_block.on_field(field, limits)) {
-            Ok(()) => Ok(()),
+        match decoder.decode(id.into(), section, |field| field_block.on_field(field, limits)) {
+            Ok(decoded) => Ok(decoded),
             Err(DecodeError::Malformed) => Err(ErrorCode::QPACK_DECOMPRESSION_FAILED),
             Err(DecodeError::Stopped) => Err(ErrorCode::EXCESSIVE_LOAD),
         }
     }
 
     /// Processes the head of a request, behind which the stream ends if `ends` is set.
-    fn on_head(&mut self, id: StreamId, section: &[u8], ends: bool) -> Result<(), ErrorCode> {
-        self.decode(section, false)?;
+    fn on_head(&mut self, id: StreamId, ends: bool) -> Result<(), ErrorCode> {
         let request = match self.field_block.request(ends) {
             Err(FieldBlockError::Malformed) => return self.on_malformed(id),
             Err(FieldBlockError::Respond(error)) => {
@@ -101,6 +152,7 @@ impl Http3Connection {
             }
             Ok(request) => Ok(request),
         };
+        self.prioritize_request(id, request.as_ref().ok());
         self.open(id, request, ends);
         Ok(())
     }
@@ -149,8 +201,7 @@ impl Http3Connection {
     }
 
     /// Processes trailers, which end the content (RFC 9114 §4.1).
-    fn on_trailers(&mut self, id: StreamId, section: &[u8]) -> Result<(), ErrorCode> {
-        self.decode(section, true)?;
+    fn on_trailers(&mut self, id: StreamId) -> Result<(), ErrorCode> {
         let trailers = self.field_block.trailers();
         let Some(stream) = self.streams.get_mut(&id.into()) else { return Ok(()) };
         match trailers {
@@ -191,6 +242,8 @@ impl Http3Connection {
             return Err(ErrorCode::EXCESSIVE_LOAD);
         }
         stream.receiving = Receiving::Stopped;
+        stream.blocked = None;
+        self.decoder.cancel(id.into());
         if stream.owner == Owner::Reader {
             stream.owner = Owner::None;
             stream.sending = Sending::Reset;
@@ -228,6 +281,8 @@ impl Http3Connection {
             && stream.receiving == Receiving::Open
         {
             stream.receiving = Receiving::Stopped;
+            stream.blocked = None;
+            self.decoder.cancel(id);
             let code = varint(ErrorCode::NO_ERROR);
             let _ = self.quic.transport().recv_stream(stream_id(id)).stop(code);
         }

@@ -1,24 +1,7 @@
-//! Instructions of the peer's encoder and decoder (RFC 9204 §4.3 and §4.4). Without dynamic tables,
-//! few are possible.
+//! Instructions of the peer's decoder (RFC 9204 §4.4). The encoder inserts no entries, so that only
+//! one is possible.
 
 use crate::http3::ErrorCode;
-
-/// Reader of the stream of the peer's encoder, for a table without capacity.
-#[derive(Debug, Default)]
-pub struct EncoderInstructions;
-
-impl EncoderInstructions {
-    /// Reads instructions. Only a capacity of 0 is possible.
-    ///
-    /// # Errors
-    /// [`QPACK_ENCODER_STREAM_ERROR`](ErrorCode::QPACK_ENCODER_STREAM_ERROR) closes the connection.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<(), ErrorCode> {
-        match bytes.iter().all(|byte| *byte == 0x20) {
-            true => Ok(()),
-            false => Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR),
-        }
-    }
-}
 
 /// Reader of the stream of the peer's decoder, which has no section to acknowledge.
 #[derive(Debug, Default)]
@@ -55,9 +38,6 @@ mod tests {
 
     #[test]
     fn accepts_instructions_without_effect() {
-        for bytes in [&b""[..], b"\x20", b"\x20\x20"] {
-            assert_eq!(EncoderInstructions.read(bytes), Ok(()), "{bytes:?}");
-        }
         for bytes in [&b""[..], b"\x44", b"\x44\x48", b"\x7f\x80\x01\x44", b"\x7f\x00"] {
             let mut whole = DecoderInstructions::default();
             assert_eq!(whole.read(bytes), Ok(()), "{bytes:?}");
@@ -68,11 +48,6 @@ mod tests {
 
     #[test]
     fn rejects_instructions_that_need_a_dynamic_table() {
-        // A capacity, insertions, a duplicate.
-        for bytes in [&b"\x21"[..], b"\x3f\xe1\x1f", b"\xc0\x01a", b"\x41a\x01b", b"\x00"] {
-            let code = ErrorCode::QPACK_ENCODER_STREAM_ERROR;
-            assert_eq!(EncoderInstructions.read(bytes), Err(code), "{bytes:?}");
-        }
         // Acknowledgments, increments, an endless integer.
         for bytes in [&b"\x80"[..], b"\x84", b"\x00", b"\x01", b"\x44\x00", &[0xff; 20][1..]] {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
