@@ -1,6 +1,7 @@
 //! `fastcgi_pass`: scripts beside files, and applications; `scgi_pass` and `uwsgi_pass`.
 
 use super::folder::{folder, is_script};
+use super::precedence::is_of_prefix;
 use super::{Location, Pattern, Refusal, Responder};
 use super::{access, conditions, limits, script_patterns};
 use crate::document::{Table, Value};
@@ -78,8 +79,11 @@ pub(crate) fn beside_files(
         return false;
     };
     let mut own = Table::default();
+    // The folder of a prefix is below its root.
+    let (scope, variables) = (scripts.scope.clone(), scripts.variables.clone());
+    let of_prefix = scripts.derive(location.pattern.clone(), scope, variables);
     let is_same_folder = matches!(script(&scripts), Ok(Script::OfPath { .. }))
-        && folder(&scripts).ok() == folder(location).ok();
+        && folder(&of_prefix).ok() == folder(location).ok();
     if !is_same_folder || rules(&scripts) != rules(location) || has_other_last(location) {
         return false;
     }
@@ -153,7 +157,9 @@ struct Scripts<'a> {
 
 /// Returns the location of `/index.php`, below this location or beside it.
 fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
-    const FRONT: &str = "/index.php";
+    let prefix = location.directive.filter(|_| is_of_prefix(location));
+    let prefix = prefix.and_then(|it| it.args.last()).map_or("", |it| it.trim_end_matches('/'));
+    let fronts = [format!("{prefix}/index.php"), "/index.php".to_owned()];
     let (inner, target) = (location.scope.innermost(), location.global.target);
     let blocks = [Some(inner), location.directive.map(|_| location.server.children())];
     let found = blocks.into_iter().flatten().flatten().find_map(|directive| {
@@ -163,7 +169,7 @@ fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
             _ => return None,
         };
         let pass = directive.child("fastcgi_pass")?;
-        let is_match = target.matches(&pattern, FRONT);
+        let is_match = fronts.iter().any(|front| target.matches(&pattern, front));
         is_match.then_some((directive, pattern, pass))
     });
     let (directive, pattern, pass) = found?;

@@ -1,7 +1,10 @@
 //! `root`, `alias` and other directives for files.
 
+use std::path::Path;
+
 use super::fastcgi;
 use super::folder::{folder, is_missing, is_script};
+use super::precedence::is_of_prefix;
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::Table;
 use crate::nginx::tree::{Directive, named};
@@ -33,9 +36,20 @@ pub(crate) fn translate<'a>(
     let has_folders = match &location.pattern {
         Pattern::Prefix(_) => true,
         Pattern::Exact(path) => path.ends_with('/'),
-        Pattern::Regex(_) | Pattern::Named(_) => false,
+        // An expression in place of a prefix.
+        Pattern::Regex(_) => is_of_prefix(location) && !location.is_rewritten,
+        Pattern::Named(_) => false,
     };
     let has_scripts = has_folders && fastcgi::beside_files(location, table, options);
+    if let (Pattern::Exact(path), false) = (&location.pattern, has_scripts)
+        && let Some(script) = first_index(location, path)
+    {
+        // The location of the script responds.
+        let mut rewritten = Table::default();
+        rewritten.set("rewrite", format!("{path}{script}"));
+        *table = rewritten;
+        return Ok(Responder::Redirect);
+    }
     if let Some(index) = scope.one("index").filter(|_| has_folders) {
         let names: Vec<&str> = index.args.iter().map(|name| &**name).collect();
         let (usable, others): (Vec<&str>, Vec<&str>) =
@@ -58,6 +72,14 @@ pub(crate) fn translate<'a>(
         table.set("compress", false);
     }
     Ok(Responder::Files)
+}
+
+/// Returns the script of `index` that is the index of a path, if its file exists.
+fn first_index<'a>(location: &Location<'a>, path: &str) -> Option<&'a str> {
+    let first = location.scope.one("index")?.args.first().filter(|name| is_script(name))?;
+    let folder = folder(location).ok().filter(|_| path.ends_with('/'))?;
+    let file = format!("{folder}{path}{first}");
+    (!first.contains(['$', '/']) && Path::new(&file).is_file()).then_some(first)
 }
 
 /// Returns the folder and the path of the file that an `alias` names, which may have groups of the

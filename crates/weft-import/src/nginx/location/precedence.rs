@@ -175,7 +175,7 @@ fn prefix_lengths(location: &Location<'_>) -> Vec<usize> {
 }
 
 /// Returns true for a location whose directive has a prefix.
-fn is_of_prefix(location: &Location<'_>) -> bool {
+pub(super) fn is_of_prefix(location: &Location<'_>) -> bool {
     location.directive.is_some_and(|directive| prefix_of(directive).is_some())
 }
 

@@ -142,18 +142,38 @@ fn compare(machine: &Machine, path: &Path, index: usize, has_nginx: bool) -> Com
     comparison
 }
 
-/// Differences that are known, with their reasons: `NAME | REQUEST | REASON`.
-fn known_differences() -> BTreeSet<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/differences.txt");
-    let text = fs::read_to_string(file).unwrap();
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let known = lines.map(|line| {
-        let (difference, reason) = line.rsplit_once(" | ").expect("a reason");
-        assert!(!reason.trim().is_empty(), "{line}");
-        difference.to_owned()
-    });
-    known.collect()
+/// Differences that are known: `NAME | REQUEST | REASON`, and the reasons of deliberate ones:
+/// `= REASON | WHY`.
+struct KnownDifferences {
+    reasons: BTreeMap<String, String>,
+    deliberate: BTreeSet<String>,
 }
+
+impl KnownDifferences {
+    fn read() -> KnownDifferences {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/differences.txt");
+        let text = fs::read_to_string(file).unwrap();
+        let mut known =
+            KnownDifferences { reasons: BTreeMap::new(), deliberate: BTreeSet::new() };
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (difference, reason) = line.rsplit_once(" | ").expect("a reason");
+            assert!(!reason.trim().is_empty(), "{line}");
+            match difference.strip_prefix("= ") {
+                Some(deliberate) => drop(known.deliberate.insert(deliberate.to_owned())),
+                None => drop(known.reasons.insert(difference.to_owned(), reason.to_owned())),
+            }
+        }
+        known
+    }
+
+    fn is_deliberate(&self, difference: &str) -> bool {
+        self.reasons.get(difference).is_some_and(|reason| self.deliberate.contains(reason))
+    }
+}
+
+/// Minimum of configurations of 40 whose responses are those of nginx, except for deliberate
+/// differences.
+const MIN_EQUAL_OF_40: usize = 34;
 
 #[test]
 fn imported_configurations_open_nothing_and_differ_as_known() {
@@ -185,15 +205,21 @@ fn imported_configurations_open_nothing_and_differ_as_known() {
     let outdated = all(|it| &it.outdated);
     assert!(outdated.is_empty(), "{}", outdated.join("\n"));
     let others: BTreeMap<&String, &String> = found.iter().flat_map(|it| &it.others).collect();
-    let known = known_differences();
-    let is_new = |(difference, _): &(&&String, &&String)| !known.contains(**difference);
+    let known = KnownDifferences::read();
+    let is_new =
+        |(difference, _): &(&&String, &&String)| !known.reasons.contains_key(**difference);
     let new: Vec<String> =
         others.iter().filter(is_new).map(|(it, shown)| format!("{it} | {shown}")).collect();
     assert!(new.is_empty(), "{} new differences:\n{}", new.len(), new.join("\n"));
     if selected.is_empty() && has_nginx {
         let is_gone = |it: &&String| !others.contains_key(it);
-        let gone: Vec<&String> = known.iter().filter(is_gone).collect();
+        let gone: Vec<&String> = known.reasons.keys().filter(is_gone).collect();
         assert!(gone.is_empty(), "these do not occur: {gone:#?}");
+        let is_equal =
+            |it: &&Comparison| it.others.keys().all(|difference| known.is_deliberate(difference));
+        let (equal, all) = (found.iter().filter(is_equal).count(), found.len());
+        println!("{equal} of {all} configurations have no other than deliberate differences");
+        assert!(all >= 40 && equal * 40 >= MIN_EQUAL_OF_40 * all, "{equal} of {all}");
     }
     println!("{requests} requests, {} differences", others.len());
 }
