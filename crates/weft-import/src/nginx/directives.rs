@@ -30,7 +30,8 @@ const TRANSLATED: &str = "
     large_client_header_buffers limit_conn limit_conn_status limit_conn_zone limit_except
     limit_rate limit_rate_after limit_req limit_req_status limit_req_zone lingering_timeout listen
     location log_format map more_clear_headers more_set_headers pid preread_timeout
-    proxy_buffering proxy_connect_timeout proxy_cookie_domain proxy_cookie_path proxy_hide_header
+    proxy_buffering proxy_connect_timeout proxy_cookie_domain proxy_cookie_flags
+    proxy_cookie_path proxy_hide_header
     proxy_intercept_errors proxy_max_temp_file_size proxy_next_upstream proxy_next_upstream_tries
     proxy_pass proxy_protocol proxy_read_timeout proxy_redirect proxy_request_buffering
     proxy_responses proxy_set_header proxy_ssl proxy_ssl_certificate proxy_ssl_certificate_key

@@ -17,6 +17,7 @@ mod process; // addresses, TLS, logs, user
 mod listen; // addresses
 mod sites; // servers → hosts
 mod server; // the routes of a server
+mod siblings; // paths beside a prefix
 mod location; // a location → a route
 mod upstream; // settings of all upstreams
 mod client_rules; // addresses of clients
@@ -28,9 +29,10 @@ mod streams; // TCP and UDP
 use std::path::Path;
 
 use super::document::{Document, Host};
-use super::{Imported, Target, hoist};
+use super::{Imported, Target, hoist, regex};
 use crate::listeners::{self, Listeners};
 use global::Global;
+use location::case_routes;
 use outcomes::{Outcomes, Report};
 use process::Process;
 use scope::Scope;
@@ -165,6 +167,8 @@ fn add_unencrypted<'a>(
     scope: &Scope<'a>,
 ) {
     let outcomes = scope.outcomes;
+    let mut own = Vec::new();
+    let has_expressions = routes.iter().any(|(_, route)| route.pattern.contains("~ "));
     for directive in redirecting.directive.children() {
         if directive.name != "location" {
             outcomes.carried_with_block(directive);
@@ -176,13 +180,32 @@ fn add_unencrypted<'a>(
             location.into_iter().for_each(|location| outcomes.carried_with_block(location));
             continue;
         };
-        if routes.iter().any(|(_, known)| known.pattern == route.pattern) {
-            outcomes.lost(directive, "the server with TLS has a location of the same paths");
+        if route.pattern.starts_with('@') {
+            match routes.iter().any(|(_, known)| known.pattern == route.pattern) {
+                true => outcomes.lost(directive, "the server with TLS has a location of this name"),
+                false => routes.push((location, route)),
+            }
             continue;
         }
+        if has_expressions && let Some((methods, path)) = siblings::prefix_of_key(&route.pattern) {
+            // The expressions of the server with TLS would precede a prefix.
+            match siblings::of_whole_path(&route.table, path) {
+                Some(table) => {
+                    let separator = if methods.is_empty() { "" } else { " " };
+                    route.pattern = format!("{methods}{separator}~ ^{}", regex::escape(path));
+                    route.table = table;
+                }
+                None => {
+                    let reason = "regular expressions of the server with TLS precede it";
+                    outcomes.lost(directive, reason);
+                }
+            }
+        }
         route.table.set("https_redirect", false);
-        routes.push((location, route));
+        case_routes::without_tls(&mut route);
+        own.push((location, route));
     }
+    routes.splice(0..0, own);
 }
 
 /// Adds a comment for each directive that was not carried over to its route, its host, or the

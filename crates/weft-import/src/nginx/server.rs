@@ -4,18 +4,18 @@ use std::cell::{Cell, RefCell};
 
 use super::global::Global;
 use super::location::access::is_access_rule;
+use super::location::case_routes::{self, CaseRoutes};
 use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
-use super::location::conditions::cases::{self, CaseRoutes};
-use super::location::conditions;
 use super::location::{Location, Pattern, rewrite, route};
 use super::location::{folder, pages, precedence, script_patterns};
 use super::scope::Scope;
+use super::siblings::{prefix_of_key, siblings};
 use super::sites::Server;
 use super::tree::{Directive, named};
 use super::variables::{Variables, group_names};
 use crate::Target;
-use crate::document::{Route, Table, Value};
+use crate::document::{Route, Table};
 use crate::regex;
 
 /// Returns the routes of a server, each with the location that it is made of.
@@ -31,7 +31,7 @@ pub(super) fn routes<'a>(
     if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
         let pages = pages::routes(&of_server).into_iter().map(|route| (None, route));
-        let CaseRoutes { conditional, other } = cases::translate(&of_server, true);
+        let CaseRoutes { conditional, other } = case_routes::translate(&of_server, true);
         let routes = conditional.into_iter().chain([other]).map(|route| (None, route));
         return without_unused_names(routes.chain(pages).collect());
     }
@@ -40,8 +40,8 @@ pub(super) fn routes<'a>(
     precedence::arrange(&mut locations);
     let mut locations = without_folders(locations);
     // The conditions of a server apply before its locations.
-    let precede = cases::precede_locations(&of_server);
-    let first = if precede { cases::of_server(&of_server) } else { Vec::new() };
+    let precede = case_routes::precede_locations(&of_server);
+    let first = if precede { case_routes::of_server(&of_server) } else { Vec::new() };
     let mut changed = map_redirects::routes(&of_server);
     changed.extend(rewritten::routes(&of_server).routes);
     if !precede && !changed.is_empty() {
@@ -103,7 +103,7 @@ fn of_key<'a>(
     key: &str,
     routes: &[(Option<&'a Directive>, Route)],
 ) -> Vec<(Option<&'a Directive>, Route)> {
-    let mut own = cases::with_key(first, key);
+    let mut own = case_routes::with_key(first, key);
     for route in &mut own {
         while routes.iter().any(|(_, known)| known.pattern == route.pattern) {
             route.pattern.push_str("-first");
@@ -138,7 +138,7 @@ fn routes_of<'a>(
             None => RewrittenRoutes::default(),
         };
         for route in found.routes {
-            let own = cases::responses(location, &route.pattern, has_conditions);
+            let own = case_routes::responses(location, &route.pattern, has_conditions);
             changed.extend(own.into_iter().map(|route| (None, route)));
             changed.push((location.directive, route));
         }
@@ -151,10 +151,10 @@ fn routes_of<'a>(
     let mut translate = |(location, whole): (&&Location<'a>, Option<Route>)| {
         let found = match whole {
             Some(other) => {
-                let own = cases::responses(location, &other.pattern, has_conditions);
+                let own = case_routes::responses(location, &other.pattern, has_conditions);
                 CaseRoutes { conditional: own, other }
             }
-            None => cases::translate(location, has_conditions),
+            None => case_routes::translate(location, has_conditions),
         };
         if !found.conditional.is_empty() {
             conditional.push((found.other.pattern.clone(), found.conditional));
@@ -176,7 +176,7 @@ fn routes_of<'a>(
         .collect();
     routes.extend(others.iter().flat_map(|location| responses_to_methods(location)));
     routes.extend(changed);
-    routes.extend(locations.iter().filter_map(conditions::missing).map(|route| (None, route)));
+    routes.extend(locations.iter().filter_map(case_routes::missing).map(|route| (None, route)));
     routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
     let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes, &siblings_with_conditions);
@@ -212,73 +212,6 @@ fn without_unused_names(
         is_new && is_used()
     });
     routes
-}
-
-/// Keys of a route that refuse requests, or limit them.
-const RESTRICTIONS: [&str; 11] = [
-    "allow",
-    "deny",
-    "basic_auth",
-    "forward_auth",
-    "client_cert_required",
-    "referers",
-    "rate",
-    "rate_key",
-    "burst",
-    "max_concurrent_requests",
-    "max_body_bytes",
-];
-
-/// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong
-/// to the prefix in Weft. If the location restricts access they are refused.
-fn siblings(routes: &[(Option<&Directive>, Route)], conditional: &[String]) -> Vec<Route> {
-    let rules = |table: &Table| RESTRICTIONS.map(|key| table.get(key).cloned());
-    let refuses = |table: &Table| match table.get("status") {
-        Some(Value::Number(status)) => *status >= 400,
-        _ => false,
-    };
-    let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
-    let has_files = of_others.is_none_or(|(_, route)| route.table.get("files").is_some());
-    let of_others = of_others.map(|(_, route)| route.table.clone()).unwrap_or_default();
-    let of_others = rules(&of_others);
-    let mut siblings: Vec<Route> = Vec::new();
-    for (_, Route { pattern, table, is_refusal, .. }) in routes {
-        let Some((methods, path)) = prefix_of_key(pattern) else { continue };
-        let is_missing = table.get("files").is_some() && !has_files;
-        let has_conditions = conditional.iter().any(|key| key == pattern);
-        let restricts = has_conditions || refuses(table) || *is_refusal || rules(table) != of_others || is_missing;
-        if path.ends_with('/') || !restricts && methods.is_empty() {
-            continue;
-        }
-        // A response to some methods leaves the others open; a route of some methods does not.
-        let methods = if refuses(table) && !methods.is_empty() { methods } else { "" };
-        let separator = if methods.is_empty() { "" } else { " " };
-        let rest = regex::beside(&rests_of_longer(routes, path));
-        let key = format!("{methods}{separator}~ ^{}{rest}", regex::escape(path));
-        if siblings.iter().any(|sibling| sibling.pattern == key) {
-            continue;
-        }
-        let note = format!("These paths have the location `{path}` in nginx.");
-        siblings.push(Route { notes: vec![note], ..Route::refusal(key, "", 403) });
-    }
-    siblings
-}
-
-/// Returns the parts of longer prefixes behind a prefix.
-fn rests_of_longer<'a>(routes: &'a [(Option<&Directive>, Route)], path: &str) -> Vec<&'a str> {
-    let rest = |(_, Route { pattern, .. }): &'a (Option<&Directive>, Route)| {
-        let (_, longer) = prefix_of_key(pattern)?;
-        longer.strip_prefix(path).filter(|rest| !rest.is_empty())
-    };
-    routes.iter().filter_map(rest).collect()
-}
-
-/// Returns the methods and the prefix of a key `/PREFIX` or `METHODS /PREFIX`; `None` for other
-/// keys.
-fn prefix_of_key(key: &str) -> Option<(&str, &str)> {
-    let (methods, path) = key.split_once(' ').unwrap_or(("", key));
-    let is_method = |byte: u8| byte.is_ascii_uppercase() || byte == b',';
-    (methods.bytes().all(is_method) && path.starts_with('/')).then_some((methods, path))
 }
 
 /// Converts prefixes whose folders do not exist to regular expressions, which look for their paths

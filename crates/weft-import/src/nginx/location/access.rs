@@ -119,7 +119,8 @@ fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
     let mut names = Vec::new();
     for set in scope.all(&["auth_request_set"]) {
         let uses = uses_of(scope, set.arg(0));
-        let is_forwarded = |it: &&Directive| it.name == "proxy_set_header" && it.arg(1) == set.arg(0);
+        let is_forwarded =
+            |it: &&Directive| it.name == "proxy_set_header" && it.arg(1) == set.arg(0);
         let is_cookie = |it: &&Directive| {
             it.name == "add_header" && it.arg(0).eq_ignore_ascii_case("set-cookie")
         };
@@ -129,7 +130,8 @@ fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
             Some(_) if uses.is_empty() => {}
             Some(source) if uses.iter().all(is_forwarded) => {
                 let same = uses.iter().find(|it| it.arg(0).eq_ignore_ascii_case(&field(source)));
-                let name = same.map_or_else(|| title_case(&field(source)), |it| it.arg(0).to_owned());
+                let name =
+                    same.map_or_else(|| title_case(&field(source)), |it| it.arg(0).to_owned());
                 if !names.contains(&name) {
                     names.push(name);
                 }

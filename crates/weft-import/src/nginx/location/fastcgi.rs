@@ -74,7 +74,10 @@ pub(crate) fn beside_files(
     if !has_index && front.is_none() {
         return false;
     }
-    let Some(Scripts { location: scripts, directive, regex, pass }) = location_of_scripts(location)
+    // The scripts of an expression in place of a prefix have other precedence.
+    let has_prefix = !matches!(location.pattern, Pattern::Regex(_));
+    let Some(Scripts { location: scripts, directive, regex, pass, is_below }) =
+        location_of_scripts(location).filter(|_| has_prefix)
     else {
         return false;
     };
@@ -82,8 +85,10 @@ pub(crate) fn beside_files(
     // The folder of a prefix is below its root.
     let (scope, variables) = (scripts.scope.clone(), scripts.variables.clone());
     let of_prefix = scripts.derive(location.pattern.clone(), scope, variables);
+    let own_folder = folder(location).ok();
     let is_same_folder = matches!(script(&scripts), Ok(Script::OfPath { .. }))
-        && folder(&of_prefix).ok() == folder(location).ok();
+        && (folder(&scripts).ok() == own_folder
+            || is_below && !location.is_preferred && folder(&of_prefix).ok() == own_folder);
     if !is_same_folder || rules(&scripts) != rules(location) || has_other_last(location) {
         return false;
     }
@@ -153,13 +158,15 @@ struct Scripts<'a> {
     /// The regular expression of its paths.
     regex: String,
     pass: &'a Directive,
+    /// The expression matches the index of the prefix.
+    is_below: bool,
 }
 
 /// Returns the location of `/index.php`, below this location or beside it.
 fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
     let prefix = location.directive.filter(|_| is_of_prefix(location));
     let prefix = prefix.and_then(|it| it.args.last()).map_or("", |it| it.trim_end_matches('/'));
-    let fronts = [format!("{prefix}/index.php"), "/index.php".to_owned()];
+    let front = format!("{prefix}/index.php");
     let (inner, target) = (location.scope.innermost(), location.global.target);
     let blocks = [Some(inner), location.directive.map(|_| location.server.children())];
     let found = blocks.into_iter().flatten().flatten().find_map(|directive| {
@@ -169,10 +176,11 @@ fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
             _ => return None,
         };
         let pass = directive.child("fastcgi_pass")?;
-        let is_match = fronts.iter().any(|front| target.matches(&pattern, front));
-        is_match.then_some((directive, pattern, pass))
+        let is_match = |path: &str| target.matches(&pattern, path);
+        let is_below = is_match(&front);
+        (is_below || is_match("/index.php")).then_some((directive, pattern, pass, is_below))
     });
-    let (directive, pattern, pass) = found?;
+    let (directive, pattern, pass, is_below) = found?;
     let is_nested = inner.iter().any(|child| std::ptr::eq(child, directive));
     let mut scripts = location.with_regex(&pattern);
     scripts.scope = match is_nested || location.directive.is_none() {
@@ -180,7 +188,7 @@ fn location_of_scripts<'a>(location: &Location<'a>) -> Option<Scripts<'a>> {
         false => location.scope.outside().inside(directive.children()),
     };
     scripts.is_rewritten = false;
-    Some(Scripts { location: scripts, directive, regex: pattern, pass })
+    Some(Scripts { location: scripts, directive, regex: pattern, pass, is_below })
 }
 
 /// Returns the rules about access and rates of a location.

@@ -184,7 +184,8 @@ pub(crate) fn requests(
             _ if auth_fields.contains(&Value::from(name)) => {}
             (_, text) => {
                 let of_authentication = access::field_of_authentication(location, text);
-                if let Some(value) = of_authentication.or_else(|| value(location, directive, text)) {
+                if let Some(value) = of_authentication.or_else(|| value(location, directive, text))
+                {
                     set.set(name, value);
                 }
             }

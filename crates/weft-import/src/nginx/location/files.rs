@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::fastcgi;
 use super::folder::{folder, is_missing, is_script};
-use super::precedence::is_of_prefix;
+use super::precedence::{is_of_prefix, is_replaced_prefix};
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::Table;
 use crate::nginx::tree::{Directive, named};
@@ -92,6 +92,9 @@ fn file_of_alias(location: &Location<'_>) -> Option<(String, String)> {
     };
     let alias = location.scope.own("alias").pop().filter(|_| has_file)?;
     let text = alias.arg(0);
+    if is_replaced_prefix(location) {
+        return Some((location.global.path(text.trim_end_matches('/')), "/{re.1}".to_owned()));
+    }
     let fixed = text.find('$').map_or(text, |at| &text[..at]);
     let (folder, _) = fixed.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
     let path = location.variables.template(&text[folder.len()..]).ok()?;

@@ -5,7 +5,8 @@ pub(super) mod rewritten; // routes of rewritten paths
 pub(super) mod map_redirects; // redirects by the value of a path
 pub(super) mod redirect; // directives that redirect
 pub(super) mod access; // authentication
-pub(super) mod conditions; // `if`
+mod conditions; // `if`
+pub(super) mod case_routes; // routes with conditions
 mod returns; // redirects and fixed responses
 pub(super) mod rewrite; // rewritten paths
 pub(super) mod folder; // `root` and `alias`

@@ -33,6 +33,13 @@ pub(crate) fn arrange(locations: &mut Vec<Location<'_>>) {
 fn prefer(locations: &mut [Location<'_>]) {
     for location in locations.iter_mut().filter(|location| location.is_preferred) {
         let Pattern::Prefix(prefix) = &location.pattern else { continue };
+        if replaces_prefix(location) {
+            // The path behind the prefix is a group.
+            let regex = format!("^{}(.*)$", regex::escape(prefix));
+            location.variables = location.variables.with_groups(&regex);
+            location.pattern = Pattern::Regex(regex);
+            continue;
+        }
         match location.directive.filter(|_| needs_prefix(location)) {
             Some(directive) => {
                 let reason = "regular expressions have precedence over its prefix";
@@ -43,12 +50,39 @@ fn prefer(locations: &mut [Location<'_>]) {
     }
 }
 
+/// Returns true if a folder or an upstream has another path in place of the prefix, and nothing else
+/// changes the paths.
+fn replaces_prefix(location: &Location<'_>) -> bool {
+    let ends = |text: &str| text.ends_with('/') && !text.contains('$');
+    let block = location.scope.innermost();
+    let mut responders = block.iter().filter(|it| needs(it));
+    let is_only = |it: &Directive| ends(it.arg(0)) && !it.arg(0).contains("unix:");
+    let is_other = |it: &Directive| {
+        matches!(&*it.name, "rewrite" | "location" | "try_files" | "if" | "index" | "autoindex")
+    };
+    let first = responders.next();
+    matches!(&location.pattern, Pattern::Prefix(prefix) if prefix.ends_with('/'))
+        && first.is_some_and(is_only)
+        && responders.next().is_none()
+        && !block.iter().any(is_other)
+}
+
 /// Returns true if the paths of a location are changed by its prefix.
 fn needs_prefix(location: &Location<'_>) -> bool {
-    location.scope.innermost().iter().any(|directive| {
-        let url = directive.arg(0).split_once("://").map_or("", |(_, rest)| rest);
-        directive.name == "alias" || directive.name == "proxy_pass" && url.contains('/')
-    })
+    location.scope.innermost().iter().any(needs)
+}
+
+fn needs(directive: &Directive) -> bool {
+    let url = directive.arg(0).split_once("://").map_or("", |(_, rest)| rest);
+    directive.name == "alias" || directive.name == "proxy_pass" && url.contains('/')
+}
+
+/// Returns true for an expression in place of a prefix that another path replaces, which is behind
+/// it in a group.
+pub(super) fn is_replaced_prefix(location: &Location<'_>) -> bool {
+    let prefix = location.directive.and_then(prefix_of);
+    let own = prefix.map(|prefix| format!("^{}(.*)$", regex::escape(prefix)));
+    matches!((&location.pattern, own), (Pattern::Regex(regex), Some(own)) if *regex == own)
 }
 
 /// Keeps the paths of longer prefixes from a regular expression that applies only in a prefix.

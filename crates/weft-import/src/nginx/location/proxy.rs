@@ -1,11 +1,14 @@
 //! `proxy_pass`, its settings, and groups of upstreams.
 
 use super::fields;
+use super::precedence::is_replaced_prefix;
 use super::rewrite;
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
 use crate::nginx::upstream::{self, GroupKind};
+use crate::regex;
+use crate::values::lists;
 
 pub(crate) fn translate<'a>(
     location: &Location<'a>,
@@ -56,6 +59,10 @@ fn rewritten_url(location: &Location<'_>, pass: &Directive) -> Option<(String, S
     let text = pass.arg(0);
     let (scheme, rest) = text.split_once("://")?;
     let (host, path) = rest.split_at(rest.find('/').filter(|_| !rest.starts_with("unix:"))?);
+    if is_replaced_prefix(location) && path.ends_with('/') && !text.contains('$') {
+        let host = location.variables.literal(host)?;
+        return Some((format!("{scheme}://{host}"), format!("{path}{{re.1}}")));
+    }
     if !path.contains('$') || matches!(location.pattern, Pattern::Named(_)) {
         return None;
     }
@@ -235,6 +242,7 @@ fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Tab
 
 /// Translates the rewriting of fields in responses.
 fn responses(location: &Location<'_>, table: &mut Table) {
+    cookie_flags(location, table);
     if location.scope.all(&["proxy_redirect"]).iter().any(|it| it.arg(0) == "off") {
         table.set("rewrite_location", false);
     }
@@ -250,12 +258,57 @@ fn responses(location: &Location<'_>, table: &mut Table) {
     }
 }
 
+/// Translates `proxy_cookie_flags`, and attributes behind the path of `proxy_cookie_path`.
+fn cookie_flags(location: &Location<'_>, table: &mut Table) {
+    let mut flags = Table::default();
+    for directive in location.scope.all(&["proxy_cookie_path"]) {
+        if let Some(text) = attributes(directive) {
+            let note = "cookies without a path get the attributes, too";
+            location.scope.outcomes.adapted(directive, note);
+            flags.set("*", text);
+        }
+    }
+    for directive in location.scope.all(&["proxy_cookie_flags"]) {
+        let Some((name, own)) = directive.args.split_first() else { continue };
+        let own = known_flags(own.iter().map(String::as_str));
+        let name = match name.strip_prefix('~') {
+            Some("") => Some("*".to_owned()),
+            Some(regex) => regex::of_modifier(location.global.target, "~*", regex)
+                .map(|regex| format!("~ {regex}")),
+            None => Some(name.clone()).filter(|name| name != "off"),
+        };
+        match name.zip(own) {
+            Some((name, own)) => flags.set(name, own),
+            None if directive.arg(0) == "off" => {}
+            None => location.lost(directive, "there is no such flag"),
+        }
+    }
+    table.set_filled("cookie_flags", flags);
+}
+
+/// Returns the flags of `proxy_cookie_path / "/; Secure; HttpOnly"`.
+fn attributes(directive: &Directive) -> Option<String> {
+    let (path, attributes) = directive.arg(1).split_once(';')?;
+    known_flags(attributes.split(';').map(str::trim).filter(|it| !it.is_empty()))
+        .filter(|_| path.trim() == "/" && directive.arg(0) == "/")
+}
+
+fn known_flags<'f>(flags: impl Iterator<Item = &'f str>) -> Option<String> {
+    const FLAGS: &str = "
+        secure httponly samesite=strict samesite=lax samesite=none nosecure nohttponly nosamesite
+    ";
+    let lower: Vec<String> = flags.map(str::to_ascii_lowercase).collect();
+    let are_known = !lower.is_empty() && lower.iter().all(|flag| lists(FLAGS, flag));
+    are_known.then(|| lower.join(" "))
+}
+
 /// Returns the texts that the directives of a name replace, with their replacements.
 fn replacements(location: &Location<'_>, name: &str) -> Table {
     let mut replacements = Table::default();
     for directive in location.scope.all(&[name]) {
         match (directive.arg(0), directive.arg(1)) {
             ("default" | "off", _) => {}
+            (_, to) if to.contains(';') && attributes(directive).is_some() => {}
             (_, to) if to.contains(';') => {
                 location.lost(directive, "cookies get no other attributes")
             }

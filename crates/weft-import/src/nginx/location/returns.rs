@@ -1,5 +1,6 @@
 //! `return`: redirects and fixed responses.
 
+use super::rewrite::is_target;
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::Table;
 use crate::nginx::tree::Directive;
@@ -59,7 +60,7 @@ fn redirect<'a>(
     status: u64,
     table: &mut Table,
 ) -> Result<(), Refusal<'a>> {
-    if !target.starts_with(['/', '{']) && !target.contains("://") {
+    if !is_target(&target) {
         let reason = "its target is neither a URL nor a path";
         return Err(Refusal::new(response, reason));
     }

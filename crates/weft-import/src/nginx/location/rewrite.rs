@@ -174,7 +174,7 @@ pub(super) fn target(
         None => (text, has_own_query),
     };
     let target = location.variables.template(text)?;
-    if !target.starts_with(['/', '{']) && !target.contains("://") {
+    if !is_target(&target) {
         return Err("its target is neither a URL nor a path".to_owned());
     }
     let is_expanded = matches!(kind, RewriteKind::Redirect(_)) && target.contains('{');
@@ -184,6 +184,14 @@ pub(super) fn target(
         (false, false) if is_expanded => format!("{target}?{{query}}"),
         (true, _) | (false, false) => target,
     })
+}
+
+/// Returns true for the URL or the path of a redirect or a rewritten request. Other values of the
+/// request could be the name of a host.
+pub(super) fn is_target(target: &str) -> bool {
+    const BEGINNINGS: [&str; 6] = ["/", "{path}", "{uri}", "{rest}", "{map.", "{scheme}://"];
+    let has_scheme = target.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('{'));
+    has_scheme || BEGINNINGS.iter().any(|begin| target.starts_with(begin))
 }
 
 /// Returns true if none of the expressions, nor the location itself, matches the target again.

@@ -203,6 +203,7 @@ fn route_of<'a>(
     regex: &str,
     text: &str,
 ) -> Result<Route, String> {
+    let (regex, text) = &slashed(regex, text);
     let inner = location.with_regex(regex);
     let target = target(&inner, text, rewrite.kind)?;
     let mut table = Table::default();
@@ -224,6 +225,19 @@ fn route_of<'a>(
         }
     }
     Ok(Route::new(format!("~ {regex}"), table))
+}
+
+/// Moves the slash with which all paths begin out of the first group of an expression, if a target
+/// begins with the group: `^(.+)/+$` with `$1` is `^/(.*)/+$` with `/$1`.
+fn slashed(regex: &str, text: &str) -> (String, String) {
+    let groups =
+        [("^(.+)", "^/(.*)"), ("^(.*)", "^/(.*)"), ("^(/.*)", "^/(.*)"), ("^(/.+)", "^/(.+)")];
+    let changed =
+        groups.iter().find_map(|(from, to)| Some(format!("{to}{}", regex.strip_prefix(from)?)));
+    match (changed, text.strip_prefix("$1")) {
+        (Some(changed), Some(rest)) if !rest.contains("$1") => (changed, format!("/$1{rest}")),
+        _ => (regex.to_owned(), text.to_owned()),
+    }
 }
 
 /// Returns the expression for the paths of the location only.

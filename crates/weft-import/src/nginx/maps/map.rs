@@ -1,7 +1,7 @@
 //! Keys and values of `map`. Pure.
 
-use crate::nginx::tree::Directive;
 use crate::Target;
+use crate::nginx::tree::Directive;
 use crate::regex;
 
 /// Server name of TLS in a stream that forwards the connection as it is.

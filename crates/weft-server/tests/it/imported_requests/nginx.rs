@@ -153,8 +153,7 @@ impl KnownDifferences {
     fn read() -> KnownDifferences {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/differences.txt");
         let text = fs::read_to_string(file).unwrap();
-        let mut known =
-            KnownDifferences { reasons: BTreeMap::new(), deliberate: BTreeSet::new() };
+        let mut known = KnownDifferences { reasons: BTreeMap::new(), deliberate: BTreeSet::new() };
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (difference, reason) = line.rsplit_once(" | ").expect("a reason");
             assert!(!reason.trim().is_empty(), "{line}");
@@ -206,8 +205,7 @@ fn imported_configurations_open_nothing_and_differ_as_known() {
     assert!(outdated.is_empty(), "{}", outdated.join("\n"));
     let others: BTreeMap<&String, &String> = found.iter().flat_map(|it| &it.others).collect();
     let known = KnownDifferences::read();
-    let is_new =
-        |(difference, _): &(&&String, &&String)| !known.reasons.contains_key(**difference);
+    let is_new = |(difference, _): &(&&String, &&String)| !known.reasons.contains_key(**difference);
     let new: Vec<String> =
         others.iter().filter(is_new).map(|(it, shown)| format!("{it} | {shown}")).collect();
     assert!(new.is_empty(), "{} new differences:\n{}", new.len(), new.join("\n"));

@@ -5,7 +5,7 @@ use crate::nginx::variables::{is_client_address, title_case};
 
 /// Value of a request that a condition is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     Method,
     Client,
     Header(String),
@@ -17,24 +17,27 @@ pub(super) enum Subject {
 
 /// Values with which a condition is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(crate) enum Test {
     Present,
     Absent,
     /// One of the accepted values, if there are any, and none of the refused values.
-    Values { accepted: Vec<String>, refused: Vec<String> },
+    Values {
+        accepted: Vec<String>,
+        refused: Vec<String>,
+    },
 }
 
 /// A condition about one value of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) subject: Subject,
-    pub(super) test: Test,
+pub(crate) struct Condition {
+    pub(crate) subject: Subject,
+    pub(crate) test: Test,
     /// Word for the label of a route.
-    pub(super) label: String,
+    pub(crate) label: String,
 }
 
 impl Condition {
-    pub(super) fn count_patterns(&self) -> usize {
+    pub(crate) fn count_patterns(&self) -> usize {
         match &self.test {
             Test::Present | Test::Absent => 0,
             Test::Values { accepted, refused } => {
@@ -45,16 +48,16 @@ impl Condition {
 }
 
 impl Test {
-    pub(super) fn accepted(values: Vec<String>) -> Test {
+    pub(crate) fn accepted(values: Vec<String>) -> Test {
         Test::Values { accepted: values, refused: Vec::new() }
     }
 
-    pub(super) fn refused(value: String) -> Test {
+    pub(crate) fn refused(value: String) -> Test {
         Test::Values { accepted: Vec::new(), refused: vec![value] }
     }
 
     /// A value that is neither empty nor `0`, which nginx regards as false.
-    pub(super) fn is_true() -> Test {
+    pub(crate) fn is_true() -> Test {
         Test::Values { accepted: vec!["~ .".to_owned()], refused: vec!["0".to_owned()] }
     }
 
@@ -120,7 +123,7 @@ fn keys(subject: &Subject) -> (&'static str, Option<&str>) {
 
 /// Returns the subject for a placeholder, if requests have it before they have a route, and the
 /// word for labels.
-pub(super) fn subject(variable: &str, template: &str) -> (Subject, String) {
+pub(crate) fn subject(variable: &str, template: &str) -> (Subject, String) {
     let name = |prefix: &str| template.strip_prefix(prefix)?.strip_suffix('}');
     let (subject, label) = match template {
         "{method}" => (Subject::Method, "method".to_owned()),
@@ -141,7 +144,7 @@ pub(super) fn subject(variable: &str, template: &str) -> (Subject, String) {
 
 /// Returns a condition about the first value of a name only, as in nginx. A condition that is met
 /// by requests without a value must not be avoided by a second value.
-pub(super) fn of_first_value(
+pub(crate) fn of_first_value(
     subject: Subject,
     template: &str,
     test: Test,
@@ -177,7 +180,8 @@ fn accepted_methods(accepted: &[String]) -> Option<Vec<String>> {
         None => names,
     };
     let names: Vec<String> = names.split('|').map(str::to_owned).collect();
-    let is_method = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
+    let is_method =
+        |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     names.iter().all(is_method).then_some(names)
 }
 
@@ -192,7 +196,7 @@ fn has_plain_values(test: &Test) -> bool {
 }
 
 /// Returns true if no request meets two conditions, which accept other values of the same subject.
-pub(super) fn exclude_each_other(conditions: &[Condition]) -> bool {
+pub(crate) fn exclude_each_other(conditions: &[Condition]) -> bool {
     let plain = |condition: &Condition| match &condition.test {
         Test::Values { accepted, .. } if has_plain_values(&condition.test) => accepted.clone(),
         _ => Vec::new(),
@@ -209,7 +213,7 @@ pub(super) fn exclude_each_other(conditions: &[Condition]) -> bool {
 }
 
 /// Returns the table of conditions that must be met together; `None` if a table cannot have them.
-pub(super) fn when(conditions: &[Condition]) -> Option<Table> {
+pub(crate) fn when(conditions: &[Condition]) -> Option<Table> {
     let mut merged: Vec<(&Subject, Test)> = Vec::new();
     for Condition { subject, test, .. } in conditions {
         match merged.iter_mut().find(|(known, _)| *known == subject) {
@@ -262,7 +266,10 @@ mod tests {
                 Some(r#"{ cookie = { a = "1", b = "2" } }"#),
             ),
             (
-                vec![("request_method", "{method}", is("POST")), ("remote_addr", "{client_ip}", is("192.0.2.1"))],
+                vec![
+                    ("request_method", "{method}", is("POST")),
+                    ("remote_addr", "{client_ip}", is("192.0.2.1")),
+                ],
                 Some(r#"{ method = "POST", client = "192.0.2.1" }"#),
             ),
             (
@@ -286,10 +293,7 @@ mod tests {
                 vec![("x", "{map.x}", Test::is_true())],
                 Some(r#"{ value = { "{map.x}" = ["~ .", "!= 0"] } }"#),
             ),
-            (
-                vec![("args", "{query}", Test::Absent)],
-                Some(r#"{ value = { "{query}" = false } }"#),
-            ),
+            (vec![("args", "{query}", Test::Absent)], Some(r#"{ value = { "{query}" = false } }"#)),
         ] {
             let conditions: Vec<Condition> = conditions
                 .into_iter()

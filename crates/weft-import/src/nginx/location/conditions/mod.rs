@@ -1,16 +1,16 @@
 //! `if` blocks, which are options of a route, or routes with conditions.
 
-mod condition; // conditions of requests
-mod parse; // conditions of `if`
-mod program; // the order of `set`, `if` and `return`
-pub(crate) mod cases; // routes with conditions
+pub(super) mod condition; // conditions of requests
+pub(super) mod parse; // conditions of `if`
+pub(super) mod program; // the order of `set`, `if` and `return`
+pub(super) mod cases; // the cases of a location
 mod referers; // `valid_referers`
 
 use super::access::is_access_rule;
 use super::map_redirects;
 use super::redirect::{is_redirect, is_redirect_to_https, matches_all};
-use super::{Location, Pattern, route};
-use crate::document::{Route, Table};
+use super::{Location, Pattern};
+use crate::document::Table;
 use crate::nginx::tree::{Directive, named};
 
 /// Translates the conditions of a block that applies to the location.
@@ -113,7 +113,7 @@ fn protects(directive: &Directive) -> bool {
 
 /// Stores the response of a location to some methods, which becomes a route of its own. Returns
 /// false if the condition does something else.
-fn has_own_response<'a>(location: &Location<'a>, directive: &'a Directive) -> bool {
+pub(super) fn has_own_response<'a>(location: &Location<'a>, directive: &'a Directive) -> bool {
     let condition = directive.condition();
     let words: Vec<&str> = condition.split_whitespace().collect();
     let (["$request_method", "=" | "~" | "~*", methods], children) =
@@ -184,7 +184,7 @@ fn falls_back(location: &Location<'_>, rewrite: &Directive) -> bool {
 }
 
 /// Returns true if a block passes requests without a file to an upstream. Other paths have files.
-fn passes(location: &Location<'_>, content: &[Directive]) -> bool {
+pub(super) fn passes(location: &Location<'_>, content: &[Directive]) -> bool {
     let passes = |block: &[Directive]| block.iter().any(|it| it.name.ends_with("_pass"));
     let is_content = |it: &Directive| !matches!(&*it.name, "return" | "rewrite" | "set");
     let own = location.scope.innermost();
@@ -196,23 +196,11 @@ fn passes(location: &Location<'_>, content: &[Directive]) -> bool {
 }
 
 /// Returns the name of the route for paths of the location without a file.
-fn name_of_missing(location: &Location<'_>) -> String {
+pub(super) fn name_of_missing(location: &Location<'_>) -> String {
     let path = location.directive.and_then(|it| it.args.last()).map_or("", String::as_str);
     let is_permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let words = path.split(|c| !is_permitted(c)).filter(|word| !word.is_empty());
     words.fold("@missing".to_owned(), |name, word| format!("{name}-{word}"))
-}
-
-/// Returns the route for paths without a file, if the location has one.
-pub(crate) fn missing(location: &Location<'_>) -> Option<Route> {
-    let directive = named(location.scope.innermost(), "if").find(|it| {
-        let condition = it.condition();
-        matches!(&*condition, "!-e $request_filename" | "!-f $request_filename")
-            && passes(location, it.children())
-    })?;
-    let scope = location.scope.inside_case(directive.children());
-    let pattern = Pattern::Named(name_of_missing(location));
-    Some(route::translate(&location.derive(pattern, scope, location.variables.clone())))
 }
 
 /// Returns true for conditions of requests without TLS.

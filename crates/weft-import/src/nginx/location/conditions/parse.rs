@@ -10,7 +10,7 @@ use crate::regex;
 
 /// Value of a variable that `set` has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SetValue {
+pub(crate) enum SetValue {
     /// A text, which may have variables of the request.
     Text(String),
     Unknown,
@@ -18,7 +18,7 @@ pub(super) enum SetValue {
 
 /// Result of a condition.
 #[derive(Debug)]
-pub(super) enum Parsed {
+pub(crate) enum Parsed {
     /// The condition is the same for all requests.
     Known(bool),
     Depends(Condition),
@@ -26,7 +26,7 @@ pub(super) enum Parsed {
 }
 
 /// Reads the condition of an `if` block, with the values of variables at its place.
-pub(super) fn parse(
+pub(crate) fn parse(
     location: &Location<'_>,
     condition: &str,
     sets: &[(String, SetValue)],
@@ -190,7 +190,11 @@ fn of_https(operation: &Operation) -> Parsed {
 /// Returns a condition about a text with variables.
 fn of_text(location: &Location<'_>, name: &str, text: &str, operation: &Operation) -> Parsed {
     match early_template(&location.variables, text) {
-        Some(template) if template.contains('{') && !template.contains("{re.") && !template.contains("{host.") => {
+        Some(template)
+            if template.contains('{')
+                && !template.contains("{re.")
+                && !template.contains("{host.") =>
+        {
             let (subject, label) = subject(name, &template);
             Parsed::Depends(of_first_value(subject, &template, operation.test(), label))
         }

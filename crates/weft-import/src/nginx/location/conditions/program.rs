@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::condition::{Condition, when};
-use super::parse::{Parsed, SetValue, parse};
 use super::option;
+use super::parse::{Parsed, SetValue, parse};
 use crate::document::Table;
 use crate::nginx::location::redirect::matches_all;
 use crate::nginx::location::{Location, Pattern};
@@ -17,15 +17,15 @@ const MAX_CASES: usize = 32;
 
 /// A case, which applies to requests for which no earlier case applies.
 #[derive(Clone)]
-pub(super) struct Case<'a> {
-    pub(super) conditions: Vec<Condition>,
-    pub(super) sets: Vec<(String, SetValue)>,
-    pub(super) end: CaseEnd<'a>,
+pub(crate) struct Case<'a> {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) sets: Vec<(String, SetValue)>,
+    pub(crate) end: CaseEnd<'a>,
 }
 
 /// Directives that respond to the requests of a case.
 #[derive(Clone, Copy)]
-pub(super) enum CaseEnd<'a> {
+pub(crate) enum CaseEnd<'a> {
     /// The response in an `if` block.
     Response(&'a Directive),
     /// Directives of an `if` block, with the directives of the location.
@@ -35,9 +35,9 @@ pub(super) enum CaseEnd<'a> {
 }
 
 /// The cases of a block.
-pub(super) struct Program<'l, 'a> {
+pub(crate) struct Program<'l, 'a> {
     location: &'l Location<'a>,
-    pub(super) cases: Vec<Case<'a>>,
+    pub(crate) cases: Vec<Case<'a>>,
     /// `if` blocks whose conditions have an equivalent.
     known: BTreeSet<usize>,
     unknown: BTreeSet<usize>,
@@ -46,7 +46,7 @@ pub(super) struct Program<'l, 'a> {
 
 impl<'l, 'a> Program<'l, 'a> {
     /// Runs the directives of a block from the state at the end of another one.
-    pub(super) fn run(
+    pub(crate) fn run(
         location: &'l Location<'a>,
         block: &'a [Directive],
         start: Option<&Case<'a>>,
@@ -70,12 +70,12 @@ impl<'l, 'a> Program<'l, 'a> {
     }
 
     /// Returns true if the program has the responses of an `if` block.
-    pub(super) fn has(&self, directive: &Directive) -> bool {
+    pub(crate) fn has(&self, directive: &Directive) -> bool {
         self.known.contains(&directive.id) && !self.unknown.contains(&directive.id)
     }
 
     /// Returns the cases in which the directives of the location respond.
-    pub(super) fn rests(&self) -> impl Iterator<Item = &Case<'a>> {
+    pub(crate) fn rests(&self) -> impl Iterator<Item = &Case<'a>> {
         self.cases.iter().filter(|case| !matches!(case.end, CaseEnd::Response(_)))
     }
 
@@ -187,7 +187,8 @@ fn enter<'a>(directive: &'a Directive, case: &mut Case<'a>) -> BlockEnd {
 /// there are no groups of the condition's regular expression.
 fn can_be_case(directive: &Directive) -> bool {
     let has_group = |text: &String| {
-        text.match_indices('$').any(|(at, _)| text[at + 1..].starts_with(|c: char| c.is_ascii_digit()))
+        text.match_indices('$')
+            .any(|(at, _)| text[at + 1..].starts_with(|c: char| c.is_ascii_digit()))
     };
     let condition = directive.condition();
     let has_regex = [" ~ ", " ~* "].iter().any(|operator| condition.contains(operator));
@@ -232,10 +233,8 @@ mod tests {
 
     #[test]
     fn variables_have_the_values_of_their_place() {
-        let sets = [
-            ("a".to_owned(), SetValue::Text("1".to_owned())),
-            ("b".to_owned(), SetValue::Unknown),
-        ];
+        let sets =
+            [("a".to_owned(), SetValue::Text("1".to_owned())), ("b".to_owned(), SetValue::Unknown)];
         let text = |text: &str| SetValue::Text(text.to_owned());
         for (from, expected) in [
             ("x", text("x")),
