@@ -1,17 +1,19 @@
 //! The outcome of a case, also if matchers depend on more than a route does.
 //!
 //! Routes of Weft are chosen by host, path and method. If a matcher depends on something else, the
-//! directives are evaluated twice: with the directive and without it. Of both outcomes, the one is
-//! used that opens nothing; if there is none, the case is refused.
+//! directives are evaluated twice: with the directive and without it. If the matcher is a condition
+//! of routes, both outcomes are used. Otherwise, the one is used that opens nothing; if there is
+//! none, the case is refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::chain::{Chain, Context};
 use super::handlers;
-use super::matcher::{Case, Dependence, Kind};
+use super::matcher::{Case, Dependence, Kind, values};
 use super::outcome::{CurrentPath, Outcome, Responder};
 use super::tree::Directive;
+use crate::document::Table;
 
 /// Maximum number of directives of a case whose matchers depend on more than a route does.
 const MAX_DEPENDENCES: usize = 6;
@@ -65,8 +67,15 @@ fn combine(
     let notes = &context.notes;
     let Dependence { kind, is_negated } = dependence;
     let (inside, outside) = if *is_negated { (&skipped, &run) } else { (&run, &skipped) };
+    let has_cases = !(run.cases.is_empty() && skipped.cases.is_empty());
     let found = match kind {
-        Kind::Networks(networks) => by_networks(networks, inside, outside),
+        Kind::Values(_) => by_conditions(kind, inside, outside),
+        Kind::Networks(networks) if !has_cases => {
+            by_networks(networks, inside, outside).or_else(|| by_conditions(kind, inside, outside))
+        }
+        Kind::Networks(_) => by_conditions(kind, inside, outside),
+        // The outcomes of conditions have no others.
+        _ if has_cases => None,
         Kind::Unencrypted => match &inside.responder {
             Responder::Redirect { to, .. } if to.starts_with("https://") => {
                 let mut outcome = outside.clone();
@@ -85,9 +94,14 @@ fn combine(
         Kind::Networks(_) => "its matcher is about the address of the client",
         Kind::Unencrypted => "its matcher is about the protocol",
         Kind::File(_) => "its matcher is about a file",
-        Kind::OfClient => "its matcher is about values that the client chooses",
+        Kind::Values(_) | Kind::OfClient => "its matcher is about values that the client chooses",
         Kind::Unknown => "its matcher has no equivalent",
     };
+    if has_cases {
+        notes
+            .lost(directive, format!("{reason}, beside other conditions; these paths are refused"));
+        return Outcome { responder: Responder::Refused, cases: Vec::new(), ..skipped };
+    }
     if skipped.is_like(&run) {
         notes.lost(directive, reason);
         return skipped;
@@ -110,6 +124,30 @@ fn combine(
     let mut outcome = skipped;
     outcome.refuse();
     outcome
+}
+
+/// Maximum number of outcomes with conditions.
+const MAX_CASES: usize = 16;
+
+/// Combines the outcomes of requests that meet a condition and of others, each of which may have
+/// conditions, too.
+fn by_conditions(kind: &Kind, inside: &Outcome, outside: &Outcome) -> Option<Outcome> {
+    let when = match kind {
+        Kind::Values(all) => values::when(all)?,
+        Kind::Networks(networks) => {
+            let mut table = Table::default();
+            table.set("client", networks.clone());
+            table
+        }
+        _ => return None,
+    };
+    let mut cases = Vec::new();
+    for (inner, outcome) in &inside.cases {
+        cases.push((values::joined(&when, inner)?, outcome.clone()));
+    }
+    cases.push((when, Outcome { cases: Vec::new(), ..inside.clone() }));
+    cases.extend(outside.cases.iter().cloned());
+    (cases.len() <= MAX_CASES).then(|| Outcome { cases, ..outside.clone() })
 }
 
 /// Combines the outcomes of clients inside and outside of networks.

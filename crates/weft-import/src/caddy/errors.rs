@@ -88,6 +88,10 @@ fn pages_by_status<'a>(
         let target = context.target;
         let case = Case { region: &region, method: None, host: "", status: Some(status), target };
         let mut outcome = outcome(context, case, handler.children());
+        if !std::mem::take(&mut outcome.cases).is_empty() {
+            // A page has no conditions.
+            outcome.refuse();
+        }
         if has_no_root(handler) && root.is_some() {
             outcome.root.clone_from(&root);
         }

@@ -1,5 +1,8 @@
 //! Matchers: which requests a directive applies to.
 
+pub(super) mod values; // fields and parameters
+
+use self::values::NamedValues;
 use super::region::{Cover, Paths, Region};
 use super::tree::Directive;
 use crate::Target;
@@ -17,7 +20,9 @@ pub(super) enum Condition {
     Protocol(String),
     /// A file exists. The texts have the form of `try_files`.
     File(Vec<String>),
-    /// Values that the client chooses, such as fields.
+    /// Values of a field or a parameter.
+    Values(NamedValues),
+    /// Other values that the client chooses.
     OfClient,
     /// The status of an error, by an operator and its numbers.
     Status(String, Vec<u16>),
@@ -46,6 +51,8 @@ pub(super) enum Kind {
     Networks(Vec<String>),
     Unencrypted,
     File(Vec<String>),
+    /// All of these.
+    Values(Vec<NamedValues>),
     OfClient,
     Unknown,
 }
@@ -95,6 +102,7 @@ fn set(block: &[Directive]) -> Vec<Condition> {
                 known.extend(new.iter().cloned());
                 Some(())
             }
+            (Condition::Values(known), Condition::Values(new)) => known.merge(new).then_some(()),
             _ => None,
         });
         if known.is_none() {
@@ -121,7 +129,10 @@ fn condition(kind: &str, args: &[String], block: &[Directive]) -> Condition {
         }
         "protocol" => Condition::Protocol(args.first().cloned().unwrap_or_default()),
         "file" => file(args, block),
-        "header" | "header_regexp" | "query" | "vars" | "vars_regexp" => Condition::OfClient,
+        "header" => of_values(NamedValues::of_header(args)),
+        "header_regexp" => of_values(NamedValues::of_header_regexp(args)),
+        "query" => of_values(NamedValues::of_query(args)),
+        "vars" | "vars_regexp" => Condition::OfClient,
         "expression" => status(&args.join(" ")).unwrap_or(Condition::Unknown),
         "not" => {
             let inner = match args.split_first() {
@@ -132,6 +143,10 @@ fn condition(kind: &str, args: &[String], block: &[Directive]) -> Condition {
         }
         _ => Condition::Unknown,
     }
+}
+
+fn of_values(values: Option<NamedValues>) -> Condition {
+    values.map_or(Condition::OfClient, Condition::Values)
 }
 
 /// Returns the networks of a word.
@@ -196,6 +211,14 @@ pub(super) fn evaluate(conditions: &[Condition], case: Case<'_>, path: &PathInCa
             Matched::Depends(new) => {
                 let kind = match depends {
                     None => new,
+                    Some(Dependence { kind: Kind::Values(mut all), is_negated: false })
+                        if !new.is_negated && matches!(new.kind, Kind::Values(_)) =>
+                    {
+                        if let Kind::Values(more) = new.kind {
+                            all.extend(more);
+                        }
+                        Dependence { kind: Kind::Values(all), is_negated: false }
+                    }
                     // Of several properties, some requests have all.
                     Some(Dependence { kind: Kind::OfClient, is_negated: false })
                         if !new.is_negated && new.kind == Kind::OfClient =>
@@ -252,6 +275,13 @@ fn one(condition: &Condition, case: Case<'_>, path: &PathInCase<'_>) -> Matched 
             _ => depends(Kind::Unknown),
         },
         Condition::File(candidates) => depends(Kind::File(candidates.clone())),
+        Condition::Values(values) => {
+            let is_regex = |regex: &str| case.target.is_route_key(&format!("~ {regex}"));
+            match values.is_valid(is_regex) {
+                true => depends(Kind::Values(vec![values.clone()])),
+                false => depends(Kind::OfClient),
+            }
+        }
         Condition::OfClient => depends(Kind::OfClient),
         Condition::Status(operator, numbers) => match case.status {
             Some(status) => of(is_status(operator, numbers, status)),

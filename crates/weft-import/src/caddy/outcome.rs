@@ -80,6 +80,8 @@ pub(super) struct Outcome {
     pub(super) responder: Responder,
     /// The route for paths without a file, by its name.
     pub(super) without_file: Option<(String, Box<Outcome>)>,
+    /// Outcomes of requests that meet conditions, the first one with precedence.
+    pub(super) cases: Vec<(Table, Outcome)>,
 }
 
 impl Outcome {

@@ -133,6 +133,9 @@ fn add_routes<'a>(
 
 /// Refuses an exact path that belongs to a hidden file.
 fn without_hidden(mut outcome: Outcome, region: &Region, context: &Context<'_>) -> Outcome {
+    for (_, own) in &mut outcome.cases {
+        *own = without_hidden(own.clone(), region, context);
+    }
     let Region::Exact(path) = region else { return outcome };
     let path = path.strip_prefix(&*outcome.stripped).unwrap_or(path);
     let is_files = matches!(outcome.responder, Responder::Files(_) | Responder::Php(_));
@@ -215,6 +218,23 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
             } else {
                 Outcome { responder: Responder::Refused, ..outcome.clone() }
             };
+            let others = methods_of_others(cases, methods, &outcome);
+            for (mut when, own, label) in conditional(&outcome, first) {
+                if !others.is_empty() && key == pattern {
+                    // A route without methods would have the requests of other routes, too.
+                    when.set("method", others.clone());
+                }
+                let key = format!("{key} @{label}");
+                let of_case = route(case, &own, *form, key.clone());
+                let mut of_case = of_case.unwrap_or_else(|| {
+                    let mut table = Table::default();
+                    table.set_response("", 200);
+                    Route::new(key, table)
+                });
+                of_case.table.set("when", when);
+                of_case.notes = std::mem::take(&mut notes);
+                host.routes.push(of_case);
+            }
             let Some(mut route) = route(case, &outcome, *form, key) else { continue };
             route.notes = std::mem::take(&mut notes);
             host.routes.push(route);
@@ -226,6 +246,48 @@ fn write(context: &Context<'_>, methods: &[Option<&str>], all: &[Cases], host: &
             host.routes.push(route);
         }
     }
+}
+
+/// Returns the methods with other outcomes, as conditions that exclude them.
+fn methods_of_others(cases: &Cases, methods: &[Option<&str>], own: &Outcome) -> Vec<String> {
+    let all = cases.outcomes.iter().zip(methods);
+    let named = all.filter_map(|(outcome, method)| method.filter(|_| outcome != own));
+    named.map(|method| format!("!= {method}")).collect()
+}
+
+/// Returns the outcomes with conditions, each with its conditions and a label. An outcome that a
+/// route with this key cannot have is refused.
+fn conditional(outcome: &Outcome, first: &Outcome) -> Vec<(Table, Outcome, String)> {
+    let mut labels = Vec::<String>::new();
+    let with_label = |(when, own): &(Table, Outcome)| {
+        let is_possible = own.stripped == first.stripped
+            && own.without_file == outcome.without_file
+            && (own.hidden == first.hidden || own.is_closed())
+            || own.is_closed();
+        let mut own = own.clone();
+        if !is_possible {
+            own.refuse();
+        }
+        let name = label(when);
+        let known = labels.iter().filter(|known| **known == name).count();
+        labels.push(name.clone());
+        let label = if known == 0 { name } else { format!("{name}-{}", known + 1) };
+        (when.clone(), own, label)
+    };
+    let cases = outcome.cases.iter().filter(|_| !outcome.is_refused());
+    cases.map(with_label).collect()
+}
+
+/// Returns a label for conditions: the name of their last value.
+fn label(when: &Table) -> String {
+    let key = when.keys().last().unwrap_or("case");
+    let name = match when.get(key) {
+        Some(Value::Table(names)) => names.keys().last().unwrap_or(key),
+        _ => key,
+    };
+    let is_permitted = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let name: String = name.chars().map(|c| if is_permitted(c) { c } else { '-' }).collect();
+    name.trim_matches('-').to_ascii_lowercase()
 }
 
 /// Returns the expressions of hidden files if all routes that serve something have them.
@@ -269,7 +331,10 @@ fn forms(context: &Context<'_>, all: &[Cases]) -> Vec<Form> {
         let cases = &all[index];
         let outer = outer(context, &cases.region, &all[index + 1..]);
         let outer = outer.map_or(&default, |outer| &outer.outcomes[0]);
-        cases.outcomes.iter().any(|own| match &cases.region {
+        let outcomes = cases.outcomes.iter();
+        let mut all =
+            outcomes.flat_map(|own| [own].into_iter().chain(own.cases.iter().map(|it| &it.1)));
+        all.any(|own| match &cases.region {
             Region::Exact(path) => {
                 path.bytes().any(|b| b.is_ascii_alphabetic())
                     && (own.access() != outer.access() || own.is_closed() && !outer.is_closed())

@@ -205,14 +205,17 @@ fn compare(machine: &Machine, path: &Path, index: usize) -> (Vec<String>, usize,
     hosts.push("unknown.example".to_owned());
     for host in &hosts {
         for target in targets(&text) {
-            for method in METHODS {
+            let fields = text.lines().filter_map(|line| line.strip_prefix("# Fields: "));
+            let with_fields = fields.map(|fields| ("GET", format!(" [{fields}]")));
+            let plain = METHODS.iter().map(|method| (*method, String::new()));
+            for (method, fields) in plain.chain(with_fields) {
                 // Most rules are about paths.
                 sent += 1;
                 if method != "GET" && !text.contains("method") && sent % 7 != 0 {
                     continue;
                 }
                 let host = host.replace('*', "other");
-                let line = format!("{method} http://{host}{target} -> 200");
+                let line = format!("{method} http://{host}{target}{fields} -> 200");
                 let request = Request::parse(&line);
                 let [own, other]: [Answer; 2] = [weft.address(), address]
                     .map(|address| send(address, &request, machine.path()));
@@ -228,9 +231,7 @@ fn compare(machine: &Machine, path: &Path, index: usize) -> (Vec<String>, usize,
                     && !own.content.starts_with(FRONT_CONTROLLER)
                 {
                     let (own, other) = ((own.status, own.content), (other.status, other.content));
-                    open.push(format!(
-                        "{name}: {method} {host} {target}: {reason}: {own:?}, not {other:?}"
-                    ));
+                    open.push(format!("{name}: {line}: {reason}: {own:?}, not {other:?}"));
                 }
             }
         }
