@@ -98,9 +98,18 @@ fn combine(
         Kind::Unknown => "its matcher has no equivalent",
     };
     if has_cases {
-        notes
-            .lost(directive, format!("{reason}, beside other conditions; these paths are refused"));
-        return Outcome { responder: Responder::Refused, cases: Vec::new(), ..skipped };
+        let plain = |outcome: &Outcome| Outcome { cases: Vec::new(), ..outcome.clone() };
+        let outcomes = [&run, &skipped].into_iter();
+        let mut all =
+            outcomes.flat_map(|it| [it].into_iter().chain(it.cases.iter().map(|it| &it.1)));
+        let plain_skipped = plain(&skipped);
+        if all.all(|it| plain(it).is_like(&plain_skipped)) {
+            notes.lost(directive, reason);
+            return plain_skipped;
+        }
+        let reason = format!("{reason}, beside other conditions; these paths are refused");
+        notes.lost(directive, reason);
+        return Outcome { responder: Responder::Refused, ..plain_skipped };
     }
     if skipped.is_like(&run) {
         notes.lost(directive, reason);

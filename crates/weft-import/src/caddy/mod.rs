@@ -170,8 +170,16 @@ mod tests {
             let rules: String = (0..count).map(rule).collect();
             format!("http://a.org {{\nroot * /srv\n{rules}file_server\n}}\n")
         };
+        let (text, is_complete) = imported(&rules(4)).unwrap();
+        assert_eq!(text.matches("when = ").count(), 15, "{text}");
+        assert!(text.contains("-> /srv") && is_complete, "{text}");
         let (text, is_complete) = imported(&rules(6)).unwrap();
         assert!(text.contains("-> /srv") && !is_complete, "{text}");
+        // Rules that protect something are not dropped.
+        let refusals = rules(6).replace("header @m5 X-5 b", "respond @m5 403");
+        let (text, is_complete) = imported(&refusals).unwrap();
+        assert!(text.contains("status = 403") && !text.contains("-> /srv"), "{text}");
+        assert!(!is_complete);
         let (text, is_complete) = imported(&rules(7)).unwrap();
         assert!(text.contains("status = 403") && !is_complete, "{text}");
         assert!(!text.contains("/srv\""), "{text}");

@@ -49,6 +49,7 @@ pub const DIFFERENCES: &str = "\
 # - Upstreams get paths without empty segments and dot segments (400 if they are encoded and the path is rewritten), and `X-Forwarded-For` without the value that the client sent.
 # - Files whose names begin with a dot, except for `.well-known`, and symbolic links out of their directory, are not served.
 # - A directory without an index gets 404, not 403, and its file `404.html` is the page for 404.
+# - Names of query parameters in conditions are case-sensitive, and their values are decoded.
 # - Media types and compressed sizes are those of Weft. `Cache-Control` of `expires` has no `Expires` beside it.
 
 ";
