@@ -191,6 +191,7 @@ where
         self.refill();
         loop {
             let mut has_work = self.process_events(cx)?;
+            self.connection.borrow_mut().write_streams();
             self.exchanges.poll(cx);
             let connection = &mut *self.connection.borrow_mut();
             connection.poll_ready_streams(cx).map_err(End::ProtocolError)?;

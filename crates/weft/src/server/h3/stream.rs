@@ -63,6 +63,8 @@ pub(super) struct Stream {
     pub(super) queued_bytes: usize,
     /// Number of content bytes that were passed to the transport, or wait in `queued`.
     pub(super) content_sent: u64,
+    /// Rank of the response among the others. The highest rank is sent first.
+    pub(super) rank: i32,
     /// Waker of the exchange that waits for the stream.
     waker: Option<Waker>,
 }
@@ -82,6 +84,7 @@ impl Stream {
             queued: VecDeque::new(),
             queued_bytes: 0,
             content_sent: 0,
+            rank: 0,
             waker: None,
         }
     }

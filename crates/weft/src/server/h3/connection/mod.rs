@@ -43,6 +43,8 @@ pub(super) struct Http3Connection {
     requests: VecDeque<StreamRequest>,
     unidirectional: UnidirectionalStreams,
     priority_updates: PriorityUpdates,
+    /// Streams with output that the transport accepts again.
+    writable: Vec<u64>,
     max_streams: u32,
     flood: FloodLimiter,
     goaway: GoAway,
@@ -100,6 +102,7 @@ impl Http3Connection {
             requests: VecDeque::new(),
             unidirectional: UnidirectionalStreams::default(),
             priority_updates: PriorityUpdates::default(),
+            writable: Vec::new(),
             max_streams: settings.max_concurrent_streams,
             flood: FloodLimiter::new(),
             goaway: GoAway::None,
@@ -150,7 +153,7 @@ impl Http3Connection {
                 Ok(())
             }
             StreamEvent::Writable { id } => {
-                self.on_writable(id.into());
+                self.writable.push(id.into());
                 Ok(())
             }
             StreamEvent::Stopped { id, .. } if id.dir() == Dir::Uni => {
@@ -337,6 +340,7 @@ impl Http3Connection {
     pub(super) fn shrink(&mut self) {
         self.streams.shrink_to(0);
         self.requests.shrink_to(0);
+        self.writable.shrink_to(0);
     }
 
     pub(super) fn take_spare_shared(&mut self) -> Option<Arc<RequestContext>> {

@@ -1,5 +1,6 @@
 //! Priorities of responses (RFC 9218): the transport sends the data of urgent streams first.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use quinn_proto::StreamId;
@@ -57,8 +58,29 @@ impl Http3Connection {
     }
 
     fn prioritize(&mut self, id: StreamId, priority: Priority) {
+        let rank = rank(id, priority);
+        if let Some(stream) = self.streams.get_mut(&id.into()) {
+            stream.rank = rank;
+        }
         // An error means that the response is complete.
-        let _ = self.quic.transport().send_stream(id).set_priority(rank(id, priority));
+        let _ = self.quic.transport().send_stream(id).set_priority(rank);
+    }
+
+    /// Continues the output of the streams that can be written, by rank: the first ones use up the
+    /// window of the connection. Streams of the same rank take turns by the bytes that they have
+    /// sent.
+    pub(in crate::server::h3) fn write_streams(&mut self) {
+        let mut writable = std::mem::take(&mut self.writable);
+        if writable.len() > 1 {
+            let streams = &self.streams;
+            writable.sort_by_cached_key(|id| {
+                streams.get(id).map(|stream| (Reverse(stream.rank), stream.content_sent))
+            });
+        }
+        for id in writable.drain(..) {
+            self.on_writable(id);
+        }
+        self.writable = writable;
     }
 }
 
