@@ -18,6 +18,8 @@ usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
   --seconds N          duration of a measurement (3)
   --experiments        measure the experiments of docs/experiments.md instead of the comparison
   --adverse            measure loads other than kept connections with small responses
+  --http3              measure HTTP/3, with the servers in the folder of --root
+  --root DIR           root of a newer suite of Debian (bench/debian-root.sh makes one); requires chroot(2)
   --instructions       print the instructions per request instead of a report: one connection, callgrind, by
                        default the workloads memory and browser of axum and axum-weft
   --only NAME,...      measure only these workloads or experiments; see --list
@@ -26,7 +28,7 @@ usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
   --load-cpus N,...    CPUs of the load generators (default: all others)
   --out DIR            output folder (bench/report; with --experiments bench/report/experiments,
                        with --adverse bench/report/adverse,
-                       with --only bench/report/some)
+                       with --http3 bench/report/http3, with --only bench/report/some)
   --install            install missing packages with apt-get
   --list               list the workloads and experiments
   --help               print this help
@@ -44,6 +46,8 @@ pub struct Options {
     /// The workloads to measure.
     pub workloads: Vec<&'static Workload>,
     pub install: bool,
+    /// The root of the servers with HTTP/3.
+    pub root: Option<PathBuf>,
     pub list: bool,
     pub instructions: bool,
     /// The command line for the report, without the output folder, which may be private.
@@ -79,6 +83,7 @@ fn from(words: Vec<String>) -> std::result::Result<Options, lexopt::Error> {
         out: PathBuf::new(),
         workloads: workloads::comparison::WORKLOADS.iter().collect(),
         install: false,
+        root: None,
         list: false,
         instructions: false,
         command: command(words.iter().cloned()),
@@ -91,8 +96,8 @@ fn command(mut arguments: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     while let Some(word) = arguments.next() {
         match word.as_str() {
-            "--out" => drop(arguments.next()),
-            word if word.starts_with("--out=") => {}
+            "--out" | "--root" => drop(arguments.next()),
+            word if word.starts_with("--out=") || word.starts_with("--root=") => {}
             _ => words.push(word),
         }
     }
@@ -117,6 +122,11 @@ fn parse(
                 options.workloads = workloads::adverse::WORKLOADS.iter().collect();
                 folder = "report/adverse";
             }
+            Long("http3") => {
+                options.workloads = workloads::http3::WORKLOADS.iter().collect();
+                folder = "report/http3";
+            }
+            Long("root") => options.root = Some(arguments.value()?.into()),
             Long("instructions") => {
                 options.instructions = true;
                 options.workloads = named("memory,browser")?;

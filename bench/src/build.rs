@@ -65,7 +65,7 @@ pub fn install() -> Result<()> {
 }
 
 /// Builds these peers, or finds their programs. A peer without a program is not measured.
-pub fn programs(peers: &[&Peer]) -> Result<Programs> {
+pub fn programs(peers: &[&Peer], root: Option<&Path>) -> Result<Programs> {
     for (tool, package) in TOOLS {
         if !is_installed(tool) {
             return Err(format!(
@@ -79,7 +79,7 @@ pub fn programs(peers: &[&Peer]) -> Result<Programs> {
     let lock = fs::read_to_string(bench().join("Cargo.lock")).unwrap_or_default();
     let mut programs = Programs { bin, weft, versions: BTreeMap::new(), missing: Vec::new() };
     for peer in peers {
-        match prepare(peer, &programs.bin, &lock) {
+        match prepare(peer, &programs.bin, &lock, root) {
             Ok(version) => drop(programs.versions.insert(peer.name, version)),
             Err(error) => programs.missing.push((peer.name, error)),
         }
@@ -92,7 +92,7 @@ pub fn programs(peers: &[&Peer]) -> Result<Programs> {
 }
 
 /// Builds a peer or finds its program. Returns its version.
-fn prepare(peer: &Peer, bin: &Path, lock: &str) -> Result<String> {
+fn prepare(peer: &Peer, bin: &Path, lock: &str, root: Option<&Path>) -> Result<String> {
     match peer.origin {
         Origin::Weft => {
             run(cargo(&bench().join(".."), "dist").args(["--package", "weft-server"]))?;
@@ -110,8 +110,20 @@ fn prepare(peer: &Peer, bin: &Path, lock: &str) -> Result<String> {
         }
         Origin::Debian(package, program, version) => first_output_line(program, &[version])
             .ok_or(format!("{program} is not installed: run apt-get install {package}")),
+        Origin::Root(program, version) => {
+            build_http3_load(bin)?;
+            let root = root.ok_or("it needs --root")?.display().to_string();
+            first_output_line("chroot", &[&root, program, version])
+                .ok_or(format!("{program} is not installed in the root: run bench/debian-root.sh"))
+        }
         Origin::Haskell => build_warp(bin),
     }
+}
+
+fn build_http3_load(bin: &Path) -> Result<()> {
+    let target = bin.parent().ok_or("this program is not in a target folder of cargo")?;
+    let mut cargo = cargo(&bench(), "release");
+    run(cargo.args(["--package", "weft-bench-http3", "--target-dir"]).arg(target))
 }
 
 /// Returns the target folder of Weft's own workspace.

@@ -46,11 +46,11 @@ fn run(options: args::Options) -> Result<()> {
     if options.install {
         build::install()?;
     }
-    let peers = build::programs(&options.selected_peers())?;
+    let peers = build::programs(&options.selected_peers(), options.root.as_deref())?;
     let machine = machine::Machine::new(&options.server_cpus, &options.load_cpus)?;
     machine.pin_to_load_cpus()?;
     let sets = options.workloads.iter().filter_map(|workload| workload.load.files());
-    let site = site::Site::new(&sets.collect::<Vec<_>>())?;
+    let site = site::Site::new(&sets.collect::<Vec<_>>(), options.root.as_deref())?;
     if options.instructions {
         return instructions::print(&options, &machine, &site, &peers);
     }

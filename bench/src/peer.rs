@@ -19,6 +19,8 @@ pub enum Origin {
     Crate(&'static str, &'static str),
     /// A Debian package, its program, and the argument that prints its version.
     Debian(&'static str, &'static str, &'static str),
+    /// A program in the root of `--root`, and the argument that prints its version.
+    Root(&'static str, &'static str),
     /// A program compiled with GHC.
     Haskell,
 }

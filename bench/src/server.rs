@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Result;
 use crate::build::Programs;
 use crate::machine::Machine;
-use crate::peer::Peer;
+use crate::peer::{Origin, Peer};
 use crate::process::{self, Cpu};
 use crate::request::Scheme;
 use crate::site::{PAGE, Site};
@@ -74,6 +74,16 @@ impl<'a> Launcher<'a> {
         // Most servers detect HTTP/2 with prior knowledge on the HTTP/1 port.
         let h2c_port = if template.contains("@h2c_port@") { self.port()? } else { port };
         let mut placeholders = self.placeholders(&config, workers, upstream);
+        if let (Origin::Root(..), Some(root)) = (peer.origin, &self.site.root) {
+            // The paths within the root.
+            let root = root.display().to_string();
+            let paths = placeholders.iter_mut().filter_map(|(_, value)| {
+                let path = value.strip_prefix(&root)?.to_owned();
+                Some((value, path))
+            });
+            paths.for_each(|(value, path)| *value = path);
+            placeholders.push(("@root@", root));
+        }
         placeholders.push(("@port@", port.to_string()));
         placeholders.push(("@tls_port@", tls_port.to_string()));
         placeholders.push(("@h2c_port@", h2c_port.to_string()));
@@ -111,6 +121,7 @@ impl<'a> Launcher<'a> {
             ("@site@", show(&site.folder)),
             ("@cert@", show(&site.certificate)),
             ("@key@", show(&site.key)),
+            ("@pem@", show(&site.pem)),
             ("@page@", PAGE.to_owned()),
             ("@user@", std::env::var("USER").unwrap_or("root".to_owned())),
             ("@workers@", workers.to_string()),

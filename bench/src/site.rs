@@ -14,6 +14,10 @@ pub struct Site {
     pub folder: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
+    /// The certificate and the key in one file.
+    pub pem: PathBuf,
+    /// The root of some servers, which contains all of these files.
+    pub root: Option<PathBuf>,
 }
 
 pub const PAGE: &str = include_str!("../site/index.html");
@@ -32,8 +36,8 @@ impl FileSet {
     }
 }
 
-const BINARY: [(&str, usize); 3] =
-    [("16k.bin", 16 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
+const BINARY: [(&str, usize); 4] =
+    [("16k.bin", 16 << 10), ("128k.bin", 128 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
 
 /// Weft caches only files that have not changed recently; this delay makes the first round equal to
 /// the others.
@@ -41,13 +45,19 @@ const SETTLED: Duration = Duration::from_secs(3);
 
 impl Site {
     /// Creates the files of all workloads, and sets that only some of them need.
-    pub fn new(sets: &[&FileSet]) -> Result<Site> {
-        let run = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
+    pub fn new(sets: &[&FileSet], root: Option<&Path>) -> Result<Site> {
+        let temporary = root.map_or(std::env::temp_dir(), |root| root.join("tmp"));
+        let run = temporary.join(format!("weft-bench-{}", std::process::id()));
         let folder = run.join("site");
-        let site =
-            Site { certificate: run.join("cert.pem"), key: run.join("key.pem"), folder, run };
+        let [certificate_path, key, pem] =
+            ["cert.pem", "key.pem", "both.pem"].map(|name| run.join(name));
+        let root = root.map(Path::to_owned);
+        let site = Site { certificate: certificate_path, key, pem, folder, run, root };
         site.write(sets).map_err(|error| format!("{}: {error}", site.run.display()))?;
         certificate(&site.certificate, &site.key)?;
+        let both = [&site.certificate, &site.key].map(fs::read_to_string);
+        let [Ok(certificate), Ok(key)] = both else { return Err("no certificate".into()) };
+        fs::write(&site.pem, certificate + &key).map_err(|error| error.to_string())?;
         Ok(site)
     }
 
@@ -71,13 +81,19 @@ impl Site {
 
     /// Returns the expected response body for a path, which is the same for all servers.
     pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
+        let file = self.file(path);
+        fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    /// Returns the file with the expected response body for a path.
+    pub fn file(&self, path: &str) -> PathBuf {
         let path = path.strip_prefix("/proxy").unwrap_or(path);
         let path = path.strip_prefix("/level-3").unwrap_or(path);
         let name = match path {
             "/" | "/memory" | "/slow" | "/fastcgi" => "index.html",
             file => file.trim_start_matches('/'),
         };
-        fs::read(self.folder.join(name)).map_err(|error| format!("{name}: {error}"))
+        self.folder.join(name)
     }
 }
 

@@ -5,6 +5,7 @@ mod clients;
 mod events;
 mod h2load;
 mod handshakes;
+mod http3;
 mod memory_limit;
 mod rush;
 mod strace;
@@ -25,6 +26,7 @@ use crate::stats::Sample;
 pub use self::bulk::Uploads;
 pub use self::h2load::H2load;
 pub use self::handshakes::Handshakes;
+pub use self::http3::{Http3, Mode};
 pub use self::rush::Saturate;
 pub use self::varied::{Pace, Paths, Varied};
 pub use self::wrk::Wrk;
@@ -65,6 +67,8 @@ pub enum Load {
     Echo {
         connections: u32,
     },
+    /// HTTP/3.
+    Http3(Http3),
     /// A gRPC message over HTTP/2.
     Grpc(H2load),
     /// A JSON document, which the server parses and returns.
@@ -127,6 +131,7 @@ impl Load {
             Load::Grpc(load) => run.metered(|| load.run_grpc(run)),
             Load::Json(load) => run.metered(|| load.run_json(run)),
             Load::Events { clients } => events::run(run, *clients),
+            Load::Http3(load) => load.run(run),
         }
     }
 
@@ -151,6 +156,7 @@ impl Load {
                 | Load::Grpc(_)
                 | Load::Json(_)
                 | Load::Events { .. }
+                | Load::Http3(_)
         )
     }
 
@@ -188,6 +194,11 @@ impl Load {
             }
             Load::Events { clients } => {
                 format!("bench/src/load/events.rs: {clients} clients, {seconds} s")
+            }
+            Load::Http3(load) => {
+                let file = Path::new("FILE");
+                let arguments = load.arguments("127.0.0.1:PORT", request.path, file, seconds);
+                format!("http3-load {}", arguments.join(" "))
             }
             Load::H2load(load) => {
                 format!(

@@ -3,6 +3,7 @@
 
 mod comparison;
 mod experiments;
+mod http3;
 
 use crate::peer::Peer;
 
@@ -19,5 +20,6 @@ pub fn named(name: &str) -> &'static Peer {
 
 /// Returns all peers, including the peers of the experiments.
 pub fn all() -> impl Iterator<Item = &'static Peer> {
-    comparison::COMPARISON.iter().chain(comparison::CANNED).chain(experiments::PEERS)
+    let first = comparison::COMPARISON.iter().chain(comparison::CANNED);
+    first.chain(experiments::PEERS).chain(http3::PEERS)
 }

@@ -3,12 +3,14 @@
 pub mod adverse; // those of --adverse
 pub mod comparison; // the default
 pub mod experiments; // those of --experiments
+pub mod http3; // those of --http3
 
 use crate::workload::Workload;
 
 /// Returns all workloads.
 pub fn all() -> impl Iterator<Item = &'static Workload> {
-    comparison::WORKLOADS.iter().chain(experiments::WORKLOADS).chain(adverse::WORKLOADS)
+    let first = comparison::WORKLOADS.iter().chain(experiments::WORKLOADS);
+    first.chain(adverse::WORKLOADS).chain(http3::WORKLOADS)
 }
 
 #[cfg(test)]
