@@ -21,6 +21,9 @@ use crate::response::Expected;
 /// Number of handshakes in progress while the connections are opened, and with `--handshakes`.
 const HANDSHAKES: usize = 16;
 
+/// Number of failed handshakes that end a measurement.
+const MAX_FAILED_HANDSHAKES: u64 = 20;
+
 /// Maximum time for the handshakes of all connections.
 const MAX_OPENING: Duration = Duration::from_secs(60);
 
@@ -108,7 +111,7 @@ fn requests(client: &mut Client<'_>, until: Instant, streams: usize) -> Result<(
 
 /// Keeps handshakes in progress, each followed by one request and the end of its connection.
 fn handshakes(client: &mut Client<'_>, until: Instant) -> Result<(), Box<dyn Error>> {
-    while Instant::now() < until && client.totals.errors == 0 {
+    while Instant::now() < until && client.totals.errors < MAX_FAILED_HANDSHAKES {
         while client.counts().0 < HANDSHAKES {
             client.open()?;
         }

@@ -89,12 +89,13 @@ impl Connection {
                 *waker = Some(cx.waker().clone());
             }
         }
-        let Connection { transport, inbox, .. } = self;
+        let Connection { endpoint, transport, inbox, .. } = self;
         if !inbox.events.borrow().is_empty() {
-            let events = std::mem::take(&mut *inbox.events.borrow_mut());
+            let mut events = std::mem::take(&mut *inbox.events.borrow_mut());
             with_session(&mut self.session_start, || {
-                events.into_iter().for_each(|event| transport.handle_event(event));
+                events.drain(..).for_each(|event| transport.handle_event(event));
             });
+            endpoint.recycle_events(events);
         }
         self.poll_timer(cx);
     }
@@ -252,6 +253,13 @@ impl Connection {
     /// Requests an acknowledgment, so that a client that is gone is detected.
     pub(crate) fn ping(&mut self) {
         self.transport.ping();
+    }
+
+    /// Lends an empty buffer, which keeps its memory between calls.
+    pub(crate) fn with_scratch<T>(&self, use_buffer: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let output = &mut *self.endpoint.output().borrow_mut();
+        output.clear();
+        use_buffer(output)
     }
 
     /// The streams.

@@ -25,6 +25,10 @@ const MAX_BATCHES: usize = 4;
 /// Maximum number of datagrams that wait for a connection. Its task runs after each few batches.
 const MAX_INBOX: usize = 1 << 12;
 
+/// Maximum number of empty queues that are kept, and the maximum capacity of each.
+const MAX_SPARE_QUEUES: usize = 64;
+const MAX_SPARE_EVENTS: usize = 64;
+
 /// Maximum number of datagrams that wait for their worker after another one has received them.
 const MAX_FORWARDED: usize = 1 << 10;
 
@@ -45,6 +49,9 @@ pub(crate) struct Endpoint {
     batch: RefCell<Batch>,
     /// Storage of output, used by one connection at a time.
     output: RefCell<Vec<u8>>,
+    /// Empty queues for the datagrams of connections. A connection without datagrams has no queue,
+    /// so that idle connections need less memory.
+    spare_events: RefCell<Vec<VecDeque<quinn_proto::ConnectionEvent>>>,
     handshakes: Cell<usize>,
     /// Task that receives, woken when a connection has ended.
     receiver: RefCell<Option<Waker>>,
@@ -118,6 +125,7 @@ impl Endpoint {
             forwarded: RefCell::new(forwarded),
             batch: RefCell::new(Batch::new()),
             output: RefCell::default(),
+            spare_events: RefCell::default(),
             handshakes: Cell::new(0),
             receiver: RefCell::default(),
         }))
@@ -214,6 +222,11 @@ impl Endpoint {
         let inboxes = self.inboxes.borrow();
         let Some(Some(inbox)) = inboxes.get(handle.0) else { return };
         let mut events = inbox.events.borrow_mut();
+        if events.capacity() == 0
+            && let Some(spare) = self.spare_events.borrow_mut().pop()
+        {
+            *events = spare;
+        }
         if events.len() < MAX_INBOX {
             events.push_back(event);
         }
@@ -292,6 +305,14 @@ impl Endpoint {
 
     pub(super) fn output(&self) -> &RefCell<Vec<u8>> {
         &self.output
+    }
+
+    /// Keeps an empty queue for the next connection that receives datagrams.
+    pub(super) fn recycle_events(&self, events: VecDeque<quinn_proto::ConnectionEvent>) {
+        let mut spare = self.spare_events.borrow_mut();
+        if spare.len() < MAX_SPARE_QUEUES && events.capacity() <= MAX_SPARE_EVENTS {
+            spare.push(events);
+        }
     }
 
     pub(super) fn handshake_started(&self) {

@@ -26,17 +26,12 @@ impl Http3Connection {
         write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> Result<()> {
         sendable(self.streams.get_mut(&id))?;
-        let mut encoder = Encoder;
-        let mut section = Vec::with_capacity(SECTION_BYTES);
-        encoder.begin(&mut section);
-        write(&mut encoder, &mut section);
-        let mut frames = Vec::with_capacity(section.len() + content.len() + 16);
-        frame::head(&mut frames, kind::HEADERS, section.len() as u64);
-        frames.extend_from_slice(&section);
-        if !content.is_empty() {
-            frame::head(&mut frames, kind::DATA, content.len() as u64);
-            frames.extend_from_slice(content);
-        }
+        let frames = self.quic.with_scratch(|section| {
+            let mut encoder = Encoder;
+            encoder.begin(section);
+            write(&mut encoder, section);
+            message(section, content)
+        });
         self.send(id, Outgoing::frames(frames, ends), content.len())
     }
 
@@ -204,8 +199,25 @@ impl Http3Connection {
     }
 }
 
-/// Capacity for the field section of an ordinary response.
-const SECTION_BYTES: usize = 256;
+/// Returns the frames of a field section and its content, without spare capacity: otherwise their
+/// conversion to [`Bytes`](bytes::Bytes) allocates once more.
+fn message(section: &[u8], content: &[u8]) -> Vec<u8> {
+    let head_bytes = [section, content].map(|payload| match payload.len() {
+        0 => 0,
+        1..=0x3f => 2,
+        0x40..=0x3fff => 3,
+        _ => 5,
+    });
+    let bytes = head_bytes[0] + section.len() + head_bytes[1] + content.len();
+    let mut frames = Vec::with_capacity(bytes);
+    for (kind, payload) in [(kind::HEADERS, section), (kind::DATA, content)] {
+        if !payload.is_empty() {
+            frame::head(&mut frames, kind, payload.len() as u64);
+            frames.extend_from_slice(payload);
+        }
+    }
+    frames
+}
 
 /// Returns a stream on which output can be sent.
 fn sendable(stream: Option<&mut Stream>) -> Result<&mut Stream> {
@@ -224,3 +236,24 @@ fn sendable_or_ended(stream: Option<&mut Stream>) -> Result<&mut Stream> {
 
 /// Content of up to this size is sent together with its head.
 pub(in crate::server::h3) const MAX_SMALL_CONTENT_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_no_spare_capacity() {
+        for (section, content) in [(3, 0), (63, 1), (64, 63), (16_383, 64), (16_384, 16_384)] {
+            let frames = message(&vec![1; section], &vec![2; content]);
+            assert_eq!(frames.len(), frames.capacity(), "{section}, {content}");
+            let mut expected = Vec::new();
+            frame::head(&mut expected, kind::HEADERS, section as u64);
+            expected.resize(expected.len() + section, 1);
+            if content > 0 {
+                frame::head(&mut expected, kind::DATA, content as u64);
+                expected.resize(expected.len() + content, 2);
+            }
+            assert_eq!(frames, expected, "{section}, {content}");
+        }
+    }
+}
