@@ -165,6 +165,11 @@ impl RequestReader {
         }
     }
 
+    /// Number of bytes of an incomplete field section that are held.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Returns true if the head was read.
     pub fn has_head(&self) -> bool {
         self.phase != Phase::AwaitingHead

@@ -51,6 +51,7 @@ pub(crate) async fn serve<A: Application>(
         exchange: |request| sink::serve(worker, &connection, &peer, request),
         exchanges: Exchanges::default(),
         phase: Phase::AwaitingRequest,
+        head_deadline: worker.deadlines.deadline(),
         keep_alive: worker.deadlines.deadline(),
         requests: 0,
         refilled: Stopwatch::start(),
@@ -115,6 +116,8 @@ struct Driver<'a, A, E, F> {
     exchange: E,
     exchanges: Exchanges<F>,
     phase: Phase,
+    /// Deadline of the oldest request whose head is incomplete.
+    head_deadline: Deadline,
     /// Deadline of the next PING while requests are in progress.
     keep_alive: Deadline,
     requests: u64,
@@ -163,6 +166,9 @@ where
             Ok(false) => {}
             Err(end) => return Poll::Ready(end),
         }
+        if let Err(end) = self.poll_heads(cx) {
+            return Poll::Ready(end);
+        }
         while self.update_phase() {}
         let _ = self.connection.borrow_mut().quic().poll_send(cx);
         self.poll_keep_alive(cx);
@@ -201,6 +207,18 @@ where
                 return Ok(connection.quic().is_closed());
             }
         }
+    }
+
+    /// Resets requests whose head is incomplete for too long.
+    fn poll_heads(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let (now, timeout) = (self.deadline.now_millis(), self.worker.settings.head_timeout);
+        let next = self.connection.borrow_mut().expire_incomplete(now, timeout);
+        if let Some(remaining) = next.map_err(End::ProtocolError)? {
+            self.head_deadline.set(remaining);
+            // The task is woken then, and checks the time again.
+            let _ = self.head_deadline.poll_expired(cx);
+        }
+        Ok(())
     }
 
     /// Adds the credit for the elapsed time to the flood budget.

@@ -5,6 +5,7 @@
 //! responses, `control` handles the unidirectional streams, `priority` the order of responses.
 
 mod control;
+mod incomplete;
 mod priority;
 mod recv;
 mod send;
@@ -17,6 +18,7 @@ use http::Version;
 use quinn_proto::{Dir, Side, StreamEvent, StreamId, VarInt};
 
 use self::control::UnidirectionalStreams;
+use self::incomplete::IncompleteHeads;
 use self::priority::PriorityUpdates;
 pub(super) use self::send::MAX_SMALL_CONTENT_BYTES;
 use crate::message::connection::RequestContext;
@@ -39,6 +41,7 @@ pub(super) struct Http3Connection {
     field_block: FieldBlock,
     limits: Limits,
     streams: HashMap<u64, Stream, foldhash::fast::RandomState>,
+    incomplete: IncompleteHeads,
     /// Requests that the driver has not started.
     requests: VecDeque<StreamRequest>,
     unidirectional: UnidirectionalStreams,
@@ -99,6 +102,7 @@ impl Http3Connection {
             field_block: FieldBlock::new(Version::HTTP_3),
             limits,
             streams: HashMap::default(),
+            incomplete: IncompleteHeads::default(),
             requests: VecDeque::new(),
             unidirectional: UnidirectionalStreams::default(),
             priority_updates: PriorityUpdates::default(),
@@ -176,6 +180,7 @@ impl Http3Connection {
             let max_section_bytes = self.limits.head + SECTION_OVERHEAD_BYTES;
             self.streams.insert(id.into(), Stream::new(max_section_bytes));
             self.read(id)?;
+            self.record_incomplete(id.into());
         }
         self.permit_streams();
         Ok(())

@@ -64,7 +64,9 @@ impl Http3Connection {
             if stream.receiving != Receiving::Open {
                 return Ok(());
             }
-            let Some(part) = stream.reader.next(&mut bytes)? else { return Ok(()) };
+            let Some(part) = stream.reader.next(&mut bytes)? else {
+                return self.limit_incomplete(id);
+            };
             self.on_part(id, part, &mut bytes)?;
         }
     }
