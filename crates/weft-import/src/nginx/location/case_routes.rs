@@ -148,14 +148,27 @@ fn are_too_many(routes: &[CaseRoute]) -> bool {
 
 /// Returns true if all cases are responses to methods, which are routes of their own.
 fn are_of_methods<'a>(location: &Location<'a>, cases: &[Case<'a>]) -> bool {
-    cases.iter().rev().skip(1).all(|case| match case.end {
-        CaseEnd::Response(directive) => {
-            location.scope.innermost().iter().any(|child| std::ptr::eq(child, directive))
-                && case.conditions.len() == 1
-                && has_own_response(location, directive)
-        }
-        CaseEnd::Content(_) | CaseEnd::Rest => false,
-    })
+    let ends_with_response = cases.last().is_some_and(is_response);
+    let are_all = !ends_with_response
+        && cases.iter().rev().skip(1).all(|case| match case.end {
+            CaseEnd::Response(directive) => {
+                location.scope.innermost().iter().any(|child| std::ptr::eq(child, directive))
+                    && case.conditions.len() == 1
+                    && has_own_response(location, directive)
+            }
+            CaseEnd::Content(_) | CaseEnd::Rest => false,
+        });
+    let mut responses = location.responses_to_methods.borrow_mut();
+    let mut all: Vec<&str> = responses.iter().flat_map(|(methods, _)| methods.split(',')).collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    // Only one route has a method.
+    let are_distinct = all.len() == count;
+    if !(are_all && are_distinct) {
+        responses.clear();
+    }
+    are_all && are_distinct
 }
 
 /// Adds the routes of a case.

@@ -402,6 +402,27 @@ fn paths_behind_a_script_are_refused_where_nginx_refuses_them() {
     }
 }
 
+/// A condition that is always met was taken for one about methods, and was lost.
+#[test]
+fn conditions_of_all_requests_respond() {
+    let text = "geo $g { default 1; 10.0.0.0/8 2; } server { listen 80; ";
+    for server in [
+        "location /a { if ($g) { return 410; } return 200 b; } }",
+        "if ($g) { return 410; } location /a { return 200 b; } }",
+        "set $x 1; location /a { if ($x) { return 410; } root /srv; } }",
+    ] {
+        let imported = imported(&format!("{text}{server}"));
+        let route = "\"/a\" = { respond = \"\", status = 410 }\n";
+        assert!(imported.text.contains(route), "{server}\n{}", imported.text);
+        assert!(imported.is_complete, "{}", imported.text);
+    }
+    let (found, is_complete) = host(
+        "location / { if ($request_method = POST) { return 405; } \
+         if ($request_method = POST) { return 403; } proxy_pass http://h; }",
+    );
+    assert!(is_complete && found.contains("status = 405"), "{found}");
+}
+
 /// In nginx, `location /x` also has the path `/xy`. Each row: its directives, and the route of
 /// `/xy`, if it is not the route of the location around it.
 #[test]

@@ -25,7 +25,7 @@ pub(crate) fn cases<'a>(location: &Location<'a>, has_server: bool) -> Cases<'a> 
         return Cases { cases, known };
     };
     let block = location.scope.innermost();
-    let mut found = Vec::new();
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for case in &of_server.cases {
         if is_response(case) {
             found.extend(has_server.then(|| case.clone()));
@@ -33,8 +33,14 @@ pub(crate) fn cases<'a>(location: &Location<'a>, has_server: bool) -> Cases<'a> 
         }
         let of_location = Program::run(location, block, Some(case));
         add_known(&of_location, block);
+        unknown.extend(block.iter().filter(|it| !of_location.has(it)).map(|it| it.id));
         found.extend(of_location.cases);
     }
+    if of_server.rests().next().is_none() {
+        // No request reaches the location.
+        known.extend(block.iter().map(|it| it.id));
+    }
+    known.retain(|id| !unknown.contains(id));
     Cases { cases: found, known }
 }
 

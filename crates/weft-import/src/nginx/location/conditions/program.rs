@@ -38,8 +38,7 @@ pub(crate) enum CaseEnd<'a> {
 pub(crate) struct Program<'l, 'a> {
     location: &'l Location<'a>,
     pub(crate) cases: Vec<Case<'a>>,
-    /// `if` blocks whose conditions have an equivalent.
-    known: BTreeSet<usize>,
+    /// `if` blocks whose conditions have no equivalent.
     unknown: BTreeSet<usize>,
     has_overflow: bool,
 }
@@ -51,27 +50,21 @@ impl<'l, 'a> Program<'l, 'a> {
         block: &'a [Directive],
         start: Option<&Case<'a>>,
     ) -> Program<'l, 'a> {
-        let mut program = Program {
-            location,
-            cases: Vec::new(),
-            known: BTreeSet::new(),
-            unknown: BTreeSet::new(),
-            has_overflow: false,
-        };
+        let mut program =
+            Program { location, cases: Vec::new(), unknown: BTreeSet::new(), has_overflow: false };
         let directives: Vec<&Directive> = block.iter().collect();
         let rest = Case { conditions: Vec::new(), sets: Vec::new(), end: CaseEnd::Rest };
         let start = start.unwrap_or(&rest).clone();
         program.steps(&directives, start.clone());
         if program.has_overflow {
-            program.known.clear();
             program.cases = vec![start];
         }
         program
     }
 
-    /// Returns true if the program has the responses of an `if` block.
+    /// Returns true if the program has the responses of an `if` block, or if no request reaches it.
     pub(crate) fn has(&self, directive: &Directive) -> bool {
-        self.known.contains(&directive.id) && !self.unknown.contains(&directive.id)
+        !self.unknown.contains(&directive.id) && !self.has_overflow
     }
 
     /// Returns the cases in which the directives of the location respond.
@@ -110,10 +103,7 @@ impl<'l, 'a> Program<'l, 'a> {
         };
         let mut inner = case.clone();
         let is_always = match parsed {
-            Parsed::Known(false) => {
-                self.known.insert(directive.id);
-                return Step::Next;
-            }
+            Parsed::Known(false) => return Step::Next,
             Parsed::Known(true) => true,
             Parsed::Depends(condition) => {
                 let is_always = inner.conditions.contains(&condition);
@@ -128,7 +118,6 @@ impl<'l, 'a> Program<'l, 'a> {
             }
             Parsed::Unknown => return self.skip(directive, case),
         };
-        self.known.insert(directive.id);
         match enter(directive, &mut inner) {
             BlockEnd::Stops => self.push(inner),
             BlockEnd::Continues => self.steps(next, inner),
