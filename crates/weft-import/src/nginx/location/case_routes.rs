@@ -118,6 +118,10 @@ pub(crate) fn translate(location: &Location<'_>, has_server: bool) -> CaseRoutes
     let Some(CaseRoute { route: mut other, .. }) = routes.pop() else {
         return CaseRoutes { conditional: Vec::new(), other: route::translate(location) };
     };
+    if !have_one_key(location, &mut routes, &other) {
+        refuse(location, "a condition with other contents precedes a redirect");
+        other = route::translate(location);
+    }
     if are_too_many(&routes) {
         refuse(location, "it has too many conditions");
         other = route::translate(location);
@@ -130,6 +134,27 @@ pub(crate) fn translate(location: &Location<'_>, has_server: bool) -> CaseRoutes
         routes.pop();
     }
     CaseRoutes { conditional: written(routes), other }
+}
+
+/// Gives routes the key of a later redirect whose target is complete, which is an expression in place
+/// of the prefix and would precede them. Returns false if a route has another meaning there.
+fn have_one_key(location: &Location<'_>, routes: &mut [CaseRoute], other: &Route) -> bool {
+    let Pattern::Prefix(_) = &location.pattern else { return true };
+    let is_expression = |route: &Route| route.pattern.contains("~ ");
+    let last = match is_expression(other) {
+        true => Some((routes.len(), other.pattern.clone())),
+        false => routes
+            .iter()
+            .rposition(|it| is_expression(&it.route))
+            .map(|at| (at, routes[at].route.pattern.clone())),
+    };
+    let Some((last, pattern)) = last else { return true };
+    routes[..last].iter_mut().all(|CaseRoute { route, .. }| {
+        let has = |key: &str| route.table.get(key).is_some();
+        let is_possible = route.pattern == pattern || has("respond") || has("redirect");
+        route.pattern.clone_from(&pattern);
+        is_possible
+    })
 }
 
 fn refuse(location: &Location<'_>, reason: &str) {

@@ -409,13 +409,18 @@ fn conditions_of_all_requests_respond() {
     for server in [
         "location /a { if ($g) { return 410; } return 200 b; } }",
         "if ($g) { return 410; } location /a { return 200 b; } }",
-        "set $x 1; location /a { if ($x) { return 410; } root /srv; } }",
+        "set $x 1; location /a { if ($x) { return 410; } return 200 b; } }",
     ] {
         let imported = imported(&format!("{text}{server}"));
         let route = "\"/a\" = { respond = \"\", status = 410 }\n";
         assert!(imported.text.contains(route), "{server}\n{}", imported.text);
         assert!(imported.is_complete, "{}", imported.text);
     }
+    // The redirect has an expression as its key, which precedes prefixes.
+    let (found, is_complete) =
+        host("location /a/ { if ($http_a = b) { return 403; } return 301 /c?d=e; }");
+    let key = "\"~ ^/a/ @a\" = { respond = \"\", status = 403";
+    assert!(is_complete && found.contains(key), "{found}");
     let (found, is_complete) = host(
         "location / { if ($request_method = POST) { return 405; } \
          if ($request_method = POST) { return 403; } proxy_pass http://h; }",
