@@ -98,6 +98,8 @@ impl ControlReader {
             kind::SETTINGS if self.has_settings => Err(ErrorCode::FRAME_UNEXPECTED),
             kind::DATA | kind::HEADERS | kind::PUSH_PROMISE => Err(ErrorCode::FRAME_UNEXPECTED),
             other if kind::is_of_http2(other) => Err(ErrorCode::FRAME_UNEXPECTED),
+            // No push was promised that could have a priority (RFC 9218 §7.2).
+            kind::PRIORITY_UPDATE_PUSH => Err(ErrorCode::ID_ERROR),
             kind::SETTINGS
             | kind::GOAWAY
             | kind::MAX_PUSH_ID
@@ -241,6 +243,7 @@ mod tests {
             (&[7, 0x50, 1], ErrorCode::EXCESSIVE_LOAD),
             (&[0x80, 0x0f, 0x07, 0, 1, 5], ErrorCode::ID_ERROR),
             (&[0x80, 0x0f, 0x07, 0, 0], ErrorCode::FRAME_ERROR),
+            (&[0x80, 0x0f, 0x07, 1, 1, 4], ErrorCode::ID_ERROR),
         ] {
             let input = [&settings, frame].concat();
             assert_eq!(frames(&input, 1), Err(code), "{frame:?}");

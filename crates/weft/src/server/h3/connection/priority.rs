@@ -7,6 +7,7 @@ use quinn_proto::StreamId;
 
 use crate::net::quic::Connection;
 use crate::server::h3::connection::{Http3Connection, stream_id};
+use crate::server::h3::stream::Stream;
 use crate::server::multiplex::field_block::ParsedRequest;
 use weft_proto::semantics::priority::Priority;
 
@@ -72,16 +73,18 @@ impl Http3Connection {
     pub(in crate::server::h3) fn write_streams(&mut self) {
         let mut writable = std::mem::take(&mut self.writable);
         if writable.len() > 1 {
-            let streams = &self.streams;
-            writable.sort_by_cached_key(|id| {
-                streams.get(id).map(|stream| (Reverse(stream.rank), stream.content_sent))
-            });
+            writable.sort_by_cached_key(|id| self.streams.get(id).map(turn));
         }
         for id in writable.drain(..) {
             self.on_writable(id);
         }
         self.writable = writable;
     }
+}
+
+/// Returns the sort key of a stream that can be written.
+fn turn(stream: &Stream) -> (Reverse<i32>, u64) {
+    (Reverse(stream.rank), stream.content_sent)
 }
 
 /// Sends the data of a unidirectional stream before all responses.
@@ -131,6 +134,18 @@ mod tests {
         assert!(descending.is_sorted_by(|before, behind| before > behind), "{descending:?}");
         assert_eq!(rank(5, 3, true), 0);
         assert_eq!(rank(5, 7, true), rank(6, 7, true));
+    }
+
+    #[test]
+    fn streams_of_a_rank_take_turns_behind_higher_ranks() {
+        let stream = |rank, content_sent| {
+            let mut stream = Stream::new(0);
+            (stream.rank, stream.content_sent) = (rank, content_sent);
+            stream
+        };
+        let in_order = [stream(5, 900), stream(0, 10), stream(0, 20), stream(-5, 0)];
+        assert!(in_order.iter().map(turn).is_sorted());
+        assert!(turn(&stream(0, 20)) > turn(&stream(0, 10)));
     }
 
     #[test]
