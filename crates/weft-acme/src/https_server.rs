@@ -13,7 +13,7 @@ use crate::self_signed::self_signed;
 use crate::settings::AcmeSettings;
 
 /// Automatic certificates for a [`Server`].
-pub trait ServerExt<A>: Sized {
+pub trait ServerExt<A>: sealed::Sealed + Sized {
     /// Serves HTTPS with a certificate for a domain name. The certificate is ordered from Let's
     /// Encrypt, and renewed. By using it you accept the
     /// [terms](https://letsencrypt.org/repository/) of the authority.
@@ -177,4 +177,10 @@ impl Middleware for Validations {
             None => next.call(request).await,
         }
     }
+}
+
+/// The type that implements [`ServerExt`].
+mod sealed {
+    pub trait Sealed {}
+    impl<A> Sealed for weft::Server<A> {}
 }

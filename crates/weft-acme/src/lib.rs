@@ -22,6 +22,8 @@
 //! Accounts and certificates are entries of a [`CertificateStore`], and in memory. Processes with
 //! the same store share its certificates, and one of them orders a name.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // One task in a thread of its own (`orders`) decides when a certificate is due, and runs the
 // orders. A handshake with a name without certificate may wait for an order (`on_demand`). The
 // authority's validations are answered by the application and by TLS, from `validation`.

@@ -20,6 +20,7 @@ pub fn method_not_allowed() -> Response {
 
 /// Reason for which a request to an upstream or a script has no complete response.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum GatewayError {
     /// An error of the client: in its request, or in the body that it sends.
     Client(Error),

@@ -20,6 +20,8 @@
 //! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`]
 //!   resolves names, [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod attempt_hooks;
 mod balance;
 mod base;

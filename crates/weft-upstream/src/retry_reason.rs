@@ -4,6 +4,7 @@ use crate::gateway_error::GatewayError;
 
 /// Reason for which a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RetryReason {
     /// No connection could be established.
     Unreachable,

@@ -75,6 +75,7 @@ pub trait Hooks {
 /// Data about a request and its response for logs and counters;
 /// [`LogFormat`](crate::log::LogFormat) formats it as a line.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Record<'a> {
     /// The peer that sent the request, or the client of a proxy, if middleware has
     /// [set](crate::Request::set_peer) it.

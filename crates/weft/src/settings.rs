@@ -233,6 +233,7 @@ pub enum Congestion {
 
 /// Handling of the application's future when its client disconnects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Disconnect {
     /// The future is dropped at its next `.await` once the connection is broken: reset by the
     /// client, a failed write, or over TLS its end without close_notify. A client that has only

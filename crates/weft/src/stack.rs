@@ -86,6 +86,7 @@ impl<N: Middleware, A: InsertMiddleware<M>, M> InsertMiddleware<M> for Wrapped<N
 }
 
 mod sealed {
+    /// Supertrait that only the contents of stacks implement.
     pub trait Contents {}
     impl<A> Contents for super::Endpoint<A> {}
     impl<M, A> Contents for super::Wrapped<M, A> {}

@@ -85,6 +85,7 @@ pub struct WebSocketSettings {
 
 /// Origins of the pages that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origins {
     /// The origin of the request: its scheme, host and port (RFC 6454). A page loaded by `http`
     /// can be a forgery of the network, and may not connect by `wss`. Clients without `Origin`,

@@ -27,6 +27,7 @@ pub(crate) struct StoredCertificate {
 
 /// State of the certificate of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CertificateInfo {
     /// End of its validity. `None`: there is no certificate yet.
     pub not_after: Option<SystemTime>,

@@ -4,6 +4,7 @@ use crate::name::Name;
 
 /// A kind of validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ChallengeKind {
     /// RFC 8555 §8.3: over HTTP, on port 80.
     Http01,

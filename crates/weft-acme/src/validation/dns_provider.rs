@@ -37,6 +37,7 @@ pub type DnsFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send 
 
 /// TXT record of a validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TxtRecord {
     /// Validated domain name, such as `example.org`.
     pub domain: String,

@@ -29,7 +29,7 @@ pub(crate) fn list(plan: &AcmeConfig) -> Result<String, String> {
     line(["NAME", "EXPIRES", "NEXT ORDER", "FAILURES", "LAST ERROR"]);
     for name in &names {
         let stored = settings.stored_certificate(name).map_err(failed)?;
-        let CertificateInfo { not_after, next_order, failures, last_error } = stored;
+        let CertificateInfo { not_after, next_order, failures, last_error, .. } = stored;
         let expires = not_after.map_or_else(|| "no certificate".to_owned(), rfc3339);
         let next = next_order.filter(|next| *next > SystemTime::now());
         let next = next.map_or_else(|| "now".to_owned(), rfc3339);

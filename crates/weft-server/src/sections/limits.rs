@@ -160,9 +160,9 @@ pub(crate) static LIMITS: [Key<Settings>; 26] = [
             };
         }),
         show: |settings| match settings.disconnect {
-            Disconnect::Cancel => quoted("cancel"),
             Disconnect::CancelAtEof => quoted("cancel_at_eof"),
             Disconnect::Detach => quoted("detach"),
+            _ => quoted("cancel"),
         },
     },
     Key {

@@ -385,7 +385,7 @@ fn bind_udp(address: &Address) -> io::Result<UdpSocket> {
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)))?,
         Address::AnyIpv6(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))?,
         Address::Host(address) => UdpSocket::bind(address.as_str())?,
-        Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
     };
     socket.set_nonblocking(true)?;
     Ok(socket)

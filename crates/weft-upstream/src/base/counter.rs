@@ -56,6 +56,7 @@ impl Histogram {
 
 /// Sum of one or more histograms, read at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct HistogramTotals {
     /// Number of recorded durations.
     pub count: u64,

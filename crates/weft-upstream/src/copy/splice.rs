@@ -66,6 +66,7 @@ pub struct Splice<'s> {
 
 /// Error of one of the sockets. A socket reports its error only once: the next call on it would
 /// report the end of the direction.
+#[non_exhaustive]
 pub enum SpliceError {
     Receive(io::Error),
     Send(io::Error),

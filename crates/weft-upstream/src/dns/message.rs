@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Type of the records that are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordType {
     /// Address of IPv4.
     A,
@@ -53,6 +54,7 @@ pub(crate) enum RecordData {
 
 /// A server of a service (RFC 2782).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SrvRecord {
     /// Priority of the server. Servers with the lowest number are used first.
     pub priority: u16,

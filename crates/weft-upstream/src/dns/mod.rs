@@ -41,6 +41,7 @@ pub struct Resolver {
 
 /// Results of a lookup, and the time for which they are valid; `None`: unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Resolved<T> {
     /// Results of the lookup.
     pub items: Vec<T>,

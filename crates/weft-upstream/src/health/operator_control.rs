@@ -8,6 +8,7 @@ use serde::Deserialize;
 /// Use of an upstream, as operators have set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum UpstreamMode {
     /// Gets requests, if its health permits.
     #[default]

@@ -80,6 +80,7 @@ enum FailureState {
 
 /// Requests that an upstream may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UpstreamAvailability {
     /// The upstream gets requests.
     Available,

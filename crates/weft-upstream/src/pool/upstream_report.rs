@@ -14,6 +14,7 @@ use crate::retry_reason::RetryReason;
 /// The state of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum UpstreamState {
     /// No known problem.
     #[default]
@@ -57,6 +58,7 @@ impl UpstreamState {
 
 /// State and metrics of an upstream.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct UpstreamReport {
     /// URL of the upstream.
     #[serde(rename = "upstream")]

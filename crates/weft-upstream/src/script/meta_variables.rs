@@ -36,6 +36,7 @@ const CERTIFICATE_VARIABLES: [(&str, ReadText); 3] = [
 
 /// Handling of the credentials of the client (RFC 3875 §4.1.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Credentials {
     /// Not passed to a script: other users of the system may see the environment of its process.
     Withheld,

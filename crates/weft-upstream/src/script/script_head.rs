@@ -11,6 +11,7 @@ use crate::head::body_hints;
 
 /// Response head written by a script.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ScriptHead {
     /// Status of the response.
     pub status: StatusCode,

@@ -29,6 +29,7 @@ pub struct HealthCheck {
 
 /// The request of a health check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HealthCheckTarget {
     /// `GET` of a request target, which is appended to the path of the upstream's URL.
     Path(String),

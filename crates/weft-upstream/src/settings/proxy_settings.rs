@@ -257,6 +257,7 @@ pub enum UpstreamProtocol {
 
 /// Selection of one of several upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BalancePolicy {
     /// Each upstream in turn.
     #[default]

@@ -153,6 +153,7 @@ impl AsRef<[u8]> for HeldBody {
 }
 
 /// The body of a request, received as far as the limits permit.
+#[non_exhaustive]
 pub struct ReceivedBody {
     /// The body.
     pub body: Body,

@@ -2,6 +2,7 @@
 
 /// Version of HTTP that is spoken to upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HttpVersion {
     /// HTTP/1.1.
     #[default]

@@ -8,8 +8,9 @@ use crate::net::listen::Listener;
 use crate::settings::Settings;
 
 /// Listening sockets of the standard library, of tokio or of Weft, or an address such as
-/// `"127.0.0.1:8080"`, `":8080"` or `"unix:/run/app.sock"`, for [`serve`](super::serve()).
-pub trait IntoListeners {
+/// `"127.0.0.1:8080"`, `":8080"` or `"unix:/run/app.sock"`, for [`serve`](super::serve()). Sealed:
+/// a [`Listener`] has conversions from other sockets.
+pub trait IntoListeners: sealed::Sealed {
     /// Returns the sockets. An address is bound with the default
     /// [`backlog`](Settings::backlog).
     ///
@@ -70,4 +71,20 @@ impl IntoListeners for SocketAddr {
     fn into_listeners(self) -> Result<Vec<Listener>> {
         self.to_string().into_listeners()
     }
+}
+
+/// The types that implement [`IntoListeners`].
+mod sealed {
+    use std::os::unix::net::UnixListener;
+
+    pub trait Sealed {}
+    impl Sealed for Vec<super::Listener> {}
+    impl Sealed for super::Listener {}
+    impl Sealed for std::net::TcpListener {}
+    impl Sealed for UnixListener {}
+    impl Sealed for tokio::net::TcpListener {}
+    impl Sealed for tokio::net::UnixListener {}
+    impl Sealed for &str {}
+    impl Sealed for String {}
+    impl Sealed for super::SocketAddr {}
 }

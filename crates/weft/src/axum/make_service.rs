@@ -22,7 +22,7 @@ use crate::axum::incoming::IncomingStream;
             `axum::ServiceExt` on another service; types of `ConnectInfo` implement \
             `axum::extract::connect_info::Connected<weft::axum::IncomingStream<'_>>`"
 )]
-pub trait MakeService: Clone + Send + 'static {
+pub trait MakeService: sealed::Sealed + Clone + Send + 'static {
     /// The service of a connection.
     type Service: Service<Request, Response = Response, Error = Infallible, Future: Send>
         + Clone
@@ -97,4 +97,13 @@ where
         Some(Ok(service)) => service,
         None => unreachable!("the make services of axum do not wait"),
     }
+}
+
+/// The types that implement [`MakeService`].
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Router {}
+    impl Sealed for super::MethodRouter {}
+    impl<S> Sealed for super::IntoMakeService<S> {}
+    impl<S, C> Sealed for super::IntoMakeServiceWithConnectInfo<S, C> {}
 }

@@ -258,6 +258,7 @@ impl DirectorySettings {
 
 /// The policy for symbolic links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Symlinks {
     /// Symbolic links are not followed.
     Never,

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// `[*]:port` (all IPv6 addresses) or `unix:PATH`. With port 0 the system chooses a free port.
 /// `Display` writes the text that `FromStr` parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// All addresses of the machine, IPv4 and IPv6.
     Any(u16),
@@ -61,6 +62,7 @@ impl fmt::Display for Address {
 /// Address of a listening socket: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:PATH` or
 /// `https+unix:PATH`. `Display` writes the text that `FromStr` parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LocalAddress {
     /// A TCP socket.
     Tcp(SocketAddr),

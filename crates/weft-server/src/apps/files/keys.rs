@@ -146,9 +146,9 @@ pub(crate) static FILES: [Key<FilesConfig>; 10] = [
         }),
         show: |files| match files.links {
             None => String::new(),
-            Some(Symlinks::Inside) => quoted("inside"),
             Some(Symlinks::Anywhere) => quoted("anywhere"),
             Some(Symlinks::Never) => quoted("never"),
+            Some(_) => quoted("inside"),
         },
     },
     Key {

@@ -74,7 +74,7 @@ pub(super) static PROXY: [Key<ProxySettings>; 66] = [
         show: |settings| match settings.http_version {
             HttpVersion::Http1 => quoted("1.1"),
             HttpVersion::Http2 => quoted("2"),
-            HttpVersion::Negotiated => quoted("auto"),
+            _ => quoted("auto"),
         },
         ..Key::FILE_ONLY
     },

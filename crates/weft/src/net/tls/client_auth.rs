@@ -16,6 +16,7 @@ use crate::net::tls::identity::{DataSource, certificates, read};
 /// Authentication of clients by certificate. Applications read the certificate with
 /// [`TlsSession::peer_certificates`](crate::net::TlsSession::peer_certificates).
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum ClientAuth {
     /// No certificate is requested.
     #[default]

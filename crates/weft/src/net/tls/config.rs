@@ -51,6 +51,7 @@ struct Contents {
 /// A file that could not be used when the files were read the last time. Its former contents, if
 /// there are any, stay in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReloadFailure {
     /// The path of the file; of a certificate and its key, the path of the certificate.
     pub file: PathBuf,

@@ -55,6 +55,7 @@ struct Inner {
 
 /// A certificate that clients get.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UsedCertificate {
     /// The path of its file.
     pub file: Option<PathBuf>,

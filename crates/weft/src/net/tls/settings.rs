@@ -73,6 +73,7 @@ pub struct TlsSettings {
 
 /// TLS protocol version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Version {
     /// TLS 1.2 (RFC 5246).
     #[default]

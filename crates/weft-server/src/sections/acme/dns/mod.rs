@@ -190,7 +190,7 @@ impl DnsProvider for DnsMethod {
 
 impl DnsMethod {
     async fn change(&self, change: Change, record: &TxtRecord) -> Result<(), String> {
-        let TxtRecord { domain, name, value } = record;
+        let TxtRecord { domain, name, value, .. } = record;
         match self {
             DnsMethod::Program(path) => {
                 program::run(path, change, [name, value], program::TIME_LIMIT).await

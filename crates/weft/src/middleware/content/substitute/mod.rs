@@ -60,6 +60,7 @@ pub struct Substitute {
 
 /// The text in place of another, for [`Substitute`].
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Replacement {
     /// The same text in all responses.
     Fixed(Bytes),
