@@ -21,8 +21,14 @@
 //!
 //! Accounts and certificates are entries of a [`CertificateStore`], and in memory. Processes with
 //! the same store share its certificates, and one of them orders a name.
+//!
+//! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs whose
+//! rustls has the provider ring enable `tls-ring` without default features.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(any(feature = "tls", feature = "tls-ring")))]
+compile_error!("weft-acme needs the feature `tls` or `tls-ring`, with the cryptography of its TLS");
 
 // One task in a thread of its own (`orders`) decides when a certificate is due, and runs the
 // orders. A handshake with a name without certificate may wait for an order (`on_demand`). The

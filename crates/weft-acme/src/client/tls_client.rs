@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
-use rustls::crypto::aws_lc_rs;
+#[cfg(feature = "tls")]
+use rustls::crypto::aws_lc_rs::default_provider;
+#[cfg(not(feature = "tls"))]
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -142,7 +145,7 @@ fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     if roots.is_empty() {
         return Err("there are no certificate authorities to trust".to_owned());
     }
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let builder = ClientConfig::builder_with_provider(default_provider().into());
     let builder = builder.with_safe_default_protocol_versions().map_err(|it| it.to_string())?;
     Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }

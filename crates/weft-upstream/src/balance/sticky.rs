@@ -6,14 +6,14 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use subtle::ConstantTimeEq;
 use weft::header::HeaderValue;
 use weft::header::{COOKIE, SET_COOKIE};
 use weft::{Request, Response};
 
+use crate::base::crypto::{fill_random, hmac};
 use crate::settings::sticky_settings::StickySettings;
 use crate::url::upstream_url::UpstreamUrl;
 
@@ -70,7 +70,7 @@ impl StickyCookie {
             fields.flat_map(|field| field.split(|&b| b == b';')).map(<[u8]>::trim_ascii);
         let value =
             pairs.find_map(|pair| pair.strip_prefix(self.cookie.as_bytes())?.strip_prefix(b"="))?;
-        let is_value = |tag: &String| verify_slices_are_equal(tag.as_bytes(), value).is_ok();
+        let is_value = |tag: &String| bool::from(tag.as_bytes().ct_eq(value));
         tags.iter().position(is_value)
     }
 
@@ -107,6 +107,6 @@ fn process_key() -> Result<Vec<u8>, String> {
         return Ok(key.clone());
     }
     let mut key = vec![0; KEY_BYTES];
-    aws_lc_rs::rand::fill(&mut key).map_err(|_| "the system has no random numbers".to_owned())?;
+    fill_random(&mut key).ok_or("the system has no random numbers")?;
     Ok(KEY.get_or_init(|| key).clone())
 }

@@ -1,6 +1,7 @@
 //! Small parts that know nothing of upstreams.
 
 pub mod counter;
+pub(crate) mod crypto;
 pub(crate) mod decimal;
 pub(crate) mod exhaustion;
 pub(crate) mod inactivity_timer;

@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::message::{Answer, MAX_RECORDS, Question, RecordType, Records};
+use crate::base::crypto::fill_random;
 
 /// DNS servers, and the rules for queries to them.
 #[derive(Debug, PartialEq, Eq)]
@@ -198,8 +199,7 @@ async fn by_tcp(server: SocketAddr, question: &Question<'_>) -> io::Result<Answe
 /// Returns a number that others cannot guess (RFC 5452).
 fn random_id() -> io::Result<u16> {
     let mut bytes = [0; 2];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| io::Error::other("there are no random numbers"))?;
+    fill_random(&mut bytes).ok_or_else(|| io::Error::other("there are no random numbers"))?;
     Ok(u16::from_be_bytes(bytes))
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::key_pin::{KeyPin, PinVerifier};
+use crate::base::crypto::default_provider;
 use crate::url::http_version::HttpVersion;
 
 /// Certificate of the proxy for upstreams that request a client certificate.
@@ -49,7 +49,7 @@ pub fn client_config(
             }
         }
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
     let builder = match pins {

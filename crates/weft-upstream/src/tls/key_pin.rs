@@ -4,13 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::base::crypto::digest;
 
 use weft::tls::certificate::public_key;
 
@@ -23,7 +24,7 @@ const PREFIX: &str = "sha256/";
 impl KeyPin {
     /// Returns the pin of the key in a certificate.
     fn of(certificate: &[u8]) -> Option<KeyPin> {
-        let hash = digest(&SHA256, public_key(certificate)?);
+        let hash = digest::digest(&digest::SHA256, public_key(certificate)?);
         hash.as_ref().try_into().map(KeyPin).ok()
     }
 }
