@@ -39,7 +39,8 @@ pub enum ErrorKind {
     TargetTooLong,
     /// The head has more bytes or fields than the settings allow.
     HeadTooLarge,
-    /// The body is larger than allowed.
+    /// The body is larger than [`Settings::max_body_bytes`](crate::Settings::max_body_bytes), the
+    /// limit of a [`BodyLimit`](crate::middleware::BodyLimit), or the limit that its reader names.
     BodyTooLarge,
     /// The peer closed the connection in the middle of a body.
     BodyIncomplete,
@@ -90,7 +91,9 @@ pub enum ErrorKind {
     Listen,
     /// A connection could not be accepted, most likely because the process has too many open files.
     Accept,
-    /// Any other failure of the operating system.
+    /// I/O failed, such as reading a file. `?` on an [`io::Error`](std::io::Error) of an application
+    /// has this kind, too, and is reported as a [fault of the system](Fault::System). An error
+    /// that is the application's fault is [`Error::other`].
     Io,
 }
 
@@ -255,7 +258,7 @@ impl Error {
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         error.downcast().unwrap_or_else(|error| {
-            Error::new(ErrorKind::Io, "operating system error").with_source(error)
+            Error::new(ErrorKind::Io, "I/O failed").with_source(error)
         })
     }
 }

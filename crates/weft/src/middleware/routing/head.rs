@@ -31,6 +31,14 @@ use crate::message::response::Response;
 #[derive(Clone, Copy, Debug)]
 pub struct HeadAsGet;
 
+impl HeadAsGet {
+    /// Creates the middleware, as the `new` of the others does.
+    #[allow(clippy::new_without_default, reason = "it is a value itself")]
+    pub fn new() -> HeadAsGet {
+        HeadAsGet
+    }
+}
+
 impl Middleware for HeadAsGet {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
         if *request.method() == Method::HEAD {

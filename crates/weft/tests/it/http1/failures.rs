@@ -116,8 +116,8 @@ fn errors_of_handlers_are_reported_and_recorded() {
     let server = server.hooks(move || hooks.clone()).workers(1);
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     for (target, status, error) in [
-        ("/io", 500, "operating system error: connection reset"),
-        ("/end", 500, "operating system error: unexpected end of file"),
+        ("/io", 500, "I/O failed: connection reset"),
+        ("/end", 500, "I/O failed: unexpected end of file"),
         ("/chain", 500, "no users: cannot read the list: entity not found"),
         ("/adapter", 500, "cannot read the list: entity not found"),
         ("/panic", 500, "the application panicked: on purpose"),
