@@ -22,8 +22,8 @@
 //! Accounts and certificates are entries of a [`CertificateStore`], and in memory. Processes with
 //! the same store share its certificates, and one of them orders a name.
 //!
-//! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs whose
-//! rustls has the provider ring enable `tls-ring` without default features.
+//! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs
+//! whose rustls has the provider ring enable `tls-ring` without default features.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

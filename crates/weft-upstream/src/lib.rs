@@ -20,13 +20,15 @@
 //! - [`spool`] receives bodies ahead of their reader, [`copy`] connects two connections, [`dns`]
 //!   resolves names, [`script`] has the variables and heads of CGI, FastCGI, SCGI and uwsgi.
 //!
-//! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs whose
-//! rustls has the provider ring enable `tls-ring` without default features.
+//! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs
+//! whose rustls has the provider ring enable `tls-ring` without default features.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(any(feature = "tls", feature = "tls-ring")))]
-compile_error!("weft-upstream needs the feature `tls` or `tls-ring`, with the cryptography of its TLS");
+compile_error!(
+    "weft-upstream needs the feature `tls` or `tls-ring`, with the cryptography of its TLS"
+);
 
 pub mod attempt_hooks;
 mod balance;

@@ -91,9 +91,9 @@ pub enum ErrorKind {
     Listen,
     /// A connection could not be accepted, most likely because the process has too many open files.
     Accept,
-    /// I/O failed, such as reading a file. `?` on an [`io::Error`](std::io::Error) of an application
-    /// has this kind, too, and is reported as a [fault of the system](Fault::System). An error
-    /// that is the application's fault is [`Error::other`].
+    /// I/O failed, such as reading a file. `?` on an [`io::Error`](std::io::Error) in a handler has
+    /// this kind, too, and is reported as a [fault of the system](Fault::System). An error that is
+    /// the application's fault is [`Error::other`].
     Io,
 }
 
@@ -257,9 +257,9 @@ impl Error {
 /// the same error.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
-        error.downcast().unwrap_or_else(|error| {
-            Error::new(ErrorKind::Io, "I/O failed").with_source(error)
-        })
+        error
+            .downcast()
+            .unwrap_or_else(|error| Error::new(ErrorKind::Io, "I/O failed").with_source(error))
     }
 }
 
