@@ -59,8 +59,8 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
     let (mut attempts, mut is_closed) = (Vec::new(), false);
     loop {
         let received = poll_fn(|cx| {
-            // An error means that the sender was dropped: it can only close with the server.
-            if !is_closed && let Poll::Ready(Ok(())) = Pin::new(&mut closed).poll(cx) {
+            // An error means that the sender was dropped with the acceptors: the server shuts down.
+            if !is_closed && Pin::new(&mut closed).poll(cx).is_ready() {
                 is_closed = true;
                 acceptor.endpoint.set_config(None);
                 return Poll::Ready(Ok(()));
