@@ -51,8 +51,9 @@ pub(super) fn serve<'a, A: Application>(
 ) -> impl Future<Output = ()> {
     let StreamRequest { stream, request, pipe } = received;
     let shared = connection.borrow_mut().take_spare_shared();
-    let (expects_continue, is_tunnel) =
-        request.as_ref().map_or((false, false), |it| (it.expects_continue, it.is_tunnel));
+    let (expects_continue, is_tunnel, length) = request
+        .as_ref()
+        .map_or((false, false, None), |it| (it.expects_continue, it.is_tunnel, it.length));
     let mut sink = StreamSink {
         worker,
         connection,
@@ -61,6 +62,7 @@ pub(super) fn serve<'a, A: Application>(
             .unwrap_or_else(|| RequestContext::new(peer.clone(), worker.shutdown.clone())),
         request: request.map(|request| request.head),
         pipe,
+        length,
         expects_continue,
         is_tunnel,
         on_read: None,
@@ -94,6 +96,8 @@ struct StreamSink<'a, A> {
     request: Result<RequestHead, Box<InvalidRequest>>,
     /// The channel for the content of the request; `None` if it has none.
     pipe: Option<Pipe>,
+    /// Length of the content, if the client declared it. Some of it may be in the pipe already.
+    length: Option<u64>,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     expects_continue: bool,
     is_tunnel: bool,
@@ -163,8 +167,7 @@ impl<A: Application> StreamSink<'_, A> {
             self.on_read = Some(receiver);
             sender
         });
-        let length = self.connection.borrow().unreceived_length(self.stream);
-        let source = StreamContent::new(pipe, length, on_read);
+        let source = StreamContent::new(pipe, self.length, on_read);
         let max_bytes = self.worker.settings.max_body_bytes;
         let clock = ReceiveClock::new(self.worker, &self.shared);
         Body::inbound(InboundBody::new(source, max_bytes, clock))

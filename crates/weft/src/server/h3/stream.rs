@@ -113,11 +113,6 @@ impl Stream {
         self.content_length.is_none_or(|remaining| remaining == 0)
     }
 
-    /// Length of the content that was not received, if the client declared it.
-    pub(super) fn unreceived_length(&self) -> Option<u64> {
-        self.content_length
-    }
-
     /// Processes the end of the request.
     pub(super) fn end_received(&mut self, end: RecvEnd) {
         self.receiving = Receiving::Ended;

@@ -272,11 +272,6 @@ impl Http3Connection {
         Ok(())
     }
 
-    /// Length of the content that was not received, if the client declared it.
-    pub(in crate::server::h3) fn unreceived_length(&self, id: u64) -> Option<u64> {
-        self.streams.get(&id).and_then(|stream| stream.unreceived_length())
-    }
-
     /// Stops the content of a request that nobody reads.
     pub(in crate::server::h3) fn stop_content(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id)
