@@ -220,7 +220,7 @@ impl OpeningHandshake<'_> {
             Err(Box::new(response.with_header(UPGRADE, "websocket")))
         };
         let is_upgrade = has_token("connection", "upgrade") && has_token("upgrade", "websocket");
-        let is_supported_version = matches!(self.version, Version::HTTP_11 | Version::HTTP_2);
+        let is_supported_version = self.version >= Version::HTTP_11;
         if self.method != Method::GET || !is_supported_version || !is_upgrade {
             return reject(StatusCode::UPGRADE_REQUIRED, "A WebSocket handshake is required.\n");
         }

@@ -83,13 +83,13 @@ pub(crate) fn respond_later(response: LocalBoxFuture<'static, Response>) -> Resp
 /// client disconnects at once, as WordPress does when it runs its scheduled tasks by a request to
 /// itself.
 ///
-/// Over HTTP/2 a client could send and reset any number of requests in one connection, which would
-/// all reach the application.
+/// Over HTTP/2 and HTTP/3 a client could send and reset any number of requests in one connection,
+/// which would all reach the application.
 fn until_sent<F: Future<Output = Response> + 'static>(
     request: Request,
     respond: impl FnOnce(Request, MayDrop) -> F,
 ) -> ResponseFuture {
-    let (is_http2, is_sent) = (request.version() == Version::HTTP_2, MayDrop::default());
+    let (has_streams, is_sent) = (request.version() >= Version::HTTP_2, MayDrop::default());
     let work = respond(request, is_sent.clone()).boxed_local();
-    respond_later(if is_http2 { work } else { UntilMayDrop::new(work, is_sent).boxed_local() })
+    respond_later(if has_streams { work } else { UntilMayDrop::new(work, is_sent).boxed_local() })
 }

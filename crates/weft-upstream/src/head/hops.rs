@@ -19,6 +19,7 @@ pub(crate) struct Via {
     http_10: HeaderValue,
     http_11: HeaderValue,
     http_2: HeaderValue,
+    http_3: HeaderValue,
 }
 
 impl Via {
@@ -28,9 +29,10 @@ impl Via {
         if name.is_empty() {
             return None;
         }
-        let (http_10, http_11, http_2) = (with("1.0")?, with("1.1")?, with("2")?);
+        let (http_10, http_11) = (with("1.0")?, with("1.1")?);
+        let (http_2, http_3) = (with("2")?, with("3")?);
         let name = received_by(http_11.as_bytes())?.into();
-        Some(Via { name, http_10, http_11, http_2 })
+        Some(Via { name, http_10, http_11, http_2, http_3 })
     }
 
     /// Returns true if a proxy of this name has added the member of a received `Via`.
@@ -43,6 +45,7 @@ impl Via {
         match received {
             Version::HTTP_10 => &self.http_10,
             Version::HTTP_2 => &self.http_2,
+            Version::HTTP_3 => &self.http_3,
             _ => &self.http_11,
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn check(
         StatusCode::SWITCHING_PROTOCOLS => {
             let protocol = protocol.map_or(&b""[..], |value| value.as_bytes());
             let headers = head.headers();
-            matches!(head.version(), Version::HTTP_11 | Version::HTTP_2)
+            head.version() >= Version::HTTP_11
                 && headers.bounded_list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
                 && headers.bounded_list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
         }

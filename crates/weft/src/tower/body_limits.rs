@@ -17,9 +17,9 @@ use weft_proto::semantics::grpc::{GRPC_STATUS, is_grpc};
 ///
 /// Windows and the number of streams bound the memory that such a stream takes.
 pub(crate) fn lift_grpc_limits(request: &mut Request) {
-    // gRPC needs HTTP/2, whose windows and streams are limited for a connection.
-    let is_http2 = request.version() == Version::HTTP_2;
-    if is_http2 && request.body().is_inbound() && is_grpc(request.headers()) {
+    // gRPC needs streams, which are limited for a connection, as their windows are.
+    let has_streams = request.version() >= Version::HTTP_2;
+    if has_streams && request.body().is_inbound() && is_grpc(request.headers()) {
         request.body().lift_limits(LiftedLimits::SizeAndRateOfStream);
     }
 }

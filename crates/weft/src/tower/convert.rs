@@ -69,12 +69,12 @@ fn uri(head: &RequestHead, connection: &Connection) -> Result<Uri> {
     let target = head.received_uri();
     let uri = match head.rewritten() {
         // Returned at once, because most requests are such, and a URI is large.
-        None if head.version() != Version::HTTP_2 => return target.map_err(|_| no_uri()),
+        None if head.version() < Version::HTTP_2 => return target.map_err(|_| no_uri()),
         None => target.map_err(|_| no_uri())?,
         Some(local) => with_local(target.unwrap_or_default(), local).ok_or_else(no_uri)?,
     };
     let is_local = || uri.path().starts_with('/') && uri.authority().is_none();
-    if head.version() == Version::HTTP_2
+    if head.version() >= Version::HTTP_2
         && is_local()
         && let Some(authority) = head.shared_authority()
         && let Ok(authority) = Authority::from_maybe_shared(authority)

@@ -24,7 +24,7 @@ pub(super) fn from_parts(parts: &Parts, original: Option<RequestHead>) -> Result
         }
         // Over HTTP/2 the target is path and query, and the authority is the field `Host`.
         None => match parts.uri.path_and_query() {
-            Some(local) if parts.version == Version::HTTP_2 && parts.headers.contains_key(HOST) => {
+            Some(local) if parts.version >= Version::HTTP_2 && parts.headers.contains_key(HOST) => {
                 write((&parts.method, parts.version, local.as_str()), &parts.headers)
             }
             _ => write((&parts.method, parts.version, &parts.uri.to_string()), &parts.headers),

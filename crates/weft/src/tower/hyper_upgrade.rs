@@ -52,12 +52,12 @@ impl PendingUpgrade {
     /// Adds an `OnUpgrade` to the extensions of a request that [asks](is_requested) for an upgrade
     /// or a tunnel.
     ///
-    /// Over HTTP/2, the engine converts an extended `CONNECT` to the upgrade of a `GET` request.
-    /// Only then a request has the field `Upgrade` there, and it gets the version 1.1: most
-    /// frameworks know no other form.
+    /// Over HTTP/2 and HTTP/3, the engine converts an extended `CONNECT` to the upgrade of a `GET`
+    /// request. Only then a request has the field `Upgrade` there, and it gets the version 1.1:
+    /// most frameworks know no other form.
     pub(super) fn offer<B>(request: &mut http::Request<B>) -> Option<PendingUpgrade> {
         let is_connect = *request.method() == Method::CONNECT;
-        if !is_connect && request.version() == Version::HTTP_2 {
+        if !is_connect && request.version() >= Version::HTTP_2 {
             *request.version_mut() = Version::HTTP_11;
         }
         let (pending, on_upgrade) = PendingUpgrade::new(is_connect)?;

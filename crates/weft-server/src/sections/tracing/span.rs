@@ -63,6 +63,7 @@ impl Span {
             version: match head.version() {
                 Version::HTTP_10 => "1.0",
                 Version::HTTP_2 => "2",
+                Version::HTTP_3 => "3",
                 _ => "1.1",
             },
             scheme: if record.peer.tls().is_some() { "https" } else { "http" },
