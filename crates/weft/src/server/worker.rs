@@ -304,10 +304,12 @@ impl<A: Application + 'static> h3::QuicWorker for Rc<Worker<A>> {
     }
 
     fn serve(&self, connection: Connection, peer: Peer, tls: QuicTls, permit: ConnectionPermit) {
+        // Before the sweeper is woken, which pauses again if there is no deadline.
+        let deadline = self.context.deadlines.deadline();
         self.connection_opened();
         let guard = OpenConnection(self.clone());
         tokio::task::spawn_local(async move {
-            h3::serve(connection, peer, &tls, &guard.0.context).await;
+            h3::serve(connection, (peer, deadline), &tls, &guard.0.context).await;
             drop((permit, guard));
         });
     }

@@ -210,7 +210,7 @@ fn failures_have_a_status_of_grpc() {
         }
         // A response that has begun is aborted by the engine. Over HTTP/1 its head is not sent yet.
         let late = client.send(call("/late", "application/grpc")).await.try_collect().await;
-        match transport.is_http2() {
+        match transport.is_multiplexed() {
             true => assert_eq!(late.unwrap_err().body, b"a"),
             false => assert_eq!(status(&late.unwrap()), "head 13"),
         }

@@ -85,7 +85,7 @@ fn axum_rejects_requests_that_are_no_handshake() {
         let server = transport.serve(tower::app(router()));
         let mut client = server.client().await;
         let status = client.get("/get").await.status;
-        assert_eq!(status, if transport.is_http2() { 405 } else { 400 });
+        assert_eq!(status, if transport.is_multiplexed() { 405 } else { 400 });
         let without_version = ClientRequest::get("/any");
         assert_eq!(client.upgrade(without_version, "websocket").await.err(), Some(400));
         // The service responds to the request for an upgrade in the usual way.

@@ -20,6 +20,8 @@ mod forms;
 #[cfg(all(feature = "tls", feature = "tower"))]
 mod grpc;
 mod h2;
+#[cfg(feature = "http3")]
+mod h3;
 mod handlers;
 mod http1;
 #[cfg(all(feature = "tls", feature = "websocket"))]

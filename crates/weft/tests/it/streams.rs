@@ -166,7 +166,7 @@ fn failure_of_a_grpc_call_is_a_status_of_grpc() {
             let request = ClientRequest::post(path).field("content-type", media_type);
             let case = format!("{path} {media_type}");
             let response = server.client().await.send(request).await.try_collect().await;
-            if transport.is_http2() && path != "/panics" {
+            if transport.is_multiplexed() && path != "/panics" {
                 assert!(response.is_err(), "{case}: {response:?}");
                 continue;
             }

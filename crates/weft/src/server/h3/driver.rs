@@ -22,11 +22,10 @@ use weft_proto::http3::ErrorCode;
 /// Serves a connection until it closes.
 pub(crate) async fn serve<A: Application>(
     mut quic: Connection,
-    mut peer: Peer,
+    (mut peer, deadline): (Peer, Deadline),
     tls: &QuicTls,
     worker: &WorkerContext<A>,
 ) {
-    let deadline = worker.deadlines.deadline();
     deadline.set_awaiting(Awaited::Head, worker.settings.head_timeout);
     if let Err(error) = handshake(&mut quic, &deadline).await {
         worker.report(&peer, &error);

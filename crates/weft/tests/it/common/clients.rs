@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use bytes::Bytes;
-use futures_util::future::Either;
+use futures_util::future::{Either, FutureExt};
 use futures_util::stream::poll_fn as stream_of;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use http_body::Frame;
@@ -21,7 +21,6 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::ext::Protocol;
-use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
@@ -35,6 +34,8 @@ use weft::server::ServerHandle;
 use weft::tls::{self, Identity, Tls};
 use weft::{Application, Server, Settings};
 
+#[cfg(feature = "http3")]
+use crate::common::http3;
 use crate::common::{TEST_TIMEOUT, boxed_server};
 
 // -- transports
@@ -46,22 +47,49 @@ pub enum Transport {
     Http2,
     Http1Tls,
     Http2Tls,
+    #[cfg(feature = "http3")]
+    Http3,
 }
 
-pub const TRANSPORTS: [Transport; 4] =
-    [Transport::Http1, Transport::Http2, Transport::Http1Tls, Transport::Http2Tls];
+pub const TRANSPORTS: &[Transport] = &[
+    Transport::Http1,
+    Transport::Http2,
+    Transport::Http1Tls,
+    Transport::Http2Tls,
+    #[cfg(feature = "http3")]
+    Transport::Http3,
+];
 
 impl Transport {
-    pub fn is_http2(self) -> bool {
+    fn is_http2(self) -> bool {
         matches!(self, Transport::Http2 | Transport::Http2Tls)
     }
 
+    /// Returns true if the client sends no fields that exceed the limit of the server (RFC 9114
+    /// §4.2.2).
+    pub fn obeys_field_limit(self) -> bool {
+        #[cfg(feature = "http3")]
+        return self == Transport::Http3;
+        #[cfg(not(feature = "http3"))]
+        false
+    }
+
+    /// Returns true if a connection has several streams.
+    pub fn is_multiplexed(self) -> bool {
+        !matches!(self, Transport::Http1 | Transport::Http1Tls)
+    }
+
     pub fn is_tls(self) -> bool {
-        matches!(self, Transport::Http1Tls | Transport::Http2Tls)
+        !matches!(self, Transport::Http1 | Transport::Http2)
     }
 
     pub fn version(self) -> Version {
-        if self.is_http2() { Version::HTTP_2 } else { Version::HTTP_11 }
+        match self {
+            Transport::Http1 | Transport::Http1Tls => Version::HTTP_11,
+            Transport::Http2 | Transport::Http2Tls => Version::HTTP_2,
+            #[cfg(feature = "http3")]
+            Transport::Http3 => Version::HTTP_3,
+        }
     }
 
     pub fn scheme(self) -> &'static str {
@@ -94,12 +122,12 @@ impl Transport {
 }
 
 /// The certificate of the servers, and a client configuration that trusts it.
-struct Credentials {
-    server: Tls,
-    client: ClientConfig,
+pub(super) struct Credentials {
+    pub(super) server: Tls,
+    pub(super) client: ClientConfig,
 }
 
-static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
+pub(super) static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     let certified = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
     let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
     let identities = vec![Identity::pem(certificate, key)];
@@ -115,7 +143,7 @@ static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     Credentials { server, client }
 });
 
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -127,14 +155,14 @@ pub fn on_every_transport(case: impl AsyncFn(Transport)) {
         let run = || runtime.block_on(within("the case completes", 4, case(*transport)));
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
-    let failed: Vec<Transport> = TRANSPORTS.into_iter().filter(fails).collect();
+    let failed: Vec<Transport> = TRANSPORTS.iter().copied().filter(fails).collect();
     let current = thread::current();
     let name = current.name().unwrap_or("the case");
     assert!(failed.is_empty(), "{name} failed over {failed:?}");
 }
 
 /// Awaits `future`; panics after `timeouts` times `TEST_TIMEOUT`.
-async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
     let result = tokio::time::timeout(TEST_TIMEOUT * timeouts, future).await;
     result.unwrap_or_else(|_| panic!("timed out: {description}"))
 }
@@ -198,7 +226,7 @@ impl TransportServer {
 
 // -- requests
 
-type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A request to send. The host is `a`.
 pub struct ClientRequest {
@@ -246,7 +274,7 @@ impl ClientRequest {
         let mut request = http::Request::new(self.body);
         *request.method_mut() = self.method;
         *request.headers_mut() = self.fields;
-        *request.uri_mut() = match transport.is_http2() {
+        *request.uri_mut() = match transport.is_multiplexed() {
             true => format!("{}://a{}", transport.scheme(), self.target).parse().unwrap(),
             false => {
                 request.headers_mut().insert(header::HOST, HeaderValue::from_static("a"));
@@ -343,12 +371,38 @@ pub struct IncompleteResponse {
     pub error: String,
 }
 
-fn incomplete(status: Option<u16>, body: Vec<u8>, error: &hyper::Error) -> IncompleteResponse {
+fn description(error: &hyper::Error) -> String {
     let source = error.source().map(|source| format!(": {source}"));
-    IncompleteResponse { status, body, error: format!("{error}{}", source.unwrap_or_default()) }
+    format!("{error}{}", source.unwrap_or_default())
 }
 
-type ResponseFuture = Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>>;
+/// The body of a response that is being received.
+pub(super) enum ResponseBody {
+    Hyper(Incoming),
+    #[cfg(feature = "http3")]
+    Http3(Box<http3::ResponseBody>),
+}
+
+impl ResponseBody {
+    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, String>> {
+        match self {
+            ResponseBody::Hyper(body) => {
+                body.frame().await.map(|frame| frame.map_err(|error| description(&error)))
+            }
+            #[cfg(feature = "http3")]
+            ResponseBody::Http3(body) => body.frame().await,
+        }
+    }
+}
+
+/// A response, or the description of an error.
+pub(super) type ResponseResult = Result<http::Response<ResponseBody>, String>;
+
+type ResponseFuture = Pin<Box<dyn Future<Output = ResponseResult> + Send>>;
+
+fn from_hyper(response: hyper::Result<http::Response<Incoming>>) -> ResponseResult {
+    response.map(|it| it.map(ResponseBody::Hyper)).map_err(|error| description(&error))
+}
 
 /// A response that is not received yet. Dropping it cancels the request.
 pub struct PendingResponse(ResponseFuture);
@@ -357,8 +411,8 @@ impl PendingResponse {
     /// Waits for the head of the response.
     pub async fn read_head(self) -> Result<StreamingResponse, IncompleteResponse> {
         let response = within("a response head is received", 1, self.0).await;
-        let (head, body) =
-            response.map_err(|error| incomplete(None, Vec::new(), &error))?.into_parts();
+        let failed = |error| IncompleteResponse { status: None, body: Vec::new(), error };
+        let (head, body) = response.map_err(failed)?.into_parts();
         let (version, fields) = (head.version, head.headers);
         let response = ClientResponse {
             status: head.status.as_u16(),
@@ -383,7 +437,7 @@ impl PendingResponse {
 /// A response after its head was received.
 pub struct StreamingResponse {
     response: ClientResponse,
-    body: Incoming,
+    body: ResponseBody,
 }
 
 impl StreamingResponse {
@@ -406,8 +460,8 @@ impl StreamingResponse {
         let frame = match within("a body frame is received", 1, self.body.frame()).await {
             None => return Ok(false),
             Some(Err(error)) => {
-                let received = std::mem::take(&mut self.response.body);
-                return Err(incomplete(Some(self.response.status), received, &error));
+                let body = std::mem::take(&mut self.response.body);
+                return Err(IncompleteResponse { status: Some(self.response.status), body, error });
             }
             Some(Ok(frame)) => frame,
         };
@@ -441,6 +495,8 @@ pub struct Client {
 enum Sender {
     Http1(http1::SendRequest<RequestBody>),
     Http2(http2::SendRequest<RequestBody>),
+    #[cfg(feature = "http3")]
+    Http3(http3::Sender),
 }
 
 impl Client {
@@ -450,6 +506,11 @@ impl Client {
 
     /// Returns an error if the connection is refused.
     pub async fn try_connect(transport: Transport, address: SocketAddr) -> io::Result<Client> {
+        #[cfg(feature = "http3")]
+        if transport == Transport::Http3 {
+            let (sender, connection) = http3::connect(address).await?;
+            return Ok(Client { transport, address, sender: Sender::Http3(sender), connection });
+        }
         let io = TokioIo::new(transport.connect(address).await?);
         let (sender, connection) = match transport.is_http2() {
             true => {
@@ -466,8 +527,8 @@ impl Client {
         Ok(Client { transport, address, sender, connection })
     }
 
-    /// A client whose requests run concurrently with this one's: over HTTP/2 on the same
-    /// connection, over HTTP/1 on another.
+    /// A client whose requests run concurrently with this one's: over HTTP/1 on
+    /// another connection, otherwise on the same one.
     pub async fn concurrent_client(&self) -> Client {
         match &self.sender {
             Sender::Http1(_) => Client::connect(self.transport, self.address).await,
@@ -475,6 +536,13 @@ impl Client {
                 transport: self.transport,
                 address: self.address,
                 sender: Sender::Http2(sender.clone()),
+                connection: tokio::spawn(async { Ok(()) }),
+            },
+            #[cfg(feature = "http3")]
+            Sender::Http3(sender) => Client {
+                transport: self.transport,
+                address: self.address,
+                sender: Sender::Http3(sender.clone()),
                 connection: tokio::spawn(async { Ok(()) }),
             },
         }
@@ -487,17 +555,19 @@ impl Client {
     }
 
     async fn send_request(&mut self, request: http::Request<RequestBody>) -> PendingResponse {
-        let refused = |error| -> Ready<_> { ready(Err(error)) };
+        let refused = |error| -> Ready<_> { ready(Err(description(&error))) };
         let ready = "the connection is ready for a request";
         PendingResponse(match &mut self.sender {
             Sender::Http1(sender) => match within(ready, 1, sender.ready()).await {
-                Ok(()) => Box::pin(sender.send_request(request)),
+                Ok(()) => Box::pin(sender.send_request(request).map(from_hyper)),
                 Err(error) => Box::pin(refused(error)),
             },
             Sender::Http2(sender) => match within(ready, 1, sender.ready()).await {
-                Ok(()) => Box::pin(sender.send_request(request)),
+                Ok(()) => Box::pin(sender.send_request(request).map(from_hyper)),
                 Err(error) => Box::pin(refused(error)),
             },
+            #[cfg(feature = "http3")]
+            Sender::Http3(sender) => Box::pin(sender.send_request(request)),
         })
     }
 
@@ -521,19 +591,27 @@ impl Client {
 
     /// Closes the connection, aborting all exchanges.
     pub fn abort(self) {
+        #[cfg(feature = "http3")]
+        if let Sender::Http3(sender) = &self.sender {
+            sender.close();
+        }
         self.connection.abort();
     }
 
     /// Waits until the server has closed the connection.
     pub async fn wait_closed(&self) {
-        wait_until("the connection is closed", || self.connection.is_finished()).await;
+        wait_until("the connection is closed", || self.is_closed()).await;
     }
 
     pub fn is_closed(&self) -> bool {
+        #[cfg(feature = "http3")]
+        if let Sender::Http3(sender) = &self.sender {
+            return sender.is_closed();
+        }
         self.connection.is_finished()
     }
 
-    /// Switches to another protocol by `Upgrade`, or over HTTP/2 by extended CONNECT (RFC 8441);
+    /// Switches to another protocol by `Upgrade`, or by extended CONNECT (RFC 8441, RFC 9220);
     /// the server must have enabled extended CONNECT in its SETTINGS. Returns the status if
     /// refused.
     pub async fn upgrade(
@@ -541,6 +619,10 @@ impl Client {
         request: ClientRequest,
         protocol: &'static str,
     ) -> Result<UpgradedIo, u16> {
+        #[cfg(feature = "http3")]
+        if let Sender::Http3(sender) = &self.sender {
+            return sender.tunnel(request.fields, Some((&request.target, protocol))).await;
+        }
         let request = match self.transport.is_http2() {
             true => {
                 let mut request = request.into_request(self.transport);
@@ -559,6 +641,10 @@ impl Client {
 
     /// Opens a tunnel to `a:1` with CONNECT.
     pub async fn tunnel(&mut self) -> Result<UpgradedIo, u16> {
+        #[cfg(feature = "http3")]
+        if let Sender::Http3(sender) = &self.sender {
+            return sender.tunnel(HeaderMap::new(), None).await;
+        }
         let mut request = ClientRequest::new("CONNECT", "/").into_request(self.transport);
         *request.uri_mut() = "a:1".parse().unwrap();
         request.headers_mut().remove(header::HOST);
@@ -577,16 +663,16 @@ impl Client {
             .await
             .unwrap();
         match response.status().as_u16() {
-            status if status == expected => Ok(TokioIo::new(
+            status if status == expected => Ok(Box::new(TokioIo::new(
                 hyper::upgrade::on(response).await.expect("the protocol is switched"),
-            )),
+            ))),
             status => Err(status),
         }
     }
 }
 
-/// A connection or HTTP/2 stream after the switch to another protocol.
-pub type UpgradedIo = TokioIo<Upgraded>;
+/// A connection or stream after the switch to another protocol.
+pub type UpgradedIo = Box<dyn Duplex>;
 
 // -- interim responses
 
@@ -601,6 +687,12 @@ impl TransportServer {
         request: ClientRequest,
         body: &'static str,
     ) -> (Vec<Interim>, ClientResponse) {
+        #[cfg(feature = "http3")]
+        if let Transport::Http3 = self.transport {
+            let request = request.into_request(self.transport).map(|_| ());
+            let (sender, _) = http3::connect(self.address).await.unwrap();
+            return sender.fetch_with_interim(request, body).await;
+        }
         match self.transport.is_http2() {
             true => self.fetch_with_interim_http2(request, body).await,
             false => self.fetch_with_interim_http1(request, body).await,
@@ -685,7 +777,7 @@ impl TransportServer {
     }
 }
 
-fn interim_from(status: u16, fields: &HeaderMap) -> Interim {
+pub(super) fn interim_from(status: u16, fields: &HeaderMap) -> Interim {
     let links = fields.get_all(header::LINK).iter();
     (status, links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned()).collect())
 }

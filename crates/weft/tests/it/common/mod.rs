@@ -4,6 +4,8 @@
 #[cfg(feature = "tls")]
 pub mod clients;
 pub mod frames;
+#[cfg(feature = "http3")]
+pub mod http3;
 #[cfg(feature = "files")]
 pub mod tree;
 

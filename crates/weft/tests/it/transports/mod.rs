@@ -1,5 +1,5 @@
-//! Behavior that is the same over every transport: HTTP/1 and HTTP/2, with and without TLS. Each
-//! case runs over all of them.
+//! Behavior that is the same over every transport: HTTP/1 and HTTP/2, with and without TLS, and
+//! HTTP/3. Each case runs over all of them.
 #![cfg(all(
     feature = "brotli",
     feature = "files",
@@ -192,7 +192,8 @@ where
 /// A way for a client to abort an exchange.
 #[derive(Clone, Copy, Debug)]
 enum Abort {
-    /// Cancels the request: over HTTP/1 by closing the connection, over HTTP/2 by RST_STREAM.
+    /// Cancels the request: over HTTP/1 by closing the connection, over HTTP/2 and HTTP/3 by a
+    /// reset of its stream.
     Request,
     /// Closes the connection.
     Connection,

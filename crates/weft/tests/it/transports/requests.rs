@@ -69,6 +69,8 @@ fn request_exposes_connection_properties() {
             Transport::Http1 | Transport::Http2 => "false http None",
             Transport::Http1Tls => "true https Some(\"http/1.1\")",
             Transport::Http2Tls => "true https Some(\"h2\")",
+            #[cfg(feature = "http3")]
+            Transport::Http3 => "true https Some(\"h3\")",
         };
         let host = "Some(\"a\") Some(\"a\") Some(\"a\")";
         let expected = format!("{:?} {host} {secure} Some(\"127.0.0.1\")", transport.version());
@@ -98,8 +100,10 @@ fn rejects_oversized_request_heads() {
             ),
         ] {
             let mut client = server.client().await;
-            let response = client.fetch(request).await;
-            assert_eq!(response.status, status);
+            match client.send(request).await.try_collect().await {
+                Ok(response) => assert_eq!(response.status, status),
+                Err(error) => assert!(transport.obeys_field_limit() && status == 431, "{error:?}"),
+            }
             assert_eq!(ok.get("/").await.text(), "ok");
         }
         server.stop().await;

@@ -126,7 +126,7 @@ fn sends_response_trailers() {
         assert_eq!((response.text(), response.trailer("etag")), ("abc", Some("\"e\"")));
         // HTTP/1 cannot send trailers after a body with Content-Length.
         let response = client.get("/sized").await;
-        let trailer = transport.is_http2().then_some("\"e\"");
+        let trailer = transport.is_multiplexed().then_some("\"e\"");
         assert_eq!((response.text(), response.trailer("etag")), ("abc", trailer));
         assert_eq!(client.get("/").await.status, 200);
         server.stop().await;
@@ -236,7 +236,7 @@ fn uri_of_a_framework_has_scheme_and_authority_over_http2() {
         let server =
             transport.serve(app.wrap(Mount::new("/mounted", weft::tower::app(router.clone()))));
         let mut client = server.client().await;
-        let origin = if transport.is_http2() {
+        let origin = if transport.is_multiplexed() {
             format!("{}://a", transport.scheme())
         } else {
             String::new()
@@ -392,7 +392,7 @@ fn sanitizes_response_fields() {
         for name in ["keep-alive", "proxy-connection", "te", "upgrade"] {
             let response = client.get(&format!("/{name}")).await;
             assert_eq!((response.status, response.text()), (200, "ok"), "{name}");
-            assert_eq!(response.field(name).is_none(), transport.is_http2(), "{name}");
+            assert_eq!(response.field(name).is_none(), transport.is_multiplexed(), "{name}");
         }
         assert!(!client.is_closed());
         server.stop().await;
@@ -484,7 +484,7 @@ fn drops_framing_fields_in_response_trailers() {
                 "{name}"
             );
             // Over HTTP/1 only the first three affect message framing.
-            let is_allowed = ["keep-alive", "te"].contains(&name) && !transport.is_http2();
+            let is_allowed = ["keep-alive", "te"].contains(&name) && !transport.is_multiplexed();
             assert_eq!(response.trailer(name).is_some(), is_allowed, "{name}");
         }
         server.stop().await;
