@@ -88,7 +88,7 @@ mod tests {
             fields.push((text(field.name), text(field.value)));
             true
         };
-        Decoder::default().decode(&frame[length..], push).unwrap();
+        Decoder::default().decode(0, &frame[length..], push).unwrap();
         fields
     }
 
