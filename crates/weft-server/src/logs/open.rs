@@ -133,6 +133,11 @@ impl OpenLogs {
         self.tracer.as_ref()
     }
 
+    /// Parts that the logs and the spans withhold.
+    pub(super) fn privacy(&self) -> Option<&LogPrivacy> {
+        self.error.as_ref().map(|error| &error.privacy)
+    }
+
     /// Returns the log of a stream with this destination.
     pub(crate) fn stream(&self, to: &LogTarget) -> Option<&StreamLog> {
         self.streams.get(to)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use log::Level;
 use weft::error::Fault;
 use weft::hooks::Record;
+use weft::log::LogPrivacy;
 use weft::net::Peer;
 use weft::{Error, ErrorKind, Hooks};
 use weft_upstream::ThrottledWarning;
@@ -32,6 +33,8 @@ struct DefaultLog {
     /// Requests are logged here or by their routes, or are spans.
     is_needed: bool,
     tracer: Option<Arc<Tracer>>,
+    /// Parts that spans withhold.
+    privacy: LogPrivacy,
     /// Generation of the logs that it belongs to.
     generation: u64,
 }
@@ -43,7 +46,8 @@ impl DefaultLog {
         let current = logs.current();
         let log = current.for_worker().default_log();
         let (is_needed, tracer) = (current.needs_records(), current.tracer().cloned());
-        DefaultLog { log, is_needed, tracer, generation }
+        let privacy = current.privacy().cloned().unwrap_or_default();
+        DefaultLog { log, is_needed, tracer, privacy, generation }
     }
 }
 
@@ -135,7 +139,7 @@ impl Hooks for WorkerLog {
         {
             self.with_default_log(|default| {
                 if let Some(tracer) = &default.tracer
-                    && let Some(span) = Span::new(context, record, notes)
+                    && let Some(span) = Span::new(context, record, notes, &default.privacy)
                 {
                     tracer.record(span);
                 }

@@ -320,6 +320,32 @@ fn exports_the_spans_of_sampled_requests() {
     assert_eq!(attribute(failed, "weft.upstream.attempts").as_deref(), Some("3"));
 }
 
+/// Each row: keys of `[log]`, and the query and the client of a span.
+#[test]
+fn spans_withhold_the_same_parts_as_logs() {
+    let long = "v".repeat(1100);
+    let target = format!("/?Token=secret&q=1&long={long}&token=secret");
+    for (keys, query, client) in [
+        ("", "Token=secret&q=1&", "127.0.0.1"),
+        ("log.redact = \"token\"\n", "Token=***&q=1&", "127.0.0.1"),
+        ("log.mask_addresses = true\n", "Token=secret&q=1&", "127.0.0.0"),
+    ] {
+        let collector = Collector::start(&[ACCEPTED]);
+        let (_folder, server) = serve(&format!(
+            "{keys}log.access = \"none\"\n\
+             [tracing]\nendpoint = \"http://{}/\"\ninterval = \"1ms\"\n\
+             [hosts.\"*\"]\ntracing = true\n\"/\" = {{ respond = \"a\" }}\n",
+            collector.address
+        ));
+        get(&server, &target, "");
+        until("the span is exported", || collector.spans().len() == 1);
+        let span = &collector.spans()[0];
+        let found = attribute(span, "url.query").unwrap();
+        assert!(found.starts_with(query) && found.len() == 1024, "{keys}: {found}");
+        assert_eq!(attribute(span, "client.address").as_deref(), Some(client), "{keys}");
+    }
+}
+
 /// Each row: responses of the collector, its number of requests, and the numbers of spans.
 #[test]
 fn transient_failures_of_the_collector_are_retried() {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use weft::Method;
 use weft::hooks::Record;
-use weft::log::LogValue;
+use weft::log::{LogPrivacy, LogValue, client_network};
 use weft::message::Version;
 
 use crate::base::request_notes::RequestNotes;
@@ -40,11 +40,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Creates the span of a request; `None` if it has no valid head.
+    /// Creates the span of a request, without the parts that access logs withhold; `None` if it
+    /// has no valid head.
     pub(crate) fn new(
         context: TraceContext,
         record: &Record<'_>,
         notes: &RequestNotes,
+        privacy: &LogPrivacy,
     ) -> Option<Span> {
         let head = record.head?;
         let value = |name: &str| notes.with_values(|values| values.value(name).map(to_value));
@@ -52,8 +54,12 @@ impl Span {
             ["route", "upstream.address"].map(|name| value(name).and_then(Result::ok));
         let [upstream_status, upstream_attempts] =
             ["upstream.status", "upstream.attempts"].map(|name| value(name).and_then(Result::err));
-        let target = head.target();
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let target = privacy.redact_text(head.target());
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let client = record.peer.address().map(|it| match privacy.mask_addresses {
+            true => client_network(it.ip()),
+            false => it.ip().to_canonical(),
+        });
         let agent = head.headers().get_bytes("user-agent");
         Some(Span {
             context,
@@ -71,7 +77,7 @@ impl Span {
             query: (!query.is_empty()).then(|| text(query.as_bytes())),
             host: head.host().map(|host| text(host.as_bytes())),
             route,
-            client: record.peer.address().map(|it| it.ip().to_canonical().to_string()),
+            client: client.map(|address| address.to_string()),
             user_agent: agent.map(text),
             status: record.status.as_u16(),
             body_bytes: record.body_bytes,
