@@ -28,6 +28,9 @@ const MAX_RESULT_BYTES: u64 = 1 << 20;
 /// Delay after a failure to accept, such as without a free descriptor.
 const ACCEPT_DELAY: Duration = Duration::from_secs(1);
 
+/// Reply of a server that stops.
+const STOPPING: &str = "stopping\n";
+
 /// Result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReloadResult {
@@ -102,6 +105,15 @@ impl ReloadClient {
             text.push_str(&line.replace('\n', " "));
             text.push('\n');
         }
+        self.send(&text);
+    }
+
+    /// Reports that the server stops, and reloads no more.
+    pub(super) fn refuse(mut self) {
+        self.send(STOPPING);
+    }
+
+    fn send(&mut self, text: &str) {
         let _ = self.0.set_nonblocking(false);
         let _ = self.0.set_write_timeout(Some(WRITE_TIMEOUT));
         let _ = self.0.write_all(text.as_bytes());
@@ -118,7 +130,7 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
     let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            cannot("no server of weft has this PID, or it is stopping".to_owned())
+            cannot("no server of weft has this PID".to_owned())
         }
         _ => cannot(error.to_string()),
     })?;
@@ -131,6 +143,9 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
         .set_read_timeout(Some(RESULT_TIMEOUT))
         .and_then(|()| stream.take(MAX_RESULT_BYTES).read_to_string(&mut text))
         .map_err(|error| cannot(format!("no result: {error}")))?;
+    if text == STOPPING {
+        return Err(cannot("it is stopping".to_owned()));
+    }
     let mut lines = text.lines();
     let result = lines
         .next()
@@ -138,7 +153,7 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
     match result {
         Some(result) => Ok((result, lines.map(str::to_owned).collect())),
         None => Err(cannot(
-            "no result: the server stops, or this user is neither its user nor root".to_owned(),
+            "no result: the server has stopped, or this user is neither its user nor root".to_owned(),
         )),
     }
 }

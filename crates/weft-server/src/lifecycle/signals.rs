@@ -124,8 +124,6 @@ impl Signals {
     /// Waits for a stop signal, and returns true, or until `end`. Calls `reopen` for each request
     /// to reopen the log files. Other requests are refused.
     pub(crate) fn wait_for_stop_until(&mut self, end: Option<Instant>, reopen: impl Fn()) -> bool {
-        // Clients of `weft reload` are disconnected.
-        self.sources.control = None;
         loop {
             let mut no_upgrade = None;
             let next = self.sources.next(&mut no_upgrade);
@@ -139,6 +137,7 @@ impl Signals {
                 None => return false,
                 Some(ControlEvent::Stop(_)) => return true,
                 Some(ControlEvent::ReopenLogs) => reopen(),
+                Some(ControlEvent::ReloadFor(client)) => client.refuse(),
                 Some(_) => {}
             }
         }

@@ -227,7 +227,9 @@ fn shutdown_delay_keeps_serving_while_the_server_is_not_ready() {
     // New connections are accepted.
     assert_eq!(get(&server, "/a.txt"), 200);
     let reload = site.run(&["reload", "--pid", &server.id().to_string()]);
-    assert_eq!(reload.status, Ok(1), "{}", reload.stderr);
+    let pid = server.id();
+    let refusal = format!("weft: cannot reload the server with the PID {pid}: it is stopping\n");
+    assert_eq!((reload.status, reload.stderr), (Ok(1), refusal));
     // The second signal ends the delay.
     let output = server.stop();
     let stop = "weft: SIGTERM: the server stops in 5m (`shutdown_delay`); then requests in \
