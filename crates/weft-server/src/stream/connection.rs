@@ -14,7 +14,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use weft_proto::proxy_protocol;
-use weft_upstream::copy::{CopyEnd, CopySide, CountBytes, copy_bidirectional, copy_sockets};
+use weft_upstream::copy::{
+    CopyEnd, CopySide, CountBytes, IdleTimeouts, copy_bidirectional, copy_sockets,
+};
 
 use super::Stream;
 use super::end::End;
@@ -164,13 +166,14 @@ impl Route<'_> {
             counts.add(CopySide::A, received.len() as u64);
         }
         drop((header, received));
+        let timeouts = IdleTimeouts::same(idle_timeout);
         let socket = (&mut client as &mut dyn Any).downcast_mut::<TcpStream>();
         let end = match (socket, upstream.socket()) {
             (Some(client), Some(upstream)) => {
-                copy_sockets(client, upstream, &stream.pipes, idle_timeout, &counts).await
+                copy_sockets(client, upstream, &stream.pipes, timeouts, &counts).await
             }
             // One of them has TLS, or is a Unix socket.
-            _ => copy_bidirectional(client, upstream, idle_timeout, &counts).await,
+            _ => copy_bidirectional(client, upstream, timeouts, &counts).await,
         };
         Ok(match end {
             CopyEnd::Complete => End::Closed,

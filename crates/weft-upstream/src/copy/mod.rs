@@ -3,12 +3,13 @@
 mod splice;
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 pub use crate::copy::splice::{MAX_PIPES, SplicePipes};
@@ -31,6 +32,23 @@ pub enum CopyEnd {
     Failed(CopySide, io::Error),
 }
 
+/// Longest times without data in any direction.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleTimeouts {
+    /// The time while both directions are open.
+    pub open: Duration,
+    /// The time after the end of one direction. A peer that has closed its connection, and a peer
+    /// that has closed its sending half, look the same until data is sent to them.
+    pub half_closed: Duration,
+}
+
+impl IdleTimeouts {
+    /// The same time before and after the end of a direction.
+    pub fn same(timeout: Duration) -> IdleTimeouts {
+        IdleTimeouts { open: timeout, half_closed: timeout }
+    }
+}
+
 /// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopySide {
@@ -51,11 +69,12 @@ impl CountBytes for () {
     fn add(&self, _: CopySide, _: u64) {}
 }
 
-/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`.
+/// Copies until both directions have ended, one fails, or no data moves for a time of
+/// `timeouts`.
 pub async fn copy_bidirectional(
     a: impl AsyncRead + AsyncWrite,
     b: impl AsyncRead + AsyncWrite,
-    idle_timeout: Duration,
+    timeouts: IdleTimeouts,
     counts: &impl CountBytes,
 ) -> CopyEnd {
     let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
@@ -67,7 +86,7 @@ pub async fn copy_bidirectional(
             direction(CopySide::B).copy(&mut from_b, &mut to_a),
         )
     };
-    end_of(copied, &activity, idle_timeout).await
+    end_of(copied, &activity, timeouts).await
 }
 
 /// Copies between two sockets, as [`copy_bidirectional`]. Large amounts of bytes are moved within
@@ -76,7 +95,7 @@ pub async fn copy_sockets(
     a: &mut TcpStream,
     b: &mut TcpStream,
     pipes: &SplicePipes,
-    idle_timeout: Duration,
+    timeouts: IdleTimeouts,
     counts: &impl CountBytes,
 ) -> CopyEnd {
     let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (a.split(), b.split());
@@ -88,7 +107,7 @@ pub async fn copy_sockets(
             direction(CopySide::B).copy_or_splice(&mut from_b, &mut to_a, pipes),
         )
     };
-    end_of(copied, &activity, idle_timeout).await
+    end_of(copied, &activity, timeouts).await
 }
 
 /// Waits for both directions, or for the idle timeout. After an error both connections are closed,
@@ -96,14 +115,14 @@ pub async fn copy_sockets(
 async fn end_of(
     copied: impl Future<Output = Result<((), ()), (CopySide, io::Error)>>,
     activity: &Activity,
-    idle_timeout: Duration,
+    timeouts: IdleTimeouts,
 ) -> CopyEnd {
     tokio::select! {
         ended = copied => match ended {
             Ok(_) => CopyEnd::Complete,
             Err((side, error)) => CopyEnd::Failed(side, error),
         },
-        () = activity.wait_until_idle(idle_timeout) => CopyEnd::Idle,
+        () = activity.wait_until_idle(timeouts) => CopyEnd::Idle,
     }
 }
 
@@ -186,8 +205,9 @@ impl<C: CountBytes> Direction<'_, C> {
         }
     }
 
-    /// Forwards the end of the direction.
+    /// Forwards the end of the direction. The time of half-closed connections begins.
     async fn end(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), (CopySide, io::Error)> {
+        self.activity.end_direction();
         to.shutdown().await.map_err(|error| (self.receiver(), error))
     }
 
@@ -212,16 +232,24 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<u
     Ok(taken)
 }
 
-/// The time of the last read or write in any direction.
+/// The time of the last read or write in any direction, and the end of directions.
 struct Activity {
     start: Instant,
+    is_half_closed: AtomicBool,
+    /// Notified at the end of a direction.
+    direction_ended: Notify,
     /// Milliseconds since `start`.
     last: AtomicU64,
 }
 
 impl Activity {
     fn new() -> Activity {
-        Activity { start: Instant::now(), last: AtomicU64::new(0) }
+        Activity {
+            start: Instant::now(),
+            is_half_closed: AtomicBool::new(false),
+            direction_ended: Notify::new(),
+            last: AtomicU64::new(0),
+        }
     }
 
     fn record(&self) {
@@ -229,16 +257,99 @@ impl Activity {
         self.last.store(elapsed.try_into().unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Completes when no data has moved for `idle_timeout`.
-    async fn wait_until_idle(&self, idle_timeout: Duration) {
+    fn end_direction(&self) {
+        self.is_half_closed.store(true, Relaxed);
+        self.direction_ended.notify_one();
+    }
+
+    /// Completes when no data has moved for a time of `timeouts`.
+    async fn wait_until_idle(&self, timeouts: IdleTimeouts) {
         loop {
+            let timeout = match self.is_half_closed.load(Relaxed) {
+                true => timeouts.half_closed,
+                false => timeouts.open,
+            };
             let last = Duration::from_millis(self.last.load(Relaxed));
-            let deadline = last.checked_add(idle_timeout).and_then(|it| self.start.checked_add(it));
-            let Some(deadline) = deadline else { return std::future::pending().await };
+            let deadline = last.checked_add(timeout).and_then(|it| self.start.checked_add(it));
+            let Some(deadline) = deadline else {
+                self.direction_ended.notified().await;
+                continue;
+            };
             if deadline <= Instant::now() {
                 return;
             }
-            sleep_until(deadline).await;
+            tokio::select! {
+                () = sleep_until(deadline) => {}
+                () = self.direction_ended.notified() => {}
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    const TIMEOUTS: IdleTimeouts =
+        IdleTimeouts { open: Duration::from_secs(3600), half_closed: Duration::from_secs(60) };
+
+    /// Rows: true if the client ends its direction after 10 s; pauses in seconds after which the
+    /// upstream sends a byte; and the second at which the copy ends.
+    #[tokio::test(start_paused = true)]
+    async fn half_closed_connections_have_a_shorter_time() {
+        for (is_half_closed, pauses, end) in [
+            (true, &[][..], 70),
+            (false, &[], 3600),
+            (true, &[65, 59, 59], 65 + 59 + 59 + 60),
+            (true, &[71], 70),
+        ] {
+            let ((mut client, a), (b, mut upstream)) = (duplex(64), duplex(64));
+            let start = Instant::now();
+            let peers = async {
+                let send = async {
+                    for pause in pauses {
+                        tokio::time::sleep(Duration::from_secs(*pause)).await;
+                        if upstream.write_all(b"x").await.is_err() {
+                            break;
+                        }
+                    }
+                };
+                let half_close = async {
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    if is_half_closed {
+                        client.shutdown().await.unwrap();
+                    }
+                };
+                tokio::join!(send, half_close);
+                std::future::pending::<()>().await;
+            };
+            let ended = tokio::select! {
+                ended = copy_bidirectional(a, b, TIMEOUTS, &()) => ended,
+                () = peers => unreachable!("the peers stay"),
+            };
+            assert!(matches!(ended, CopyEnd::Idle), "{pauses:?} {ended:?}");
+            assert_eq!(start.elapsed().as_secs(), end, "{is_half_closed} {pauses:?}");
+        }
+    }
+
+    /// The client has closed its connection: the next write to it ends the other side.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_write_ends_both_connections() {
+        let ((client, a), (b, mut upstream)) = (duplex(64), duplex(64));
+        drop(client);
+        let start = Instant::now();
+        let send = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let _ = upstream.write_all(b"x").await;
+            std::future::pending::<()>().await;
+        };
+        let ended = tokio::select! {
+            ended = copy_bidirectional(a, b, TIMEOUTS, &()) => ended,
+            () = send => unreachable!("the upstream stays"),
+        };
+        assert!(matches!(ended, CopyEnd::Failed(CopySide::A, _)), "{ended:?}");
+        assert_eq!(start.elapsed().as_secs(), 5);
     }
 }

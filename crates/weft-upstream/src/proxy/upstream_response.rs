@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -10,7 +11,7 @@ use weft_proto::http1::client::ResponseHead;
 
 use super::proxy_context::WorkerContext;
 use crate::attempt_hooks;
-use crate::copy::copy_bidirectional;
+use crate::copy::{IdleTimeouts, copy_bidirectional};
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::{BodyOptions, UpstreamBody, UpstreamExchange};
 use crate::gateway_error::GatewayError;
@@ -18,6 +19,10 @@ use crate::head::rewritten_fields::{Origin, RewrittenFields};
 use crate::head::{body_hints, forwarded_response as response, grpc};
 use crate::spool::{MemoryReservation, Spool};
 use crate::url::upstream_url::UpstreamUrl;
+
+/// Longest time without data in a tunnel after the end of one direction. A client that has left
+/// does not occupy a connection of the upstream, and delay its log line, for `tunnel_timeout`.
+const MAX_HALF_CLOSED_TIME: Duration = Duration::from_secs(60);
 
 /// The head of a response, and the lease that receives its body.
 pub(crate) struct UpstreamResponse<'a, P: UpstreamExchange> {
@@ -81,7 +86,8 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
     }
 
     /// Connects client and upstream after a 101 (Switching Protocols). The tunnel ends if no data
-    /// moves for `tunnel_timeout`. When the server shuts down, the engine ends it after the grace
+    /// moves for `tunnel_timeout`, or for [`MAX_HALF_CLOSED_TIME`] after the end of one direction,
+    /// which is forwarded. When the server shuts down, the engine ends it after the grace
     /// period. The connection to the upstream counts as in use until then.
     fn into_tunnel(self) -> Result<Response, GatewayError> {
         let UpstreamResponse { context, outbound, lease, head, .. } = self;
@@ -96,9 +102,10 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
             let reason = "it switches to a protocol that the client did not request";
             return Err(GatewayError::invalid_response(reason));
         };
-        let idle_timeout = context.shared.settings.tunnel_timeout;
+        let open = context.shared.settings.tunnel_timeout;
+        let timeouts = IdleTimeouts { open, half_closed: open.min(MAX_HALF_CLOSED_TIME) };
         let response = Response::upgrade(protocol, async move |client| {
-            copy_bidirectional(client, &mut *lease.connection, idle_timeout, &()).await;
+            copy_bidirectional(client, &mut *lease.connection, timeouts, &()).await;
         });
         Ok(response::apply_head(head, response, context.shared.via.as_ref()))
     }
