@@ -1,4 +1,4 @@
-//! Permission, rate and slots of orders on demand. One client has half of each.
+//! Permission, rates and slots of orders on demand. One client has half of each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,11 @@ use crate::name::Name;
 /// Maximum number of permissions that are being determined.
 const MAX_QUESTIONS: usize = 16;
 
+/// Maximum number of questions about permission in `QUESTION_PERIOD`. Each name in a handshake can
+/// cause one.
+const MAX_QUESTIONS_IN_PERIOD: usize = 100;
+const QUESTION_PERIOD: Duration = Duration::from_secs(10);
+
 /// Maximum number of orders on demand in progress.
 const MAX_ORDERS: usize = 4;
 
@@ -24,6 +29,9 @@ const MAX_QUEUE_TIME: Duration = Duration::from_secs(3_600);
 const REFUSAL_TIME: Duration = Duration::from_secs(60);
 
 const TOO_MANY: &str = "too many other names wait for their orders";
+
+const TOO_MANY_QUESTIONS: &str =
+    "too many names were asked about in 10 s: at most 100, and 50 of one client";
 
 /// Maximum number of refused names that are kept.
 const MAX_REFUSED: usize = 4_096;
@@ -40,34 +48,47 @@ pub(crate) struct DemandLimits {
 struct LimitState {
     questions: ClientLimit,
     orders: ClientLimit,
-    started: Mutex<StartedOrders>,
+    asked: Mutex<RateWindow>,
+    started: Mutex<RateWindow>,
 }
 
-/// The orders of the last period.
-struct StartedOrders {
-    /// The number of orders in a period, with a share per client.
+/// The orders or the questions of the last period.
+struct RateWindow {
+    /// Their number in a period, with a share per client.
     rate: ClientLimit,
     max: usize,
-    /// Time of each order, and its permit of `rate`.
-    orders: VecDeque<(Instant, ClientPermit)>,
+    /// Time of each one, and its permit of `rate`.
+    taken: VecDeque<(Instant, ClientPermit)>,
 }
 
-impl StartedOrders {
-    fn new(max: usize) -> StartedOrders {
+impl RateWindow {
+    fn new(max: usize) -> RateWindow {
         let rate = ClientLimit::new(ClientLimitSettings::new(max));
-        StartedOrders { rate, max, orders: VecDeque::new() }
+        RateWindow { rate, max, taken: VecDeque::new() }
     }
 
-    /// Changes the number of orders. The latest orders are kept, and count for no client any more.
+    /// Counts one more now. Returns false if the rate, or the half of the client, is used up.
+    fn take(&mut self, client: Option<Client>, now: Instant, period: Duration) -> bool {
+        let is_over = |(at, _): &(Instant, _)| now.saturating_duration_since(*at) >= period;
+        while self.taken.front().is_some_and(is_over) {
+            self.taken.pop_front();
+        }
+        let permit = self.rate.try_acquire(client);
+        let is_taken = permit.is_some();
+        self.taken.extend(permit.map(|permit| (now, permit)));
+        is_taken
+    }
+
+    /// Changes the maximum. The latest entries are kept, and count for no client any more.
     fn set_max(&mut self, max: usize) {
         if self.max == max {
             return;
         }
-        let former = std::mem::replace(self, StartedOrders::new(max)).orders;
+        let former = std::mem::replace(self, RateWindow::new(max)).taken;
         let kept = former.len().min(max);
         let kept = former.into_iter().rev().take(kept).rev();
         let again = |(at, _)| Some((at, self.rate.try_acquire(None)?));
-        self.orders = kept.filter_map(again).collect();
+        self.taken = kept.filter_map(again).collect();
     }
 }
 
@@ -93,7 +114,8 @@ impl DemandLimits {
             None => Arc::new(LimitState {
                 questions: queueing(MAX_QUESTIONS),
                 orders: queueing(MAX_ORDERS),
-                started: Mutex::new(StartedOrders::new(max)),
+                asked: Mutex::new(RateWindow::new(MAX_QUESTIONS_IN_PERIOD)),
+                started: Mutex::new(RateWindow::new(max)),
             }),
         };
         state.started.lock().unwrap_or_else(PoisonError::into_inner).set_max(max);
@@ -116,6 +138,10 @@ impl DemandLimits {
         if self.is_refused(name, Instant::now()) {
             return Ok(false);
         }
+        // Renewals, which have no client, are not delayed by the questions of clients.
+        if client.is_some() && !self.may_ask(client, Instant::now()) {
+            return Err(TOO_MANY_QUESTIONS.to_owned());
+        }
         let _permit = self.state.questions.acquire(client).await.ok_or(TOO_MANY)?;
         let is_permitted = timeout(self.settings.timeout, permission.is_permitted(name)).await;
         let is_permitted = is_permitted.unwrap_or_else(|_| {
@@ -134,17 +160,17 @@ impl DemandLimits {
     pub(crate) fn take(&self, client: Option<Client>, now: Instant) -> Result<(), String> {
         let rate = self.settings.rate;
         let mut started = self.state.started.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = |(at, _): &(Instant, _)| now.saturating_duration_since(*at) >= rate.period;
-        while started.orders.front().is_some_and(is_over) {
-            started.orders.pop_front();
-        }
-        let permit = started.rate.try_acquire(client).ok_or_else(|| {
+        started.take(client, now, rate.period).then_some(()).ok_or_else(|| {
             format!(
                 "the rate of orders, {rate} (`on_demand_rate`), is used up, or by this client half of it"
             )
-        })?;
-        started.orders.push_back((now, permit));
-        Ok(())
+        })
+    }
+
+    /// Counts a question that is asked now. Returns false if it may not be asked.
+    fn may_ask(&self, client: Option<Client>, now: Instant) -> bool {
+        let mut asked = self.state.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.take(client, now, QUESTION_PERIOD)
     }
 
     /// Waits until fewer than `MAX_ORDERS` orders are in progress, and the client has fewer than
@@ -199,6 +225,30 @@ mod tests {
             let taken = limits.take(None, start + Duration::from_secs(second));
             assert_eq!(taken.is_ok(), is_taken, "{second} {taken:?}");
         }
+    }
+
+    /// Rows: client, second, number of questions, and how many of them may be asked.
+    #[test]
+    fn questions_have_a_rate_and_a_client_has_half_of_it() {
+        let (limits, start) = (limits(), Instant::now());
+        let [one, other, third] = [1, 2, 3].map(|last| Some(Client::new([192, 0, 2, last].into())));
+        for (client, second, questions, expected) in [
+            (one, 0, 400, 50),
+            (other, 1, 20, 20),
+            (one, 9, 1, 0),
+            (third, 9, 50, 30),
+            // The first 50 are over.
+            (one, 10, 400, 50),
+            (other, 10, 1, 0),
+            (other, 11, 1, 1),
+        ] {
+            let now = start + Duration::from_secs(second);
+            let asked = (0..questions).filter(|_| limits.may_ask(client, now)).count();
+            assert_eq!(asked, expected, "{client:?} {second}");
+        }
+        // A change of the settings keeps the count.
+        let changed = DemandLimits::new(limits.settings.clone(), Some(&limits));
+        assert!(!changed.may_ask(one, start + Duration::from_secs(11)));
     }
 
     #[test]
