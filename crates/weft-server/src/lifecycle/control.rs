@@ -129,9 +129,7 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
     let cannot = |reason: String| format!("cannot reload the server with the PID {pid}: {reason}");
     let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            cannot("no server of weft has this PID".to_owned())
-        }
+        io::ErrorKind::ConnectionRefused => cannot("no server of weft has this PID".to_owned()),
         _ => cannot(error.to_string()),
     })?;
     let peer = socket_peercred(&stream).map_err(|error| cannot(error.to_string()))?;
@@ -153,7 +151,8 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
     match result {
         Some(result) => Ok((result, lines.map(str::to_owned).collect())),
         None => Err(cannot(
-            "no result: the server has stopped, or this user is neither its user nor root".to_owned(),
+            "no result: the server has stopped, or this user is neither its user nor root"
+                .to_owned(),
         )),
     }
 }
