@@ -85,9 +85,13 @@ impl AccessFormat {
             pattern => {
                 let pattern = directives(pattern);
                 if !pattern.contains('%') {
+                    let hint = match pattern.contains('$') {
+                        true => "; a value is in braces, and $remote_addr of nginx is {client_ip}",
+                        false => "",
+                    };
                     return Err(format!(
                         "expected combined, json, json with names of values, or a pattern such as \
-                         \"{{client_ip}} {{status}}\", found {pattern:?}"
+                         \"{{client_ip}} {{status}}\", found {pattern:?}{hint}"
                     ));
                 }
                 LogFormat::pattern(&pattern).map_err(|error| error.reason().to_owned())?

@@ -5,7 +5,7 @@ use weft_config::{Name, Problem};
 
 /// Directives, each with its server, the section of the line in Weft, and the line. A `*` is the
 /// section of a host, and a line without a section stands in several.
-const DIRECTIVES: [(&str, &str, &str, &str); 47] = [
+const DIRECTIVES: [(&str, &str, &str, &str); 46] = [
     ("proxy_pass", "nginx", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
     ("reverse_proxy", "Caddy", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
     ("ProxyPass", "Apache", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
@@ -18,7 +18,6 @@ const DIRECTIVES: [(&str, &str, &str, &str); 47] = [
     ("handle", "Caddy", "*", "\"/app/\" = \"-> /srv/app\""),
     ("handle_path", "Caddy", "*", "\"/app/\" = \"-> /srv/app\""),
     ("route", "Caddy", "*", "\"/app/\" = \"-> /srv/app\""),
-    ("return", "nginx", "*", "\"/old/\" = \"<< https://example.org/new/\""),
     ("redir", "Caddy", "*", "\"/old/\" = \"<< https://example.org/new/\""),
     (
         "fastcgi_pass",
@@ -70,6 +69,11 @@ const DIRECTIVES: [(&str, &str, &str, &str); 47] = [
     ("port", "other servers", "", "listen = [\":80\"]"),
 ];
 
+/// Advice about `return`, which is a redirect or a response.
+const RETURN: &str = "`return` of nginx is `\"/old/\" = \"<< https://example.org/new/\"`, or with \
+                      another status `\"/old/\" = { respond = \"\", status = 404 }`, in the section \
+                      of a host";
+
 /// Directives whose equivalent is a section.
 const SECTIONS: [(&str, &str); 5] = [
     ("server", "nginx"),
@@ -79,12 +83,38 @@ const SECTIONS: [(&str, &str); 5] = [
     ("ServerName", "Apache"),
 ];
 
+/// Sections of routes in other servers.
+const ROUTES: [&str; 4] = ["routes", "route_config", "locations", "paths"];
+
+/// Returns the advice about routes outside of the section of a host.
+fn advice_on_routes(name: &str) -> Option<String> {
+    let subject = match name {
+        _ if ROUTES.contains(&name) => "routes are keys in the section of a host".to_owned(),
+        _ if name.starts_with('/') => {
+            format!("`{name}` is a path, whose route is a key in the section of a host")
+        }
+        _ => return None,
+    };
+    Some(format!("{subject}: [hosts.\"*\"], and below it `\"/\" = \"-> /srv/www\"`"))
+}
+
+/// Returns the advice about a port in place of a list of texts.
+fn advice_on_port(message: &str) -> Option<String> {
+    let (expected, number) = message.split_once(", found the number ")?;
+    let port = number.parse::<u16>().ok().filter(|port| *port > 0)?;
+    let is_list = expected.starts_with("expected a list of texts");
+    is_list.then(|| format!("a port to listen on is a text with a colon: \":{port}\""))
+}
+
 /// Returns the line of Weft in place of a directive of another server.
 pub(super) fn advice(directive: &str) -> Option<String> {
     if let Some((_, server)) = SECTIONS.iter().find(|(known, _)| *known == directive) {
         return Some(format!(
             "`{directive}` of {server} is a section for each host: [hosts.\"example.org\"]"
         ));
+    }
+    if directive == "return" {
+        return Some(RETURN.to_owned());
     }
     let known = DIRECTIVES.iter().find(|(known, ..)| *known == directive)?;
     let (_, server, section, line) = known;
@@ -112,13 +142,18 @@ pub(super) fn advice_on_text(text: &str) -> Option<String> {
 /// no other server.
 pub(super) fn name_directives(problems: &mut [Problem]) {
     for problem in problems {
+        if let Some(advice) = advice_on_port(&problem.message) {
+            problem.message = format!("{}; {advice}", problem.message);
+        }
         let name = problem.message.strip_prefix("unknown key `");
         let name = name.and_then(|rest| rest.split_once("`; "));
         // A section with listeners of its own needs no line at the top of the file.
         let name = name.filter(|(name, known)| {
             *name != "port" || !known.contains("`listen`") || known.contains("`include`")
         });
-        if let Some((name, advice)) = name.and_then(|(name, _)| Some((name, advice(name)?))) {
+        let advised = name
+            .and_then(|(name, _)| Some((name, advice(name).or_else(|| advice_on_routes(name))?)));
+        if let Some((name, advice)) = advised {
             problem.message = format!("unknown key `{name}`; {advice}");
         }
     }
@@ -185,6 +220,39 @@ mod tests {
         }
         let text = "[hosts.a]\n\"/\" = \"reverse_proxy localhost:3000\"\n";
         assert!(problems(text)[0].contains("`reverse_proxy` of Caddy is"), "{:?}", problems(text));
+    }
+
+    /// Rows: a text, and the end of its message; without one it is valid.
+    #[test]
+    fn values_of_other_servers_are_named() {
+        let route = "[hosts.a]\n\"/\" = { respond = \"\", status = 404 }\n";
+        let below = "routes are keys in the section of a host: [hosts.\"*\"], and below it \
+                     `\"/\" = \"-> /srv/www\"`";
+        for (text, end) in [
+            (route, ""),
+            ("listen = 80\n", "a port to listen on is a text with a colon: \":80\""),
+            ("tls.listen = 443\n", "a port to listen on is a text with a colon: \":443\""),
+            ("listen = 70000\n", "found the number 70000"),
+            ("listen = [\"80\"]\n", "port 80 of all addresses is `:80`"),
+            ("listen = [\":80\"]\n", ""),
+            ("[routes]\n\"/\" = \"-> .\"\n", below),
+            ("\"/\" = \"-> .\"\n", "and below it `\"/\" = \"-> /srv/www\"`"),
+            ("[hosts.\"a.org, b.org\"]\n", "without commas: `a.org`"),
+            ("[hosts.\"a.org b.org\"]\n\"/\" = \"-> .\"\n", ""),
+            ("[hosts.a]\n\"/\" = { return = 404 }\n", RETURN),
+            (
+                "log.format = \"$remote_addr $status\"\n",
+                "; a value is in braces, and $remote_addr of nginx is {client_ip}",
+            ),
+            ("log.format = \"{client_ip} {status}\"\n", ""),
+        ] {
+            let found = problems(text);
+            let is_expected = match end {
+                "" => found.is_empty(),
+                _ => found.len() == 1 && found[0].ends_with(end),
+            };
+            assert!(is_expected, "{text}: {found:?}");
+        }
     }
 
     #[test]
