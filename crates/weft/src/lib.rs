@@ -51,10 +51,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(not(unix), feature = "files"))]
 compile_error!(
-    "Weft runs on Linux only: it needs epoll(7), sendfile(2) and openat2(2); for development on \
-     another system, use a container or a virtual machine with Linux"
+    "the feature `files` needs a Unix system; on Windows, disable the default features of Weft and \
+     enable only the other features that the application needs"
 );
 
 // The foundation: no knowledge of HTTP messages.
@@ -76,6 +76,11 @@ mod runtime; // the runtime of a worker, and calls outside of it
 mod settings; // all limits and timeouts
 mod stream; // Io: any bidirectional byte stream
 mod sync; // locks of cells that threads share
+#[cfg_attr(
+    not(all(feature = "files", feature = "_tls")),
+    allow(dead_code, unused_imports, reason = "TLS and files use different calls")
+)]
+mod sys; // calls of the system, one file per system
 mod trace; // events for the crate `tracing`
 
 // The interface.
@@ -139,6 +144,13 @@ pub mod date {
 pub mod grpc {
     pub use crate::message::grpc::status_response;
     pub use weft_proto::semantics::grpc::{Code, Status};
+}
+
+/// Attributes of files beneath a directory, for the program.
+#[cfg(all(unix, feature = "files"))]
+#[doc(hidden)]
+pub mod beneath {
+    pub use crate::sys::{EntryKind, FileStat, Links, stat_beneath};
 }
 
 /// Names and values of fields: constants such as [`CONTENT_TYPE`](header::CONTENT_TYPE) and the

@@ -37,7 +37,8 @@ impl IntoListeners for std::net::TcpListener {
     }
 }
 
-impl IntoListeners for std::os::unix::net::UnixListener {
+#[cfg(unix)]
+impl IntoListeners for crate::sys::UnixListener {
     fn into_listeners(self) -> Result<Vec<Listener>> {
         Ok(vec![self.try_into()?])
     }
@@ -49,6 +50,7 @@ impl IntoListeners for tokio::net::TcpListener {
     }
 }
 
+#[cfg(unix)]
 impl IntoListeners for tokio::net::UnixListener {
     fn into_listeners(self) -> Result<Vec<Listener>> {
         Ok(vec![self.try_into()?])

@@ -4,22 +4,17 @@
 //! which costs 3% of a small request. A timer of the kernel is one of the events.
 
 use std::future::pending;
-use std::io;
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::sys::Timer;
+
 pub(crate) enum Ticker {
-    /// A timer of the kernel, with the type of a pipe, because it is read in the same way.
-    Kernel(Receiver),
-    /// Used if there is no descriptor for a timer of the kernel, and in runtimes of applications,
-    /// which may have no I/O driver.
+    /// A timer of the kernel.
+    Kernel(Timer),
+    /// Used if the system has no such timer or no descriptor for it, and in runtimes of
+    /// applications, which may have no I/O driver.
     Tokio(Interval),
 }
 
@@ -29,7 +24,7 @@ impl Ticker {
     /// # Panics
     /// If the current runtime has no I/O driver.
     pub(crate) fn kernel(period: Duration) -> Ticker {
-        kernel_timer(period).map_or_else(|_| Ticker::tokio(period), Ticker::Kernel)
+        Timer::start(period).map_or_else(|_| Ticker::tokio(period), Ticker::Kernel)
     }
 
     /// Creates a ticker by a timer of tokio.
@@ -44,9 +39,7 @@ impl Ticker {
     pub(crate) async fn tick(&mut self) {
         match self {
             Ticker::Kernel(timer) => {
-                // Larger than the number of expirations, so that the read clears the readiness.
-                let mut expirations = [0; 2 * size_of::<u64>()];
-                if timer.read(&mut expirations).await.is_err() {
+                if timer.expired().await.is_err() {
                     // The runtime shuts down.
                     pending().await
                 }
@@ -54,15 +47,6 @@ impl Ticker {
             Ticker::Tokio(ticks) => drop(ticks.tick().await),
         }
     }
-}
-
-fn kernel_timer(period: Duration) -> io::Result<Receiver> {
-    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-    let period = Timespec::try_from(period).map_err(io::Error::other)?;
-    let spec = Itimerspec { it_interval: period, it_value: period };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &spec)?;
-    Receiver::from_owned_fd_unchecked(timer)
 }
 
 #[cfg(test)]

@@ -4,15 +4,14 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use rustix::fs::{Stat, fstat};
 
 use crate::error::{Error, ErrorKind};
+use crate::sys::{FileStat, fstat, read_exact_at};
 
 /// An open file, or a part of it, as a payload. It is sent without being copied through the process
 /// (`sendfile(2)`).
@@ -72,16 +71,10 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 const MAX_CONSTANT_MTIME: i64 = 1;
 
 impl FileVersion {
-    /// The attributes come from `stat(2)` or `fstat(2)`, which are cheaper than the `statx(2)` of
-    /// the standard library.
-    pub(crate) fn new(stat: &Stat) -> FileVersion {
-        let origin = Origin::Stored {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
-        };
-        FileVersion { length: stat.st_size as u64, origin }
+    /// Returns the version of a file with these attributes.
+    pub(crate) fn new(stat: &FileStat) -> FileVersion {
+        let FileStat { length, device, inode, modified, changed, .. } = *stat;
+        FileVersion { length, origin: Origin::Stored { device, inode, modified, changed } }
     }
 
     /// Returns the version of constant bytes.
@@ -98,9 +91,7 @@ impl FileVersion {
     pub(crate) fn matches(&self, file: &fs::File) -> bool {
         let Origin::Stored { modified, changed, .. } = self.origin else { return true };
         fstat(file).is_ok_and(|stat| {
-            stat.st_size as u64 == self.length
-                && (stat.st_mtime, stat.st_mtime_nsec as i64) == modified
-                && (stat.st_ctime, stat.st_ctime_nsec as i64) == changed
+            stat.length == self.length && stat.modified == modified && stat.changed == changed
         })
     }
 
@@ -180,7 +171,7 @@ impl File {
     }
 
     /// Creates a payload from an open file with these attributes.
-    pub(crate) fn with_stat(file: impl Into<Arc<fs::File>>, stat: &Stat) -> File {
+    pub(crate) fn with_stat(file: impl Into<Arc<fs::File>>, stat: &FileStat) -> File {
         let version = FileVersion::new(stat);
         let (source, length) = (Source::Open(file.into()), version.length);
         File { source, start: 0, length, version: Some(version), is_resident: None }
@@ -222,7 +213,7 @@ impl File {
             Source::Memory(_) => Ok(self.in_memory().unwrap_or_default()),
             Source::Open(file) => {
                 let mut bytes = vec![0; self.length as usize];
-                file.read_exact_at(&mut bytes, self.start)?;
+                read_exact_at(file, &mut bytes, self.start)?;
                 Ok(bytes.into())
             }
         }

@@ -6,11 +6,11 @@
 
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "the file cache uses the rest"))]
 mod file;
+#[cfg(any(test, feature = "files"))]
 mod nowait;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -20,8 +20,6 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
-use rustix::fs::Advice;
-use rustix::io::{Errno, retry_on_intr};
 
 pub use self::file::File;
 #[cfg(any(feature = "files", feature = "_tls"))]
@@ -30,9 +28,9 @@ pub(crate) use self::file::Source;
 pub(crate) use self::file::Unsent;
 #[cfg(any(test, feature = "files"))]
 pub(crate) use self::nowait::read_exact_nowait;
-use self::nowait::read_nowait;
 use crate::error::{Error, Result};
 use crate::exclusive::Exclusive;
+use crate::sys::{self, read_nowait};
 
 /// Maximum size of one read from a file.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -112,8 +110,8 @@ pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Resu
         }
         // A hint: the disk may read the following bytes while these are sent.
         let next = std::num::NonZeroU64::new((length - (end - at)).min(FETCH_BYTES));
-        if next.is_some() {
-            let _ = rustix::fs::fadvise(&*file, end, next, Advice::WillNeed);
+        if let Some(next) = next {
+            sys::will_need(&file, end, next);
         }
         Ok(position - at)
     })
@@ -128,17 +126,9 @@ fn read_into_page_cache(
     length: u64,
     null: Option<&fs::File>,
 ) -> io::Result<usize> {
-    let mut position = at;
-    let taken = null.map(|null| {
-        retry_on_intr(|| rustix::fs::sendfile(null, file, Some(&mut position), length as usize))
-    });
-    match taken {
-        Some(Ok(read)) => Ok(read),
-        Some(Err(Errno::INVAL)) | None => {
-            read_at(file, &mut vec![0; length.min(PIECE_BYTES as u64) as usize], at)
-        }
-        Some(Err(error)) => Err(error.into()),
-    }
+    let taken = null.and_then(|null| sys::cache_pages(file, at, length as usize, null));
+    taken
+        .unwrap_or_else(|| read_at(file, &mut vec![0; length.min(PIECE_BYTES as u64) as usize], at))
 }
 
 /// Returns `/dev/null`, opened for writing once.
@@ -202,7 +192,7 @@ pub(crate) fn try_read(
 /// Reads once; waits for the disk. On some file systems, such as FUSE, a signal may interrupt it.
 fn read_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     loop {
-        match file.read_at(buffer, at) {
+        match sys::read_at(file, buffer, at) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             read => return read,
         }
@@ -279,6 +269,9 @@ impl http_body::Body for FileBody {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    use rustix::fs::Advice;
 
     const LENGTH: u64 = 2 << 20;
 

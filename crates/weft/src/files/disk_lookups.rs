@@ -6,9 +6,8 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 use crate::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
+use crate::sys::Errno;
 
 /// Maximum number of threads that look up paths of one directory. One client can have half.
 const MAX_LOOKUPS: usize = 64;

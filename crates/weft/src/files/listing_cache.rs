@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::deadline::Stopwatch;
 use crate::compression::Coding;
 use crate::files::listing::Order;
 use crate::files::path_in_root::PathInRoot;
+use crate::sys::Errno;
 
 /// Limit of concurrent reads of folders. A folder always uses the same of these threads, so that
 /// concurrent requests for it wait for one read and get its result.

@@ -1,13 +1,7 @@
 //! Lookup of a path in the file system.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
-
-use rustix::io::Errno;
 
 use crate::disk::Source;
 use crate::files::disk_lookups::DiskLookups;
@@ -18,6 +12,7 @@ use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
 use crate::files::root::{FileKind, MayBlock, Opened, Root, RootAccess, is_not_found};
 use crate::files::settings::DirectorySettings;
+use crate::sys::{self, Errno};
 
 /// The root directory and its settings, shared by all workers.
 #[derive(Debug)]
@@ -135,7 +130,7 @@ impl Site {
             && let Some(report) = self.settings.on_refused_link
             && let Some(root) = self.root.path()
         {
-            report(root, Path::new(OsStr::from_bytes(path)));
+            report(root, sys::path_of_bytes(path));
         }
     }
 
@@ -196,13 +191,13 @@ impl Site {
         let limit = self.settings.max_listed_entries;
         match root {
             Root::Embedded(files) => Ok(listing::list_embedded(files, path, limit, is_shown)),
-            Root::Folder { fd, resolve } => {
+            Root::Folder { fd, links } => {
                 let opened = root.open_path(&path, MayBlock::Yes)?;
                 let Source::Open(open) = opened.file.source else {
                     return Err(Errno::NOTDIR.into());
                 };
-                let folder = Folder { root: fd.as_fd(), path, resolve: *resolve };
-                Ok(folder.read(&*open, limit, is_shown)?)
+                let folder = Folder { root: fd, path, links: *links };
+                Ok(folder.read(&open, limit, is_shown)?)
             }
         }
     }

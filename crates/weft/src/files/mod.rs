@@ -29,7 +29,6 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
-use rustix::io::Errno;
 
 use self::cache::{CacheHandle, CachedTarget};
 use self::disk_lookups::DiskLookups;
@@ -47,6 +46,7 @@ use crate::disk::{File, Source};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
+use crate::sys::Errno;
 use weft_proto::semantics::path::decode;
 use weft_proto::semantics::{accept, mime};
 

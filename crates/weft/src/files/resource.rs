@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +12,6 @@ use http::header::{
     LAST_MODIFIED, VARY,
 };
 use http::{HeaderValue, Method, StatusCode};
-use rustix::fs::fstat;
 use smallvec::SmallVec;
 
 use crate::clock::age::is_older_than;
@@ -29,6 +27,7 @@ use crate::files::settings::DirectorySettings;
 use crate::message::fields::{Field, Fields};
 use crate::message::request_head::RequestHead;
 use crate::message::response::{Response, field_value};
+use crate::sys;
 use weft_proto::semantics::date::http_date;
 use weft_proto::semantics::{accept, mime};
 
@@ -402,7 +401,7 @@ impl Opened {
                 File { is_resident: Some(Arc::default()), ..self.file }
             }
             Source::Open(open) => match read_contents(open, self.file.length, may_block)? {
-                Some(bytes) if FileVersion::new(&fstat(&**open)?) == version => {
+                Some(bytes) if FileVersion::new(&sys::fstat(&**open)?) == version => {
                     self.file.clone().with_bytes(bytes)
                 }
                 // The file changed while it was read.
@@ -449,7 +448,7 @@ fn read_contents(file: &fs::File, length: u64, may_block: MayBlock) -> io::Resul
             .and_then(|bytes| bytes.ok_or_else(|| ErrorKind::WouldBlock.into())),
         MayBlock::Yes => {
             let mut bytes = vec![0; length];
-            file.read_exact_at(&mut bytes, 0).map(|()| bytes.into())
+            sys::read_exact_at(file, &mut bytes, 0).map(|()| bytes.into())
         }
     };
     match read {

@@ -2,8 +2,6 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,9 +9,6 @@ use std::task::Poll;
 
 use futures_util::future::{self, Either};
 use http::HeaderValue;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::accepted::{Accepted, accept_now};
@@ -24,6 +19,7 @@ use crate::net::listen::Listener;
 use crate::net::reject::{LingeringConnections, Rejection};
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
+use crate::sys::{ListenerQueue, NewConnection, OwnedFd, poll_client};
 
 /// Accepts from one socket until `stopped` is ready, then accepts the connections that the kernel
 /// has already completed.
@@ -34,11 +30,9 @@ pub(crate) async fn accept(
     stopped: impl Future<Output = ()>,
 ) {
     let Listener { socket, bound, tls, file: _file, alt_svc, .. } = listener;
-    #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
-    let socket = AsyncFd::with_interest(socket, Interest::READABLE)
-        .expect("an event loop accepts a listening socket");
+    let socket = ListenerQueue::register(socket).expect("an event loop accepts a listening socket");
     let (limiter, bound, workers) = (&limiter, &bound, &workers);
-    let exhaustion = Exhaustion::new(socket.get_ref().clone());
+    let exhaustion = Exhaustion::new(socket.socket().clone());
     let rejected = LingeringConnections::default();
     let local_path = bound.path().map(Arc::from);
     let mut acceptor = ListenerAcceptor {
@@ -67,7 +61,7 @@ pub(crate) async fn accept(
         }
     }
     while limiter.has_capacity() {
-        match accept_now(socket.get_ref()) {
+        match accept_now(socket.socket()) {
             Ok(accepted) => acceptor.admit(accepted),
             Err(error) if is_transient(&error) => {}
             Err(_) => break,
@@ -91,12 +85,12 @@ pub(crate) trait Workers {
 /// Accepts the next connection that the limit permits. While a client waits at the limit,
 /// connections without a request are closed.
 async fn accept_next(
-    socket: &AsyncFd<Arc<OwnedFd>>,
+    socket: &ListenerQueue,
     limiter: &ConnectionLimiter,
     workers: &impl Workers,
-) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+) -> io::Result<NewConnection> {
     loop {
-        let accept = |socket: &Arc<OwnedFd>| match limiter.has_capacity() {
+        let accept = |socket: &OwnedFd| match limiter.has_capacity() {
             true => accept_now(socket).map(Some).or_else(|error| match error.kind() {
                 io::ErrorKind::WouldBlock => Err(error),
                 // Without a descriptor, accept4(2) fails even if no client waits.
@@ -105,19 +99,10 @@ async fn accept_next(
             // Without a client that waits, no connection is closed.
             false => poll_client(socket).map(|()| None),
         };
-        if let Some(accepted) = socket.async_io(Interest::READABLE, accept).await? {
+        if let Some(accepted) = socket.when_ready(accept).await? {
             return Ok(accepted);
         }
         limiter.wait_for_capacity(async || workers.close_idle().await).await;
-    }
-}
-
-/// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if no connection can be accepted.
-fn poll_client(socket: &impl AsFd) -> io::Result<()> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    match rustix::event::poll(&mut fds, Some(&Timespec::default()))? {
-        0 => Err(io::ErrorKind::WouldBlock.into()),
-        _ => Ok(()),
     }
 }
 
@@ -161,7 +146,7 @@ struct ListenerAcceptor<'a, W> {
 
 impl<W: Workers> ListenerAcceptor<'_, W> {
     /// Delivers a connection to a worker, or rejects it if its peer has too many.
-    fn admit(&mut self, (socket, address): (OwnedFd, Option<SocketAddr>)) {
+    fn admit(&mut self, (socket, address): NewConnection) {
         self.exhaustion.end();
         let (local_address, local_path) = (self.bound.address(), self.local_path.clone());
         let alt_svc = self.alt_svc.clone();

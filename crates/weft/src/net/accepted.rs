@@ -2,14 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-
-use rustix::net::SocketFlags;
 
 use crate::net::connection_limiter::ConnectionPermit;
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
+use crate::sys::{self, NewConnection, OwnedFd};
 
 /// A connection accepted for a worker.
 pub(crate) struct Accepted {
@@ -22,10 +20,8 @@ pub(crate) struct Accepted {
 
 /// Accepts a connection from a nonblocking listening socket. Returns it and the address of the
 /// client, if it has one.
-pub(super) fn accept_now(listener: &impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (socket, address) = rustix::net::acceptfrom_with(listener, flags)?;
-    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+pub(super) fn accept_now(listener: &OwnedFd) -> io::Result<NewConnection> {
+    let (socket, address) = sys::accept(listener)?;
     Ok((socket, address.map(canonical)))
 }
 
@@ -35,8 +31,7 @@ impl Accepted {
         // In all other cases, the connection has the address of the listener.
         if let Some(bound) = &mut self.peer.local_address
             && bound.ip().is_unspecified()
-            && let Ok(address) = rustix::net::getsockname(&self.socket)
-            && let Ok(address) = SocketAddr::try_from(address)
+            && let Some(address) = sys::local_address(&self.socket)
         {
             *bound = canonical(address);
         }

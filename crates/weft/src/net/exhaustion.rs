@@ -1,16 +1,13 @@
 //! Exhaustion of file descriptors or memory.
 
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::DupFlags;
-
 use crate::clock::deadline::Stopwatch;
 use crate::net::accepted::accept_now;
 use crate::net::reject::{Lingering, Rejection};
+use crate::sys::{NewConnection, OwnedFd, replace_descriptor};
 
 /// Duration of an exhaustion after which waiting clients are rejected.
 const MAX_EXHAUSTION: Duration = Duration::from_secs(1);
@@ -34,7 +31,7 @@ pub(super) struct Exhaustion {
 /// The result of a use of the reserve.
 pub(super) enum ReserveOutcome {
     /// A connection was accepted and can be served: the reserve was restored beside it.
-    Accepted((OwnedFd, Option<SocketAddr>)),
+    Accepted(NewConnection),
     Rejected,
     /// No connection can be accepted now.
     Unavailable,
@@ -99,7 +96,7 @@ impl Exhaustion {
     /// Closes a connection whose descriptor becomes the reserve. No other user can take it in
     /// between.
     fn replace(&self, mut socket: OwnedFd) -> Option<OwnedFd> {
-        rustix::io::dup3(&self.listener, &mut socket, DupFlags::CLOEXEC).ok()?;
+        replace_descriptor(&self.listener, &mut socket).ok()?;
         Some(socket)
     }
 }

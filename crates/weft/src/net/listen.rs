@@ -1,25 +1,20 @@
 //! Listening sockets.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use http::HeaderValue;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::address::{Address, LocalAddress};
 use crate::net::quic::QuicSocket;
 use crate::net::secure::SecureAcceptor;
 use crate::settings::Settings;
+use crate::sys::{self, AsFd, BorrowedFd, Errno, OwnedFd};
 
 /// A listening socket, for [`Server::listener`](crate::Server::listener) or
 /// [`ServerHandle::listen`](crate::server::ServerHandle::listen).
@@ -50,7 +45,7 @@ pub(crate) struct SocketFile {
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+    sys::link_stat(path).map(|stat| (stat.device, stat.inode))
 }
 
 impl Listener {
@@ -134,15 +129,8 @@ impl Listener {
                           or a path";
             Error::new(ErrorKind::Listen, reason)
         })?;
-        let prepare = || {
-            rustix::io::ioctl_fionbio(&socket, true)?;
-            rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-            match bound {
-                LocalAddress::Tcp(_) => sockopt::set_tcp_nodelay(&socket, true),
-                _ => Ok(()),
-            }
-        };
-        prepare().map_err(|error| Error::from(io::Error::from(error)))?;
+        sys::prepare_listener(&socket, matches!(bound, LocalAddress::Tcp(_)))
+            .map_err(|error| Error::from(io::Error::from(error)))?;
         Ok(Listener::new(socket, bound, None))
     }
 
@@ -161,7 +149,7 @@ impl Listener {
         if let Some(address) = self.bound.address()
             && self.quic.is_empty()
         {
-            let is_ipv6_only = sockopt::ipv6_v6only(&self.socket) == Ok(true);
+            let is_ipv6_only = sys::is_ipv6_only(&self.socket);
             self.quic = QuicSocket::bind_all(address, is_ipv6_only, workers)?;
         }
         Ok(())
@@ -239,7 +227,7 @@ impl Listener {
 
     /// Returns true if further sockets can be bound to the same address (`SO_REUSEPORT`).
     pub(crate) fn is_shareable(&self) -> bool {
-        self.bound.address().is_some() && sockopt::socket_reuseport(&self.socket).unwrap_or(false)
+        self.bound.address().is_some() && sys::shares_port(&self.socket)
     }
 
     /// Binds another `SO_REUSEPORT` socket to the address of `first`, a socket at `bound`.
@@ -250,7 +238,7 @@ impl Listener {
         settings: &Settings,
     ) -> Result<Listener> {
         let address = bound.address().expect("only TCP addresses can be shared");
-        let is_ipv6_only = first.is_some_and(|first| sockopt::ipv6_v6only(&first) == Ok(true));
+        let is_ipv6_only = first.is_some_and(|first| sys::is_ipv6_only(&first));
         let families = if is_ipv6_only { Families::Ipv6Only } else { Families::OfAddress };
         let listener =
             tcp(address, families, settings).map(|listener| listener.with_optional_tls(tls));
@@ -280,10 +268,11 @@ impl TryFrom<std::net::TcpListener> for Listener {
 }
 
 /// The same as [`Listener::inherited`].
-impl TryFrom<std::os::unix::net::UnixListener> for Listener {
+#[cfg(unix)]
+impl TryFrom<sys::UnixListener> for Listener {
     type Error = Error;
 
-    fn try_from(socket: std::os::unix::net::UnixListener) -> Result<Listener> {
+    fn try_from(socket: sys::UnixListener) -> Result<Listener> {
         Listener::inherited(socket)
     }
 }
@@ -298,6 +287,7 @@ impl TryFrom<tokio::net::TcpListener> for Listener {
 }
 
 /// Removes the listener from its runtime, and takes it over as [`Listener::inherited`] does.
+#[cfg(unix)]
 impl TryFrom<tokio::net::UnixListener> for Listener {
     type Error = Error;
 
@@ -308,17 +298,10 @@ impl TryFrom<tokio::net::UnixListener> for Listener {
 
 /// Returns the address of a listening stream socket, or `None` if it is another kind of socket.
 fn listening_address(socket: &OwnedFd) -> Option<LocalAddress> {
-    let is_stream = sockopt::socket_type(socket).ok()? == SocketType::STREAM;
-    if !is_stream || !sockopt::socket_acceptconn(socket).ok()? {
-        return None;
+    match sys::listening_address(socket) {
+        Some(address) => Some(LocalAddress::Tcp(address)),
+        None => sys::unix_listener_path(socket).map(LocalAddress::Unix),
     }
-    let address = rustix::net::getsockname(socket).ok()?;
-    if let Ok(address) = SocketAddr::try_from(address.clone()) {
-        return Some(LocalAddress::Tcp(address));
-    }
-    let path = SocketAddrUnix::try_from(address).ok()?;
-    let path = path.path()?.to_bytes().to_vec();
-    Some(LocalAddress::Unix(OsString::from_vec(path).into()))
 }
 
 /// Address families whose connections a socket of IPv6 accepts.
@@ -334,7 +317,7 @@ fn any_ipv6(port: u16) -> SocketAddr {
 }
 
 /// Listens on all addresses. Some machines have no IPv6.
-fn tcp_of_both_families(port: u16, settings: &Settings) -> rustix::io::Result<Listener> {
+fn tcp_of_both_families(port: u16, settings: &Settings) -> Result<Listener, Errno> {
     match tcp(any_ipv6(port), Families::OfAddress, settings) {
         Err(Errno::AFNOSUPPORT) => {
             tcp(SocketAddr::from(([0u8; 4], port)), Families::OfAddress, settings)
@@ -343,42 +326,16 @@ fn tcp_of_both_families(port: u16, settings: &Settings) -> rustix::io::Result<Li
     }
 }
 
-fn tcp(
-    address: SocketAddr,
-    families: Families,
-    settings: &Settings,
-) -> rustix::io::Result<Listener> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if settings.reuse_port {
-        sockopt::set_socket_reuseport(&socket, true)?;
-    }
-    // Accepted sockets inherit TCP_NODELAY: small responses must not wait for the peer's ACK.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    if address.ip().is_unspecified() && address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, families == Families::Ipv6Only)?;
-    }
-    rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, settings.backlog.into())?;
-    let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
+fn tcp(address: SocketAddr, families: Families, settings: &Settings) -> Result<Listener, Errno> {
+    let is_any_ipv6 = address.ip().is_unspecified() && address.is_ipv6();
+    let is_ipv6_only = is_any_ipv6.then_some(families == Families::Ipv6Only);
+    let Settings { reuse_port, backlog, .. } = *settings;
+    let (socket, bound) = sys::tcp_listener(address, is_ipv6_only, reuse_port, backlog)?;
     Ok(Listener::new(socket, LocalAddress::Tcp(bound), None))
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
-    // A socket file that refuses connections was left behind by a process that has ended. A
-    // file that is not a socket refuses connections, too, and must not be removed.
-    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-        && let Err(error) = std::os::unix::net::UnixStream::connect(path)
-        && error.kind() == io::ErrorKind::ConnectionRefused
-    {
-        std::fs::remove_file(path)?;
-    }
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, backlog.into())?;
+    let socket = sys::bind_unix_listener(path, backlog)?;
     let file = Some(SocketFile::new(path)?);
     Ok(Listener::new(socket, LocalAddress::Unix(path.to_owned()), file))
 }

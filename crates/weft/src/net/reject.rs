@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
+
+use crate::sys::{self, AsFd, Direction, OwnedFd};
 
 /// Maximum time for which a rejected connection lingers.
 const MAX_LINGER: Duration = Duration::from_secs(1);
@@ -39,9 +39,9 @@ impl Rejection {
         // Read first, in case the connection lingers for too short a time. If the response cannot
         // be sent, the connection is only closed.
         let mut request = [0; 4096];
-        let _ = rustix::net::recv(&socket, &mut request, RecvFlags::DONTWAIT);
-        let _ = rustix::net::send(&socket, self.response(), SendFlags::NOSIGNAL);
-        let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+        let _ = sys::receive(socket.as_fd(), &mut request);
+        let _ = sys::send(socket.as_fd(), self.response(), false);
+        let _ = sys::shutdown(socket.as_fd(), Direction::Write);
         Lingering::start(socket).ok()
     }
 

@@ -7,20 +7,18 @@
 use std::future::pending;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BufMut;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::coop;
 
 use crate::net::buffers::INPUT_BYTES;
+use crate::sys::{self, AsFd, BorrowedFd, Direction, Errno, OwnedFd};
 
 /// A connected stream socket, which both directions of a connection share.
 ///
@@ -140,7 +138,7 @@ impl Socket {
     /// its sending direction only, it acknowledges a probe; the system of a peer that has left
     /// resets the connection.
     pub(crate) async fn broken(&self, probe_interval: Duration) {
-        let _ = self.with_fd(|fd| set_probes(fd, probe_interval));
+        let _ = self.with_fd(|fd| sys::set_keepalive(fd, probe_interval, MAX_LOST_PROBES));
         let Ok(stream) = self.stream() else { return pending().await };
         // A Unix socket has no probes, but reports a peer that has closed both directions.
         let ready = stream.ready(Interest::WRITABLE | Interest::ERROR).await;
@@ -155,20 +153,12 @@ impl Socket {
         self.is_ending.store(true, Relaxed);
     }
 
-    #[inline]
-    fn send_flags(&self) -> SendFlags {
-        match self.is_ending.load(Relaxed) {
-            true => SendFlags::NOSIGNAL | SendFlags::MORE,
-            false => SendFlags::NOSIGNAL,
-        }
-    }
-
     /// Sends as many bytes as the socket accepts.
     #[inline]
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let flags = self.send_flags();
+        let is_ending = self.is_ending.load(Relaxed);
         self.poll_io(cx, Interest::WRITABLE, || {
-            let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, flags);
+            let send = |fd: BorrowedFd<'_>| sys::send(fd, bytes, is_ending);
             self.try_transfer(Interest::WRITABLE, bytes.len(), send)
         })
     }
@@ -186,7 +176,7 @@ impl Socket {
     pub(crate) fn try_send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
         self.try_transfer(Interest::WRITABLE, length, |fd| {
-            send_slices(fd, slices, self.send_flags())
+            sys::send_slices(fd, slices, self.is_ending.load(Relaxed))
         })
     }
 
@@ -195,7 +185,7 @@ impl Socket {
     pub(crate) fn poll_call(
         &self,
         cx: &mut Context<'_>,
-        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
         self.poll_io(cx, Interest::WRITABLE, || match self.registered.get() {
             Some(stream) => stream.try_io(Interest::WRITABLE, || Ok(call(stream.as_fd())?)),
@@ -207,9 +197,9 @@ impl Socket {
     #[inline]
     pub(crate) fn write_ignoring_readiness(
         &self,
-        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| self.with_fd(&mut call))?)
+        Ok(sys::retry_on_interrupt(|| self.with_fd(&mut call))?)
     }
 
     /// Sends several slices without checking the readiness of the socket.
@@ -217,17 +207,19 @@ impl Socket {
         &self,
         slices: &[IoSlice<'_>],
     ) -> io::Result<usize> {
-        self.write_ignoring_readiness(|fd| send_slices(fd, slices, self.send_flags()))
+        self.write_ignoring_readiness(|fd| {
+            sys::send_slices(fd, slices, self.is_ending.load(Relaxed))
+        })
     }
 
     /// Shuts down one direction or both.
-    pub(crate) fn shutdown(&self, how: Shutdown) -> rustix::io::Result<()> {
-        self.with_fd(|fd| rustix::net::shutdown(fd, how))
+    pub(crate) fn shutdown(&self, direction: Direction) -> Result<(), Errno> {
+        self.with_fd(|fd| sys::shutdown(fd, direction))
     }
 
     /// Resets a TCP connection. Fails for Unix sockets.
-    pub(crate) fn reset(&self) -> rustix::io::Result<()> {
-        self.with_fd(|fd| rustix::net::connect_unspec(fd))
+    pub(crate) fn reset(&self) -> Result<(), Errno> {
+        self.with_fd(sys::reset)
     }
 
     /// Retries `attempt` until it succeeds or fails. While the socket is not ready, registers the
@@ -261,9 +253,7 @@ impl Socket {
 
     #[inline]
     fn try_receive(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_transfer(Interest::READABLE, buf.len(), |fd| {
-            Ok(rustix::net::recv(fd, &mut *buf, RecvFlags::empty())?.0)
-        })
+        self.try_transfer(Interest::READABLE, buf.len(), |fd| sys::receive(fd, buf))
     }
 
     #[inline]
@@ -275,9 +265,9 @@ impl Socket {
             None => self.try_unregistered(Interest::READABLE, |fd| {
                 let mut uninit = [MaybeUninit::<u8>::uninit(); INPUT_BYTES];
                 let uninit = &mut uninit[..room.min(INPUT_BYTES)];
-                let ((received, _), length) = rustix::net::recv(fd, uninit, RecvFlags::empty())?;
+                let received = sys::receive_uninit(fd, uninit)?;
                 buf.put_slice(received);
-                Ok(length)
+                Ok(received.len())
             }),
         }
     }
@@ -288,7 +278,7 @@ impl Socket {
         &self,
         interest: Interest,
         length: usize,
-        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+        call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> io::Result<usize> {
         match self.registered.get() {
             Some(stream) => transfer(stream, interest, length, || Ok(call(stream.as_fd())?)),
@@ -301,7 +291,7 @@ impl Socket {
     fn try_unregistered(
         &self,
         interest: Interest,
-        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+        call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> io::Result<usize> {
         let is_read = interest == Interest::READABLE;
         if is_read && self.was_read.load(Relaxed) {
@@ -319,8 +309,8 @@ impl Socket {
     #[inline]
     fn with_fd<T>(
         &self,
-        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,
-    ) -> rustix::io::Result<T> {
+        call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         match self.registered.get() {
             Some(stream) => call(stream.as_fd()),
             None => call(self.unregistered().as_ref().ok_or(Errno::NOTCONN)?.as_fd()),
@@ -351,23 +341,6 @@ fn transfer(
 /// Number of probes without a response after which the connection is broken.
 const MAX_LOST_PROBES: u32 = 4;
 
-/// Lets the kernel send probes to the peer of a TCP connection.
-fn set_probes(fd: BorrowedFd<'_>, interval: Duration) -> rustix::io::Result<()> {
-    sockopt::set_tcp_keepidle(fd, interval)?;
-    sockopt::set_tcp_keepintvl(fd, interval)?;
-    sockopt::set_tcp_keepcnt(fd, MAX_LOST_PROBES)?;
-    sockopt::set_socket_keepalive(fd, true)
-}
-
-fn send_slices(
-    fd: BorrowedFd<'_>,
-    slices: &[IoSlice<'_>],
-    flags: SendFlags,
-) -> rustix::io::Result<usize> {
-    let mut control = SendAncillaryBuffer::default();
-    rustix::net::sendmsg(fd, slices, &mut control, flags)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
@@ -377,6 +350,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use rustix::net::Shutdown;
 
     const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -414,7 +388,7 @@ mod tests {
         assert!(!is_broken(socket, peer, |peer| kept = Some(peer)).await, "half-closed");
         let (socket, peer) = tcp_pair();
         let reset = |peer: OwnedFd| {
-            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+            rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
         };
         assert!(is_broken(socket, peer, reset).await, "reset");
         let pair = || {

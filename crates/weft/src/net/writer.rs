@@ -6,14 +6,12 @@
 
 use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
-use rustix::net::{SendFlags, Shutdown};
 use tokio::io::AsyncWrite;
 
 use crate::clock::deadline::{Deadline, Pace};
@@ -24,6 +22,7 @@ use crate::net::file_turn::FileTurn;
 use crate::net::secure_half::SecureWrite;
 use crate::net::socket::Socket;
 use crate::stream::Io;
+use crate::sys::{self, BorrowedFd, Direction, Errno};
 use weft_proto::write_buffer::WriteBuffer;
 
 /// The sending direction of a connection.
@@ -185,8 +184,7 @@ impl Writer {
         };
         while !self.buffer.is_empty() && rest.length > 0 {
             let chunk = self.buffer.chunk();
-            let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-            let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, chunk, flags));
+            let sent = progress(socket, deadline, pace, |fd| sys::send(fd, chunk, true));
             let sent = sent.await?;
             self.buffer.advance(sent);
         }
@@ -205,7 +203,7 @@ impl Writer {
                     0 => Ok(0),
                     length => {
                         let length = length.min(call_bytes) as usize;
-                        rustix::fs::sendfile(fd, &**open, Some(&mut at), length)
+                        sys::send_file(fd, open, &mut at, length)
                     }
                 })
                 .await?;
@@ -256,7 +254,7 @@ impl Writer {
     /// Shuts both directions down, for a socket that stays open because a body has the reader.
     pub(crate) fn shut_down_socket(&mut self) {
         // It fails if the peer has closed the connection already.
-        let _ = self.half.kernel_socket().map(|socket| socket.shutdown(Shutdown::Both));
+        let _ = self.half.kernel_socket().map(|socket| socket.shutdown(Direction::Both));
     }
 
     /// Completes when the connection is broken although its input has ended. That of a stream that
@@ -366,7 +364,7 @@ async fn progress(
     socket: &Socket,
     deadline: &Deadline,
     pace: &mut Pace,
-    mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> Result<usize> {
     poll_fn(|cx| match socket.poll_call(cx, &mut call) {
         // It may accept bytes all the same, as in `Writer::write_ignoring_readiness`.
@@ -462,7 +460,7 @@ impl WriteHalf {
 
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            WriteHalf::Socket(socket) => Poll::Ready(Ok(socket.shutdown(Shutdown::Write)?)),
+            WriteHalf::Socket(socket) => Poll::Ready(Ok(socket.shutdown(Direction::Write)?)),
             WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Secure(half) => half.poll_shutdown(cx),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),

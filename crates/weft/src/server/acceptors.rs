@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -35,6 +34,7 @@ use crate::server::h3::QuicListener;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 use crate::stream::Io;
+use crate::sys::OwnedFd;
 
 /// Handle to all acceptors, owned by the server's handle.
 pub(crate) struct Acceptors {

@@ -4,7 +4,6 @@ pub(crate) mod shutdown_signal; // the end of a server at a signal
 
 use std::fmt;
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::server::acceptors::Acceptors;
 use crate::server::threads::Threads;
 use crate::settings::Settings;
 use crate::stream::Io;
+use crate::sys::OwnedFd;
 
 /// Handle to a running server. Dropping it does not stop the server.
 ///

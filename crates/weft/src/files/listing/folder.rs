@@ -4,22 +4,18 @@
 //! as its target, if that is beneath the root, and pipes and devices are not shown.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
-
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, openat2, statat};
-use rustix::io::{Errno, Result};
 
 use crate::disk::File;
 use crate::files::listing::entries::{Entry, Listing};
+use crate::sys::{AsFd, EntryKind, Errno, FileStat, FolderEntries, Links, OwnedFd, stat_beneath};
 
 /// The location of a folder, for the resolution of its symbolic links.
 pub(crate) struct Folder<'a> {
-    pub(crate) root: BorrowedFd<'a>,
+    pub(crate) root: &'a OwnedFd,
     /// The path beneath the root, decoded, without slashes at its ends; empty for the root.
     pub(crate) path: Vec<u8>,
-    /// The policy for symbolic links. Without `BENEATH` their targets may be outside of the root.
-    pub(crate) resolve: ResolveFlags,
+    /// The policy for symbolic links.
+    pub(crate) links: Links,
 }
 
 impl Folder<'_> {
@@ -36,17 +32,16 @@ impl Folder<'_> {
         open: impl AsFd,
         limit: usize,
         is_shown: impl Fn(&[u8]) -> bool,
-    ) -> Result<Listing> {
-        let mut names = Dir::read_from(open)?;
+    ) -> Result<Listing, Errno> {
+        let mut names = FolderEntries::read(open)?;
         let (mut entries, mut truncated) = (Vec::new(), false);
-        while let Some(found) = names.read() {
-            let found = found?;
-            let name = found.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || !is_shown(name) {
+        while let Some(name) = names.next_name() {
+            let name = name?;
+            if !is_shown(&name) {
                 continue;
             }
-            let stat = match statat(names.fd()?, found.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if file_type(&stat) == FileType::Symlink => self.stat_target(name),
+            let stat = match names.stat(&name) {
+                Ok(stat) if stat.kind == EntryKind::Symlink => self.stat_target(&name),
                 stat => stat,
             };
             let Some(entry) = to_entry(name, stat)? else { continue };
@@ -63,14 +58,12 @@ impl Folder<'_> {
     /// because the kernel can confine a path only to the directory it starts from, and a link may
     /// lead up from this folder. If the folder was moved since it was opened, this finds another
     /// link or none, but never a target outside of the root.
-    fn stat_target(&self, name: &[u8]) -> Result<Stat> {
+    fn stat_target(&self, name: &[u8]) -> Result<FileStat, Errno> {
         let path = match &self.path[..] {
             b"" => name.into(),
             folder => [folder, b"/", name].concat(),
         };
-        // PATH does not open the file itself: no pipe waits for its writer, no device starts.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        fstat(openat2(self.root, path, flags, Mode::empty(), self.resolve)?)
+        stat_beneath(self.root, &path, self.links)
     }
 }
 
@@ -104,50 +97,43 @@ pub(crate) fn list_embedded(
 }
 
 /// Makes an entry from the result of `stat`; `None` if it is not to be listed.
-fn to_entry(name: &[u8], stat: Result<Stat>) -> Result<Option<Entry>> {
+fn to_entry(name: Vec<u8>, stat: Result<FileStat, Errno>) -> Result<Option<Entry>, Errno> {
     let stat = match stat {
         Ok(stat) => stat,
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error),
         Err(_) => return Ok(None),
     };
-    let (is_folder, length) = match file_type(&stat) {
-        FileType::Directory => (true, 0),
-        FileType::RegularFile => (false, u64::try_from(stat.st_size).unwrap_or(0)),
-        _ => return Ok(None),
+    let (is_folder, length) = match stat.kind {
+        EntryKind::Folder => (true, 0),
+        EntryKind::File => (false, stat.length),
+        EntryKind::Symlink | EntryKind::Other => return Ok(None),
     };
-    Ok(Some(Entry { name: name.into(), is_folder, length, modified: Some(stat.st_mtime) }))
-}
-
-fn file_type(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
+    Ok(Some(Entry { name, is_folder, length, modified: Some(stat.modified.0) }))
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
     use std::fs::{self, File};
-    use std::os::fd::OwnedFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
     use std::path::Path;
     use std::time::{Duration, UNIX_EPOCH};
 
-    use rustix::fs::{CWD, mkfifoat};
+    use rustix::fs::{CWD, Mode, mkfifoat};
     use tempfile::TempDir;
 
     use super::*;
-
-    const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
     fn open(path: &Path) -> OwnedFd {
         File::open(path).unwrap().into()
     }
 
     /// The sorted names in a folder beneath a root, with a slash after the names of folders.
-    fn names(root: &Path, path: &str, resolve: ResolveFlags) -> Vec<String> {
+    fn names(root: &Path, path: &str, links: Links) -> Vec<String> {
         let descriptor = open(root);
-        let folder = Folder { root: descriptor.as_fd(), path: path.into(), resolve };
+        let folder = Folder { root: &descriptor, path: path.into(), links };
         let listing = folder.read(open(&root.join(path)), 100, |_| true).unwrap();
         assert_eq!((listing.path, listing.truncated), (path.into(), false));
         let mut names: Vec<String> = listing
@@ -200,10 +186,10 @@ mod tests {
             "link to the root/",
             "link upwards",
         ];
-        assert_eq!(names(&root, "a/b", BENEATH), expected);
-        assert_eq!(names(&inner, "", BENEATH), expected[..5]);
-        assert_eq!(names(&root, "a/b", BENEATH | ResolveFlags::NO_SYMLINKS), expected[..2]);
-        assert_eq!(names(&root, "a/b/folder", BENEATH), [""; 0]);
+        assert_eq!(names(&root, "a/b", Links::Beneath), expected);
+        assert_eq!(names(&inner, "", Links::Beneath), expected[..5]);
+        assert_eq!(names(&root, "a/b", Links::Refused), expected[..2]);
+        assert_eq!(names(&root, "a/b/folder", Links::Beneath), [""; 0]);
     }
 
     #[test]
@@ -216,7 +202,7 @@ mod tests {
         fs::create_dir(root.path().join("folder")).unwrap();
 
         let descriptor = open(root.path());
-        let folder = Folder { root: descriptor.as_fd(), path: vec![], resolve: BENEATH };
+        let folder = Folder { root: &descriptor, path: vec![], links: Links::Beneath };
         let mut entries = folder.read(open(root.path()), 2, |_| true).unwrap().entries;
         entries.sort_by_key(|entry| entry.is_folder);
         let (length, modified) = (5 << 30, Some(1_795_258_261));
@@ -232,7 +218,7 @@ mod tests {
         }
         symlink(".hidden", root.path().join("link removed")).unwrap();
         let descriptor = open(root.path());
-        let folder = Folder { root: descriptor.as_fd(), path: vec![], resolve: BENEATH };
+        let folder = Folder { root: &descriptor, path: vec![], links: Links::Beneath };
         let listing = folder.read(open(root.path()), 1, |name| {
             // Removed after its name was read.
             if name.ends_with(b"removed") {
@@ -277,7 +263,7 @@ mod tests {
             [(0, 0, true), (9_999, 9_999, true), (10_000, 10_000, false), (20_000, 10_000, false)]
         {
             let descriptor = open(root.path());
-            let folder = Folder { root: descriptor.as_fd(), path: vec![], resolve: BENEATH };
+            let folder = Folder { root: &descriptor, path: vec![], links: Links::Beneath };
             let listing = folder.read(open(root.path()), limit, |_| true).unwrap();
             assert_eq!((listing.entries.len(), listing.truncated), (shown, truncated), "{limit}");
         }
@@ -289,7 +275,7 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
         let descriptor = open(root.path());
-        let folder = Folder { root: descriptor.as_fd(), path: vec![], resolve: BENEATH };
+        let folder = Folder { root: &descriptor, path: vec![], links: Links::Beneath };
         assert_eq!(folder.read(open(&file), 1, |_| true).unwrap_err(), Errno::NOTDIR);
     }
 }

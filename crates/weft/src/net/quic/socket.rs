@@ -2,14 +2,13 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::io::Interest;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{self, OwnedFd};
 
 /// Size of the kernel's receive buffer that is requested. With 208 KiB, the default of Linux,
 /// bursts of 64 clients lose datagrams.
@@ -36,7 +35,8 @@ impl QuicSocket {
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
     fn bind(address: SocketAddr, is_ipv6_only: bool) -> Result<QuicSocket> {
-        let socket = bind(address, is_ipv6_only).map_err(|error| {
+        let buffers = (RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES);
+        let socket = sys::shared_udp_socket(address, is_ipv6_only, buffers).map_err(|error| {
             let reason = format!("cannot listen on UDP {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
         })?;
@@ -58,7 +58,7 @@ impl QuicSocket {
     /// Returns an error if the kernel has given less than the requested receive buffer.
     pub(crate) fn warning(&self) -> Option<Error> {
         // The kernel doubles the value for its own use.
-        let bytes = sockopt::socket_recv_buffer_size(&self.socket).ok()? / 2;
+        let bytes = sys::receive_buffer_bytes(&self.socket)? / 2;
         let reason = format!(
             "UDP {} has a receive buffer of {bytes} bytes, so that HTTP/3 loses datagrams of bursts: set \
              net.core.rmem_max to {RECEIVE_BUFFER_BYTES}",
@@ -73,21 +73,6 @@ impl QuicSocket {
         let state = UdpSocketState::new((&socket).into())?;
         Ok(UdpSocket { socket, state, address: self.address })
     }
-}
-
-fn bind(address: SocketAddr, is_ipv6_only: bool) -> rustix::io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        sockopt::set_ipv6_v6only(&socket, is_ipv6_only)?;
-    }
-    // The kernel gives less, without an error, if its own limit is lower.
-    sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
-    sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES)?;
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
 }
 
 /// A registered UDP socket.

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use rustix::fs::stat;
-
 use crate::disk::FileVersion;
 use crate::net::tls::settings::TlsSettings;
+use crate::sys::stat;
 
 /// Versions of all files at one time; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,0 +1,228 @@
+//! Windows, for the library without its default features.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::os::windows::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::types::{BorrowedFd, EntryKind, FileStat, NewConnection, OwnedFd, unsupported};
+
+/// Flags of every `send`.
+pub(super) const SEND: SendFlags = SendFlags::empty();
+
+/// Flags of a `send` that more bytes follow: the system cannot hold bytes back for one call.
+pub(super) const SEND_MORE: SendFlags = SEND;
+
+/// Creates a nonblocking socket.
+pub(super) fn nonblocking_socket(family: AddressFamily, kind: SocketType) -> rustix::io::Result<OwnedFd> {
+    rustix::net::wsa_startup()?;
+    let socket = rustix::net::socket(family, kind, None)?;
+    ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+/// Fails: the system does not distribute connections to several sockets.
+pub(super) fn share_port(_socket: &OwnedFd) -> rustix::io::Result<()> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// Returns false: no further sockets can listen on the address of a socket.
+pub(crate) fn shares_port(_socket: &OwnedFd) -> bool {
+    false
+}
+
+/// Returns true if the socket listens.
+pub(super) fn is_listening(socket: &OwnedFd) -> bool {
+    sockopt::socket_acceptconn(socket) == Ok(true)
+}
+
+/// Accepts a connection, which does not block.
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<NewConnection> {
+    let (socket, address) = rustix::net::acceptfrom(listener)?;
+    ioctl_fionbio(&socket, true)?;
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    Ok((socket, address.and_then(|address| SocketAddr::try_from(address).ok())))
+}
+
+/// Replaces a socket by a duplicate of another one.
+pub(crate) fn replace_descriptor(
+    socket: &OwnedFd,
+    replaced: &mut OwnedFd,
+) -> rustix::io::Result<()> {
+    *replaced = socket.try_clone().map_err(|_| Errno::MFILE)?;
+    Ok(())
+}
+
+/// Resets a connection when its last user closes it.
+pub(crate) fn reset(socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    sockopt::set_socket_linger(socket, Some(Duration::ZERO))
+}
+
+/// Maximum number of bytes of a file that one call copies.
+const COPY_BYTES: usize = 64 << 10;
+
+/// Sends bytes of a file, and advances `at`. The bytes are copied through the process.
+pub(crate) fn send_file(
+    socket: BorrowedFd<'_>,
+    file: &fs::File,
+    at: &mut u64,
+    length: usize,
+) -> rustix::io::Result<usize> {
+    let mut piece = vec![0; length.min(COPY_BYTES)];
+    let read = file.seek_read(&mut piece, *at).map_err(|_| Errno::INVAL)?;
+    if read == 0 {
+        return Ok(0);
+    }
+    let sent = rustix::net::send(socket, &piece[..read], SEND)?;
+    *at += sent as u64;
+    Ok(sent)
+}
+
+/// Returns `None`: no call reads only bytes that are in the cache of the system.
+pub(crate) fn read_nowait(
+    _file: &fs::File,
+    _buffer: &mut [u8],
+    _at: u64,
+) -> io::Result<Option<usize>> {
+    Ok(None)
+}
+
+/// Returns `None`: no call reads into the cache of the system only.
+pub(crate) fn cache_pages(
+    _file: &fs::File,
+    _at: u64,
+    _length: usize,
+    _null: &fs::File,
+) -> Option<io::Result<usize>> {
+    None
+}
+
+/// Does nothing: the system reads ahead by itself.
+pub(crate) fn will_need(_file: &fs::File, _at: u64, _length: NonZeroU64) {}
+
+/// Returns the attributes of an open file.
+pub(crate) fn fstat(file: &fs::File) -> rustix::io::Result<FileStat> {
+    file.metadata().map(|metadata| to_stat(&metadata)).map_err(|_| Errno::BADF)
+}
+
+/// Returns the attributes of the file at a path. Follows symbolic links.
+#[cfg(feature = "_tls")]
+pub(crate) fn stat(path: &Path) -> io::Result<FileStat> {
+    fs::metadata(path).map(|metadata| to_stat(&metadata))
+}
+
+/// Returns the attributes of the entry at a path. Does not follow a symbolic link at its end.
+pub(crate) fn link_stat(path: &Path) -> io::Result<FileStat> {
+    fs::symlink_metadata(path).map(|metadata| to_stat(&metadata))
+}
+
+/// Fails: Weft has no Unix sockets on Windows.
+pub(crate) fn bind_unix_listener(_path: &Path, _backlog: u16) -> io::Result<OwnedFd> {
+    Err(unsupported())
+}
+
+/// Returns `None`: Weft has no Unix sockets on Windows.
+pub(crate) fn unix_listener_path(_socket: &OwnedFd) -> Option<PathBuf> {
+    None
+}
+
+/// The standard library gives no number of the file and no time of the last change of the
+/// metadata.
+fn to_stat(metadata: &fs::Metadata) -> FileStat {
+    /// Seconds from 1601, where the times of the system begin, to 1970.
+    const SECONDS_TO_1970: i64 = 11_644_473_600;
+    const UNITS_PER_SECOND: u64 = 10_000_000;
+    let units = metadata.last_write_time();
+    let seconds = (units / UNITS_PER_SECOND) as i64 - SECONDS_TO_1970;
+    let modified = (seconds, (units % UNITS_PER_SECOND * 100) as i64);
+    FileStat {
+        kind: if metadata.is_file() { EntryKind::File } else { EntryKind::Other },
+        is_executable: false,
+        has_blocks: true,
+        length: metadata.file_size(),
+        device: 0,
+        inode: 0,
+        modified,
+        changed: modified,
+    }
+}
+
+/// Reads at a position.
+pub(crate) fn read_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    file.seek_read(buffer, at)
+}
+
+/// Fills the buffer from a position.
+pub(crate) fn read_exact_at(file: &fs::File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match file.seek_read(buffer, at)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                at += read as u64;
+                buffer = &mut buffer[read..];
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A periodic timer of the kernel: none, so that timers of tokio serve.
+pub(crate) enum Timer {}
+
+impl Timer {
+    pub(crate) fn start(_period: Duration) -> io::Result<Timer> {
+        Err(unsupported())
+    }
+
+    pub(crate) async fn expired(&mut self) -> io::Result<()> {
+        match *self {}
+    }
+}
+
+/// The connections that wait at a listening socket, registered with the current event loop. The
+/// type of a connection serves for the readiness of any stream socket.
+pub(crate) struct ListenerQueue {
+    socket: Arc<OwnedFd>,
+    readiness: TcpStream,
+}
+
+impl ListenerQueue {
+    /// # Errors
+    /// If the event loop does not accept the socket.
+    pub(crate) fn register(socket: Arc<OwnedFd>) -> io::Result<ListenerQueue> {
+        let readiness = TcpStream::from_std(socket.try_clone()?.into())?;
+        Ok(ListenerQueue { socket, readiness })
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
+    }
+
+    /// Repeats a call whenever the socket is ready, until it fails with another error than
+    /// `WouldBlock` or succeeds.
+    pub(crate) async fn when_ready<T>(
+        &self,
+        mut call: impl FnMut(&OwnedFd) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.readiness.async_io(Interest::READABLE, || call(&self.socket)).await
+    }
+}
+
+/// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if no connection can be accepted.
+pub(crate) fn poll_client(socket: &OwnedFd) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags};
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
