@@ -49,6 +49,7 @@ mod proxy;
 mod retry_reason;
 pub mod script;
 mod settings;
+mod sys;
 pub mod spool;
 pub mod tls;
 mod url;

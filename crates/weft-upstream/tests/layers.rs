@@ -3,6 +3,7 @@
 /// The modules directly beneath `src/`. Each may import the modules that stand before it, so that
 /// there is no cycle.
 const LAYERS: &[&str] = &[
+    "sys",
     "base",
     "gateway_error",
     "retry_reason",

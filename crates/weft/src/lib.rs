@@ -150,7 +150,7 @@ pub mod grpc {
 #[cfg(all(unix, feature = "files"))]
 #[doc(hidden)]
 pub mod beneath {
-    pub use crate::sys::{EntryKind, FileStat, Links, stat_beneath};
+    pub use crate::sys::{EntryKind, FileStat, Links, open_directory as open_root, stat_beneath};
 }
 
 /// Names and values of fields: constants such as [`CONTENT_TYPE`](header::CONTENT_TYPE) and the

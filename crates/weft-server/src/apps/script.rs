@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
+use weft::beneath::{EntryKind as FileKind, Links, open_root, stat_beneath};
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::path::decode;
 use weft_config::{ConfigResult, Located};
@@ -98,10 +98,8 @@ impl Root {
 
     fn find_now(&self, mount: &str, path: &str) -> Result<Script, LookupError> {
         let segments = segments(path).ok_or(LookupError::NotFound)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Opened for each request, because the directory may have been replaced.
-        let root =
-            rustix::fs::open(&self.directory, flags, Mode::empty()).map_err(LookupError::from)?;
+        let root = open_root(&self.directory).map_err(LookupError::from)?;
         if let Some(single) = &self.single {
             return match self.entry_kind(&root, single)? {
                 EntryKind::Script => Ok(self.script(single, Vec::new(), &segments)),
@@ -131,16 +129,14 @@ impl Root {
 
     /// Returns the kind of the entry at `relative` beneath the opened root.
     fn entry_kind(&self, root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
-        let stat = fstat(&open_beneath(root, relative)?)?;
-        let is_executable = || Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTE);
-        match (FileType::from_raw_mode(stat.st_mode), &self.rule) {
-            (FileType::Directory, _) => Ok(EntryKind::Directory),
+        // Symbolic links to the outside are refused.
+        let stat = stat_beneath(root, relative.as_os_str().as_bytes(), Links::Beneath)?;
+        match (stat.kind, &self.rule) {
+            (FileKind::Folder, _) => Ok(EntryKind::Directory),
             // The start of the process checks if the server itself has permission.
-            (FileType::RegularFile, ScriptRule::Executable) if is_executable() => {
-                Ok(EntryKind::Script)
-            }
-            (FileType::RegularFile, ScriptRule::Executable) => Err(LookupError::Forbidden),
-            (FileType::RegularFile, ScriptRule::Suffix(suffix))
+            (FileKind::File, ScriptRule::Executable) if stat.is_executable => Ok(EntryKind::Script),
+            (FileKind::File, ScriptRule::Executable) => Err(LookupError::Forbidden),
+            (FileKind::File, ScriptRule::Suffix(suffix))
                 if relative.as_os_str().as_bytes().ends_with(suffix.as_bytes()) =>
             {
                 Ok(EntryKind::Script)
@@ -175,23 +171,6 @@ enum EntryKind {
     Script,
     Directory,
 }
-
-/// Opens the entry at `relative` beneath the root. The kernel rejects symbolic links to the outside
-/// (`RESOLVE_BENEATH`).
-fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let mut tries = 0;
-    loop {
-        match openat2(root, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(Errno::INTR) => {}
-            // A concurrent rename made the kernel unable to verify `RESOLVE_BENEATH`: try again.
-            Err(Errno::AGAIN) if tries < 8 => tries += 1,
-            opened => return opened,
-        }
-    }
-}
-
-const ANY_EXECUTE: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
 
 impl From<Errno> for LookupError {
     fn from(error: Errno) -> LookupError {
@@ -258,7 +237,7 @@ mod tests {
         symlink("circle", root.join("circle")).unwrap();
         symlink("..", root.join("in/up")).unwrap();
         let pipe = root.join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         tree
     }
 

@@ -3,7 +3,9 @@
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::sys::set_child_descriptor_limit;
 
 /// Soft limit that the process was started with. Child processes get it back, because programs that
 /// use `select(2)` fail with a higher one.
@@ -37,14 +39,8 @@ pub(crate) fn grow_table() {
 /// unsafe code, so that the child may run for a moment with the higher limit.
 pub(crate) fn restore_limit(child: &Child) {
     let inherited = INHERITED.get().copied().flatten();
-    let limit = getrlimit(Resource::Nofile);
-    if inherited != limit.current {
-        // Fails if the child has exited, or runs as another user.
-        let _ = prlimit(
-            Some(Pid::from_child(child)),
-            Resource::Nofile,
-            Rlimit { current: inherited, ..limit },
-        );
+    if inherited != getrlimit(Resource::Nofile).current {
+        set_child_descriptor_limit(child, inherited);
     }
 }
 

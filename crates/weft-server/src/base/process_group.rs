@@ -3,6 +3,7 @@
 //! The process is reaped last. Until then the kernel cannot reuse its process ID, which is also the
 //! group ID, so that a signal reaches this group only.
 
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,14 +11,13 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use rustix::thread::clear_ambient_capability_set;
-use tokio::net::unix::pipe;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 
 use crate::base::{descriptors, interpreter};
+use crate::sys::{ProcessExit, clear_ambient_capabilities};
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
@@ -27,9 +27,7 @@ pub(crate) struct Process(Option<RunningProcess>);
 
 struct RunningProcess {
     group: Group,
-    /// A pidfd, which becomes readable when the process exits. It is not a pipe and is never read;
-    /// but this is the type of tokio that accepts any file descriptor and waits for readiness.
-    exit: pipe::Receiver,
+    exit: ProcessExit,
 }
 
 /// The server's ends of the pipes.
@@ -50,7 +48,7 @@ impl Process {
         let start = move || {
             // Of this thread only, from which the process inherits them. The server may need them
             // for a successor that binds ports.
-            clear_ambient_capability_set()?;
+            clear_ambient_capabilities()?;
             let child = command.process_group(0).spawn();
             let child = child
                 .map_err(|error| interpreter::explain(Path::new(command.get_program()), error))?;
@@ -60,8 +58,7 @@ impl Process {
         let mut group: Group =
             spawn_blocking(start).await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
         let pipes = group.pipes();
-        let exit = pidfd_open(group.id()?, PidfdFlags::NONBLOCK)?;
-        let exit = pipe::Receiver::from_owned_fd_unchecked(exit)?;
+        let exit = ProcessExit::watch(group.id()?)?;
         Ok((Process(Some(RunningProcess { group, exit })), pipes))
     }
 
@@ -75,7 +72,7 @@ impl Process {
         let Some(running) = &mut self.0 else {
             return Poll::Ready(Err(io::Error::other("the process was reaped before")));
         };
-        ready!(running.exit.poll_read_ready(cx))?;
+        ready!(running.exit.poll_exited(cx))?;
         let status = running.group.reap();
         self.0 = None;
         Poll::Ready(status)
@@ -97,9 +94,9 @@ impl RunningProcess {
     /// Waits for the process to exit after SIGTERM, then kills the group and reaps the process.
     async fn kill_after_delay(mut self) {
         // Children that are still running when the first process exits are killed without delay.
-        let _exited_or_not = timeout(KILL_DELAY, self.exit.readable()).await;
+        let _exited_or_not = timeout(KILL_DELAY, poll_fn(|cx| self.exit.poll_exited(cx))).await;
         self.group.signal(Signal::KILL);
-        if self.exit.readable().await.is_ok() {
+        if poll_fn(|cx| self.exit.poll_exited(cx)).await.is_ok() {
             let _ = self.group.reap();
         }
     }
@@ -159,7 +156,6 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::poll_fn;
     use std::time::Instant;
 
     use weft::client_limit::{ClientLimit, ClientLimitSettings};

@@ -7,14 +7,14 @@
 //! that it has reached the process with the PID.
 
 use std::io::{self, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use tokio::net::UnixListener as TokioListener;
 use weft_config::Problem;
+
+use crate::sys::{control_address, peer_pid};
 
 /// Maximum time for a client to read the result.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(super) struct ReloadClient(UnixStream);
 impl ControlSocket {
     /// Creates the socket. Must be called within a runtime.
     pub(super) fn bind() -> io::Result<ControlSocket> {
-        let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
+        let listener = UnixListener::bind_addr(&control_address(std::process::id())?)?;
         listener.set_nonblocking(true)?;
         TokioListener::from_std(listener).map(ControlSocket)
     }
@@ -127,13 +127,12 @@ impl ReloadClient {
 /// If there is no such server, or if it stops.
 pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), String> {
     let cannot = |reason: String| format!("cannot reload the server with the PID {pid}: {reason}");
-    let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address));
+    let stream = control_address(pid).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => cannot("no server of weft has this PID".to_owned()),
         _ => cannot(error.to_string()),
     })?;
-    let peer = socket_peercred(&stream).map_err(|error| cannot(error.to_string()))?;
-    if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
+    if peer_pid(&stream).map_err(|error| cannot(error.to_string()))? != pid {
         return Err(cannot("another process has its control socket".to_owned()));
     }
     let mut text = String::new();
@@ -155,10 +154,4 @@ pub(crate) fn request_reload(pid: u32) -> Result<(ReloadResult, Vec<String>), St
                 .to_owned(),
         )),
     }
-}
-
-/// Returns the address of the process with this PID in the namespace of this process.
-fn address(pid: u32) -> io::Result<SocketAddr> {
-    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    SocketAddr::from_abstract_name(format!("weft-{}-{pid}", namespace.display()))
 }

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use weft_config::Problem;
 
 use crate::sections::top::RunAs;
+use crate::sys::set_ids;
 
 /// Changes to another user permanently, with the groups of that user only.
 ///
@@ -32,8 +33,7 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
     let gid = group.unwrap_or(gid);
     let change = || {
         unistd::initgroups(&CString::new(&*name)?, gid)?;
-        unistd::setresgid(gid, gid, gid)?;
-        unistd::setresuid(uid, uid, uid)?;
+        set_ids(uid, gid)?;
         Ok::<_, io::Error>(())
     };
     change().map_err(|error| format!("cannot change to the user `{name}`: {error}"))?;

@@ -16,14 +16,15 @@ use std::time::Duration;
 
 use rustix::io::retry_on_intr;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SocketType, sockopt,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use crate::base::descriptors;
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket};
+use crate::sys::{RECEIVE_RIGHTS, message_socket_pair, send_flags};
 
 /// Maximum time until the new process serves.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -53,12 +54,7 @@ pub(crate) enum UpgradeResult {
 impl Successor {
     /// Starts the program with the arguments of this process, and sends it the sockets.
     pub(crate) fn start(sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Result<Successor> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = message_socket_pair()?;
         let mut arguments = std::env::args_os();
         // Started by its name and not as `/proc/self/exe`, so that a replaced file takes effect.
         let program = arguments.next().unwrap_or_else(|| "weft".into());
@@ -133,11 +129,11 @@ fn send_sockets(ours: &OwnedFd, sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Resu
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         let text = spec.to_string();
         let text = [IoSlice::new(text.as_bytes())];
-        retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, SendFlags::NOSIGNAL))?;
+        retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, send_flags()))?;
     }
     let mut no_rights = SendAncillaryBuffer::default();
     let end = [IoSlice::new(END)];
-    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut no_rights, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut no_rights, send_flags()))?;
     Ok(())
 }
 
@@ -172,7 +168,7 @@ impl Predecessor {
     /// Notifies the predecessor that the sockets are being served.
     pub(crate) fn notify_ready(self) {
         // Fails if the predecessor has exited.
-        let _ = rustix::net::send(&self.0, READY, SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&self.0, READY, send_flags());
     }
 }
 
@@ -183,7 +179,7 @@ fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let message = retry_on_intr(|| {
         let buffers = &mut [IoSliceMut::new(&mut text)];
-        rustix::net::recvmsg(channel, buffers, &mut rights, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(channel, buffers, &mut rights, RECEIVE_RIGHTS)
     })?;
     let text = &text[..message.bytes];
     if text == END {

@@ -202,7 +202,8 @@ fn lines_have_networks_and_no_secrets() {
     let run = |options: &[&str]| {
         let path = site.path("own.log");
         let _ = fs::remove_file(&path);
-        let server = site.serve_in_order(&[&["--log", "own.log", "--log-format", format], options].concat());
+        let server =
+            site.serve_in_order(&[&["--log", "own.log", "--log-format", format], options].concat());
         let mut client = server.client();
         client.send(
             "GET /a?token=secret&b=c HTTP/1.1\r\nHost: a\r\nReferer: http://a/?b=1&TOKEN=secret\r\n\

@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+use crate::sys;
 
 /// Size of a pipe, in bytes. A larger one takes fewer calls, and holds more bytes of a sender whose
 /// receiver is slow.
@@ -153,8 +154,7 @@ impl Pipe {
     /// small pipe is not worth its calls, and other programs of the user need the pages that are
     /// left.
     fn open(size: usize) -> io::Result<Pipe> {
-        let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-        fcntl_setpipe_size(&input, size)?;
+        let (output, input) = sys::open_pipe(size)?;
         Ok(Pipe { input, output })
     }
 }
@@ -166,19 +166,17 @@ impl PipeLease<'_> {
 
     /// Moves received bytes into the empty pipe. Returns their number, 0 at the end.
     fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let Pipe { input, .. } = self.pipe()?;
-        let splice = || Ok(splice(from, None, input, None, PIPE_BYTES, flags)?);
+        let splice = || sys::splice(from, input, PIPE_BYTES);
         self.held = from.try_io(Interest::READABLE, splice)?;
         Ok(self.held)
     }
 
     /// Sends all bytes of the pipe.
     async fn drain(&mut self, to: &TcpStream, moved: &impl Fn(u64)) -> io::Result<()> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         while self.held > 0 {
             let Pipe { output, .. } = self.pipe()?;
-            let splice = || Ok(splice(output, None, to, None, self.held, flags)?);
+            let splice = || sys::splice(output, to, self.held);
             match to.async_io(Interest::WRITABLE, splice).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 sent => {

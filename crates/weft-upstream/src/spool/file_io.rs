@@ -1,12 +1,13 @@
 //! Reads and writes of temporary files.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::sys::read_nowait;
 
 /// A write to a temporary file. It may block.
 pub(crate) struct FileWrite {
@@ -61,17 +62,13 @@ impl FileRead {
     /// the file system does not support `RWF_NOWAIT`.
     pub(crate) fn try_now(&self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; self.length];
-        let flags = ReadWriteFlags::NOWAIT;
-        match preadv2(&*self.file, &mut [IoSliceMut::new(&mut buffer)], self.at, flags) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
+        match read_nowait(&self.file, &mut buffer, self.at)? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(read) => {
                 buffer.truncate(read);
                 Ok(Some(buffer.into()))
             }
-            Err(Errno::INTR | Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
+            None => Ok(None),
         }
     }
 

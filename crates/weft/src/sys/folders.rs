@@ -22,8 +22,13 @@ pub(crate) fn path_of_bytes(bytes: &[u8]) -> &Path {
 pub(crate) fn open_root(path: &Path, may_block: MayBlock) -> io::Result<OwnedFd> {
     match system::open_root(path, may_block)? {
         Some(root) => Ok(root),
-        None => Ok(rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty())?),
+        None => Ok(open_directory(path)?),
     }
+}
+
+/// Opens the directory at a path, which may contain links of all kinds. Waits for the disk.
+pub fn open_directory(path: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty())
 }
 
 /// Opens a path beneath a directory for reading; an empty path is the directory itself.

@@ -18,9 +18,9 @@ mod system;
 mod types;
 
 #[cfg(all(unix, feature = "files"))]
-pub use self::folders::stat_beneath;
-#[cfg(all(unix, feature = "files"))]
 pub(crate) use self::folders::{FolderEntries, open_beneath, open_root, path_of_bytes};
+#[cfg(all(unix, feature = "files"))]
+pub use self::folders::{open_directory, stat_beneath};
 #[cfg(all(unix, feature = "_tls"))]
 pub(crate) use self::posix::stat;
 #[cfg(unix)]

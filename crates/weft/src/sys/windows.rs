@@ -23,7 +23,10 @@ pub(super) const SEND: SendFlags = SendFlags::empty();
 pub(super) const SEND_MORE: SendFlags = SEND;
 
 /// Creates a nonblocking socket.
-pub(super) fn nonblocking_socket(family: AddressFamily, kind: SocketType) -> rustix::io::Result<OwnedFd> {
+pub(super) fn nonblocking_socket(
+    family: AddressFamily,
+    kind: SocketType,
+) -> rustix::io::Result<OwnedFd> {
     rustix::net::wsa_startup()?;
     let socket = rustix::net::socket(family, kind, None)?;
     ioctl_fionbio(&socket, true)?;

@@ -1,0 +1,96 @@
+//! Linux.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::process::Child;
+use std::task::{Context, Poll};
+
+use nix::libc;
+use nix::sys::socket::SetSockOpt;
+use nix::sys::socket::sockopt::SetStruct;
+use nix::unistd::{Gid, Uid};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, prlimit};
+use tokio::net::unix::pipe;
+
+/// True if the kernel can pass a connection on with its first bytes.
+pub(crate) const HAS_DEFER_ACCEPT: bool = true;
+
+/// Flags with which descriptors are received.
+pub(crate) const RECEIVE_RIGHTS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+
+/// Returns the flags of messages to another process.
+pub(crate) fn send_flags() -> SendFlags {
+    SendFlags::NOSIGNAL
+}
+
+/// Creates a pair of sockets that keep the boundaries of messages.
+pub(crate) fn message_socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The exit of a process: a pidfd, which becomes readable. It is not a pipe and is never read; but
+/// this is the type of tokio that accepts any file descriptor and waits for readiness.
+pub(crate) struct ProcessExit(pipe::Receiver);
+
+impl ProcessExit {
+    pub(crate) fn watch(process: Pid) -> io::Result<ProcessExit> {
+        let exit = pidfd_open(process, PidfdFlags::NONBLOCK)?;
+        pipe::Receiver::from_owned_fd_unchecked(exit).map(ProcessExit)
+    }
+
+    /// Ready when the process has exited.
+    pub(crate) fn poll_exited(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_read_ready(cx)
+    }
+}
+
+/// Removes the ambient capabilities of this thread, from which processes inherit them.
+pub(crate) fn clear_ambient_capabilities() -> io::Result<()> {
+    Ok(rustix::thread::clear_ambient_capability_set()?)
+}
+
+/// Sets the soft limit on the descriptors of a child process.
+pub(crate) fn set_child_descriptor_limit(child: &Child, current: Option<u64>) {
+    let limit = Rlimit { current, ..getrlimit(Resource::Nofile) };
+    // Fails if the child has exited, or runs as another user.
+    let _ = prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit);
+}
+
+#[derive(Clone, Copy)]
+struct DeferAccept;
+
+nix::setsockopt_impl!(
+    DeferAccept,
+    libc::IPPROTO_TCP,
+    libc::TCP_DEFER_ACCEPT,
+    libc::c_int,
+    SetStruct<'_, libc::c_int>
+);
+
+/// Lets the kernel wait up to this many seconds for the first bytes of a connection.
+pub(crate) fn set_defer_accept(socket: &OwnedFd, seconds: i32) -> io::Result<()> {
+    Ok(DeferAccept.set(socket, &seconds)?)
+}
+
+/// Changes all user and group IDs of the process.
+pub(crate) fn set_ids(uid: Uid, gid: Gid) -> nix::Result<()> {
+    nix::unistd::setresgid(gid, gid, gid)?;
+    nix::unistd::setresuid(uid, uid, uid)
+}
+
+/// Returns the address of the control socket of the process with this PID in the namespace of this
+/// process.
+pub(crate) fn control_address(pid: u32) -> io::Result<SocketAddr> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    SocketAddr::from_abstract_name(format!("weft-{}-{pid}", namespace.display()))
+}
+
+/// Returns the PID of the process at the other end.
+pub(crate) fn peer_pid(stream: &UnixStream) -> io::Result<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
+}
