@@ -37,6 +37,9 @@ pub(crate) struct Socket {
     is_drained: AtomicBool,
     /// Set before the last bytes are sent.
     is_ending: AtomicBool,
+    /// Set if the connection is reset, at the latest when the socket closes. A shutdown would end
+    /// it in order before.
+    is_reset: AtomicBool,
 }
 
 impl Socket {
@@ -47,6 +50,7 @@ impl Socket {
             was_read: AtomicBool::new(false),
             is_drained: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            is_reset: AtomicBool::new(false),
         }
     }
 
@@ -214,12 +218,17 @@ impl Socket {
 
     /// Shuts down one direction or both.
     pub(crate) fn shutdown(&self, direction: Direction) -> Result<(), Errno> {
-        self.with_fd(|fd| sys::shutdown(fd, direction))
+        match self.is_reset.load(Relaxed) {
+            true => Err(Errno::NOTCONN),
+            false => self.with_fd(|fd| sys::shutdown(fd, direction)),
+        }
     }
 
     /// Resets a TCP connection. Fails for Unix sockets.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
-        self.with_fd(sys::reset)
+        self.with_fd(sys::reset)?;
+        self.is_reset.store(true, Relaxed);
+        Ok(())
     }
 
     /// Retries `attempt` until it succeeds or fails. While the socket is not ready, registers the
