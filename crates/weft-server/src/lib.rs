@@ -3,7 +3,6 @@
 //! A library, because Cargo compiles a program only after all of its dependencies are complete, but
 //! a library beside them.
 
-mod sys; // calls that differ between systems
 mod base; // small parts that import nothing else of the program
 mod template; // texts with placeholders
 mod sections; // the sections with fixed keys

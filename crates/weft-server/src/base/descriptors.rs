@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::sys::set_child_descriptor_limit;
+use crate::base::sys::set_child_descriptor_limit;
 
 /// Soft limit that the process was started with. Child processes get it back, because programs that
 /// use `select(2)` fail with a higher one.

@@ -15,6 +15,7 @@ pub(crate) mod rate; // numbers of requests per period
 pub(crate) mod request_notes; // notes about a request for its line in the access log
 pub(crate) mod script_files; // files whose text is never sent
 pub(crate) mod sync; // locks of cells that threads share
+pub(crate) mod sys; // calls that differ between systems
 pub(crate) mod unix_address; // Unix sockets to listen on
 pub(crate) mod trace_context; // identity of a request in distributed traces
 pub(crate) mod watched_file; // files that are read again when they change

@@ -16,8 +16,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 
+use crate::base::sys::{ProcessExit, clear_ambient_capabilities};
 use crate::base::{descriptors, interpreter};
-use crate::sys::{ProcessExit, clear_ambient_capabilities};
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);

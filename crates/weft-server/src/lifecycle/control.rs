@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use tokio::net::UnixListener as TokioListener;
 use weft_config::Problem;
 
-use crate::sys::{control_address, peer_pid};
+use crate::base::sys::{control_address, peer_pid};
 
 /// Maximum time for a client to read the result.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);

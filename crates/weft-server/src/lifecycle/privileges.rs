@@ -11,8 +11,8 @@ use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
 use weft_config::Problem;
 
+use crate::base::sys::set_ids;
 use crate::sections::top::RunAs;
-use crate::sys::set_ids;
 
 /// Changes to another user permanently, with the groups of that user only.
 ///

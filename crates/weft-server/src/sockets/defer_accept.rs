@@ -3,7 +3,7 @@
 
 use weft::server::ServerHandle;
 
-use crate::sys::set_defer_accept;
+use crate::base::sys::set_defer_accept;
 
 /// Longest time in seconds for which the kernel waits for the first bytes. A client that sends
 /// nothing is accepted then, and the timeout for a request head begins. One second is the shortest

@@ -23,8 +23,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use crate::base::descriptors;
+use crate::base::sys::{RECEIVE_RIGHTS, message_socket_pair, send_flags};
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket};
-use crate::sys::{RECEIVE_RIGHTS, message_socket_pair, send_flags};
 
 /// Maximum time until the new process serves.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);

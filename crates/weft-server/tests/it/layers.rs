@@ -8,7 +8,6 @@ use std::path::Path;
 /// The modules directly beneath `src/`. Each may import the modules before it, so that there is no
 /// cycle.
 const LAYERS: &[&str] = &[
-    "sys",
     "base",
     "template",
     "sections",
