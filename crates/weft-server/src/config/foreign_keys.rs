@@ -237,8 +237,6 @@ mod tests {
             ("listen = [\":80\"]\n", ""),
             ("[routes]\n\"/\" = \"-> .\"\n", below),
             ("\"/\" = \"-> .\"\n", "and below it `\"/\" = \"-> /srv/www\"`"),
-            ("[hosts.\"a.org, b.org\"]\n", "without commas: `a.org`"),
-            ("[hosts.\"a.org b.org\"]\n\"/\" = \"-> .\"\n", ""),
             ("[hosts.a]\n\"/\" = { return = 404 }\n", RETURN),
             (
                 "log.format = \"$remote_addr $status\"\n",
