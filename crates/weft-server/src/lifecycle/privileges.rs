@@ -95,7 +95,7 @@ pub(crate) fn check(run_as: &RunAs) -> Result<(), Vec<Problem>> {
 /// Sets the umask, if there is one, for files that are created from now on.
 pub(crate) fn set_umask(mask: Option<u32>) {
     if let Some(mask) = mask {
-        rustix::process::umask(Mode::from_raw_mode(mask));
+        rustix::process::umask(Mode::from_raw_mode(mask as rustix::fs::RawMode));
     }
 }
 

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{OFlags, Stat};
 use rustix::io::{FdFlags, Result, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
