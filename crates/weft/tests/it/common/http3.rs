@@ -376,7 +376,7 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
 
 fn status(section: &[u8]) -> u16 {
     let mut status = 0;
-    let decoded = Decoder::default().decode(section, |field| {
+    let decoded = Decoder::default().decode(0, section, |field| {
         if field.name == b":status" {
             status = std::str::from_utf8(field.value).unwrap().parse().unwrap();
         }
