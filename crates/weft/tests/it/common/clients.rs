@@ -162,7 +162,11 @@ pub fn on_every_transport(case: impl AsyncFn(Transport)) {
 }
 
 /// Awaits `future`; panics after `timeouts` times `TEST_TIMEOUT`.
-pub(super) async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(
+    description: &str,
+    timeouts: u32,
+    future: impl Future<Output = T>,
+) -> T {
     let result = tokio::time::timeout(TEST_TIMEOUT * timeouts, future).await;
     result.unwrap_or_else(|_| panic!("timed out: {description}"))
 }
