@@ -129,12 +129,12 @@ pub(crate) static LIMITS: [Key<Settings>; 26] = [
         name: "congestion",
         flag: "congestion",
         argument: "NAME",
-        help: "congestion control of HTTP/3: bbr, which losses without congestion do not slow \
-               down, or cubic, as most TCP connections have",
+        help: "congestion control of HTTP/3: cubic, as most TCP connections have, or bbr, which \
+               losses without congestion do not slow down, and which displaces other connections",
         kind: ValueKind::Choice(&["bbr", "cubic"], |settings, choice| {
             settings.congestion = match choice {
-                "cubic" => Congestion::Cubic,
-                _ => Congestion::Bbr,
+                "bbr" => Congestion::Bbr,
+                _ => Congestion::Cubic,
             };
         }),
         show: |settings| match settings.congestion {

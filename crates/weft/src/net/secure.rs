@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+#[cfg(feature = "http3")]
+use bytes::Bytes;
 use bytes::BytesMut;
 
 use crate::error::{Error, Result};
@@ -27,7 +29,7 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
 
     /// Returns the current configuration for QUIC.
     #[cfg(feature = "http3")]
-    fn quic(&self) -> crate::net::tls::quic::QuicTls;
+    fn quic(&self) -> Arc<dyn QuicSecurity>;
 
     /// Reloads the files of the configuration whenever they change, as long as another reference
     /// to it exists.
@@ -35,6 +37,20 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
         self: Arc<Self>,
         report: ReportReload<'a>,
     ) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+}
+
+/// Configuration of QUIC connections, whose handshakes the transport drives, as of a time.
+#[cfg(feature = "http3")]
+pub(crate) trait QuicSecurity {
+    /// A value that differs from the value of each other configuration in use.
+    fn version(&self) -> usize;
+
+    fn server_config(&self) -> Arc<rustls::ServerConfig>;
+
+    /// The parameters of a connection whose client has sent this server name and these
+    /// certificates. The transport does not tell the cipher suite, nor whether a session was
+    /// resumed.
+    fn session(&self, server_name: Option<String>, certificates: Vec<Bytes>) -> TlsSession;
 }
 
 /// State of a handshake. It does no input or output of its own.

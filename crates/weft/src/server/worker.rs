@@ -2,7 +2,9 @@
 //!
 //! Workers share no state while they serve requests.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+#[cfg(feature = "http3")]
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,10 +25,10 @@ use crate::net::accepted::Accepted;
 use crate::net::connection_limiter::ConnectionPermit;
 #[cfg(feature = "http3")]
 use crate::net::quic::Connection;
+#[cfg(feature = "http3")]
+use crate::net::secure::QuicSecurity;
 use crate::net::secure::SecureAcceptor;
 use crate::net::socket::Socket;
-#[cfg(feature = "http3")]
-use crate::net::tls::quic::QuicTls;
 use crate::net::transport::Transport;
 use crate::peer::Peer;
 use crate::server::connection::ServerConnection;
@@ -303,13 +305,19 @@ impl<A: Application + 'static> h3::QuicWorker for Rc<Worker<A>> {
         self.context.report(&Peer::default(), error);
     }
 
-    fn serve(&self, connection: Connection, peer: Peer, tls: QuicTls, permit: ConnectionPermit) {
+    fn serve(
+        &self,
+        connection: Connection,
+        peer: Peer,
+        tls: Arc<dyn QuicSecurity>,
+        permit: ConnectionPermit,
+    ) {
         // Before the sweeper is woken, which pauses again if there is no deadline.
         let deadline = self.context.deadlines.deadline();
         self.connection_opened();
         let guard = OpenConnection(self.clone());
         tokio::task::spawn_local(async move {
-            h3::serve(connection, (peer, deadline), &tls, &guard.0.context).await;
+            h3::serve(connection, (peer, deadline), &*tls, &guard.0.context).await;
             drop((permit, guard));
         });
     }

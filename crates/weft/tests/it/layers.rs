@@ -26,7 +26,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stack", &["app", "message"]),
     ("trace", &["clock", "error", "message", "peer"]),
     ("hooks", &["error", "message", "peer", "trace"]),
-    ("net", &["clock", "disk", "error", "panic", "peer", "settings", "stream", "sync", "sys"]),
+    (
+        "net",
+        &["clock", "disk", "error", "panic", "peer", "random", "settings", "stream", "sync", "sys"],
+    ),
     (
         "server",
         &[
@@ -95,11 +98,13 @@ const SERVER: &[&str] = &[
     "connection",
     "worker_context",
     "inbound",
+    "multiplex",
     "exchange",
     "h1",
     "h2",
     "tls_handshake",
     "connection_life",
+    "h3",
     "worker",
     "threads",
     "acceptors",

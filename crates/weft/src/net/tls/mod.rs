@@ -30,6 +30,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::listen::Listener;
+#[cfg(feature = "http3")]
+use crate::net::secure::QuicSecurity;
 use crate::net::secure::{ReportReload, SecureAcceptor, SecureHandshake};
 
 pub use alpn_challenge::AlpnChallenges;
@@ -244,8 +246,8 @@ impl SecureAcceptor for Inner {
     }
 
     #[cfg(feature = "http3")]
-    fn quic(&self) -> quic::QuicTls {
-        quic::QuicTls::new(self.current())
+    fn quic(&self) -> Arc<dyn QuicSecurity> {
+        Arc::new(quic::QuicTls::new(self.current()))
     }
 
     fn reload_on_change<'a>(

@@ -7,6 +7,7 @@ use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
 use rustls::ServerConfig;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::secure::QuicSecurity;
 use crate::net::tls::config::Configs;
 use crate::net::tls::crypto::{fill_random, hkdf, hmac};
 use crate::peer::TlsSession;
@@ -17,20 +18,20 @@ pub(crate) use crate::net::tls::session_age::{SessionStart, with_session};
 const H3: &[u8] = b"h3";
 
 /// Configuration of new connections, as of a time.
-#[derive(Clone)]
-pub(crate) struct QuicTls(Arc<Configs>);
+pub(super) struct QuicTls(Arc<Configs>);
 
 impl QuicTls {
     pub(super) fn new(current: Arc<Configs>) -> QuicTls {
         QuicTls(current)
     }
+}
 
-    /// Returns true if nothing was reloaded between the two.
-    pub(crate) fn is_same(&self, other: &QuicTls) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+impl QuicSecurity for QuicTls {
+    fn version(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
-    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+    fn server_config(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(self.0.http2.for_any_client());
         config.alpn_protocols = vec![H3.to_vec()];
         // The order of the client tells whether it has instructions for AES.
@@ -38,14 +39,7 @@ impl QuicTls {
         Arc::new(config)
     }
 
-    /// The parameters of a connection whose client has sent this server name and these
-    /// certificates. The transport does not tell the cipher suite, nor whether a session was
-    /// resumed.
-    pub(crate) fn session(
-        &self,
-        server_name: Option<String>,
-        peer_certificates: Vec<Bytes>,
-    ) -> TlsSession {
+    fn session(&self, server_name: Option<String>, peer_certificates: Vec<Bytes>) -> TlsSession {
         TlsSession {
             version: "TLSv1.3",
             cipher_suite: "",

@@ -10,7 +10,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadline, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::quic::{Connection, ConnectionEvent};
-use crate::net::tls::quic::QuicTls;
+use crate::net::secure::QuicSecurity;
 use crate::peer::Peer;
 use crate::server::connection_life::CloseHook;
 use crate::server::h3::connection::{Http3Connection, StreamRequest};
@@ -23,7 +23,7 @@ use weft_proto::http3::ErrorCode;
 pub(crate) async fn serve<A: Application>(
     mut quic: Connection,
     (mut peer, deadline): (Peer, Deadline),
-    tls: &QuicTls,
+    tls: &dyn QuicSecurity,
     worker: &WorkerContext<A>,
 ) {
     deadline.set_awaiting(Awaited::Head, worker.settings.head_timeout);

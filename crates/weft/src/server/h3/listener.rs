@@ -14,8 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::net::accept;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
 use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, QuicKeys, Unregistered};
-use crate::net::secure::SecureAcceptor;
-use crate::net::tls::quic::QuicTls;
+use crate::net::secure::{QuicSecurity, SecureAcceptor};
 use crate::peer::Peer;
 use crate::settings::Settings;
 
@@ -39,7 +38,13 @@ pub(crate) trait QuicWorker {
     fn report(&self, error: &Error);
 
     /// Serves a connection in its own task.
-    fn serve(&self, connection: Connection, peer: Peer, tls: QuicTls, permit: ConnectionPermit);
+    fn serve(
+        &self,
+        connection: Connection,
+        peer: Peer,
+        tls: Arc<dyn QuicSecurity>,
+        permit: ConnectionPermit,
+    );
 }
 
 /// Serves the connections of a socket until it is closed and the last one has ended. New ones belong
@@ -85,23 +90,25 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
     }
 }
 
+/// A configuration, with what it was made from.
+type Current = (Arc<dyn QuicSecurity>, Settings, QuicConfig);
+
 /// Accepts the connections of a socket.
 struct Acceptor {
     endpoint: Rc<Endpoint>,
     tls: Arc<dyn SecureAcceptor>,
     limiter: Arc<ConnectionLimiter>,
     keys: QuicKeys,
-    /// The configuration in use, with what it was made from.
-    current: Option<(QuicTls, Settings, QuicConfig)>,
+    /// The configuration in use.
+    current: Option<Current>,
 }
 
 impl Acceptor {
     /// Uses certificates and settings that have changed for new connections.
     fn refresh(&mut self, worker: &impl QuicWorker) {
         let (tls, settings) = (self.tls.quic(), worker.settings());
-        let is_same = |(current, of, _): &(QuicTls, Settings, QuicConfig)| {
-            current.is_same(&tls) && of == settings
-        };
+        let is_same =
+            |(current, of, _): &Current| current.version() == tls.version() && of == settings;
         if self.current.as_ref().is_some_and(is_same) {
             return;
         }

@@ -112,7 +112,10 @@ fn data_before_a_marked_failure_is_sent() {
         let marked = client.send(ClientRequest::get("/marked")).await.try_collect().await;
         let Err(incomplete) = marked else { panic!("the response is complete") };
         let status = incomplete.status;
-        assert!(status == Some(200) || transport.is_multiplexed() && status.is_none(), "{incomplete:?}");
+        assert!(
+            status == Some(200) || transport.is_multiplexed() && status.is_none(),
+            "{incomplete:?}"
+        );
         let mut client = server.client().await;
         let unmarked = client.send(ClientRequest::get("/")).await.try_collect().await;
         assert_eq!(unmarked.is_ok(), !transport.is_multiplexed());
