@@ -278,9 +278,9 @@ async fn run_tunnel(io: DuplexStream, mut send: SendStream, mut frames: Frames, 
 /// Returns the shortest encoding of an integer (RFC 9000 §16).
 pub fn varint(value: u64) -> Vec<u8> {
     match value {
-        ..0x40 => vec![value as u8],
-        ..0x4000 => (value as u16 | 0x4000).to_be_bytes().to_vec(),
-        ..0x4000_0000 => (value as u32 | 0x8000_0000).to_be_bytes().to_vec(),
+        0..0x40 => vec![value as u8],
+        0x40..0x4000 => (value as u16 | 0x4000).to_be_bytes().to_vec(),
+        0x4000..0x4000_0000 => (value as u32 | 0x8000_0000).to_be_bytes().to_vec(),
         _ => (value | 0xc000_0000_0000_0000).to_be_bytes().to_vec(),
     }
 }
