@@ -62,11 +62,6 @@ async fn connect(client: &mut Client, path: &str) -> WebSocketStream<UpgradedIo>
 #[test]
 fn axum_accepts_websockets() {
     on_every_transport(async |transport| {
-        // It fails over HTTP/3, for a reason that is not determined.
-        #[cfg(feature = "http3")]
-        if transport == crate::common::clients::Transport::Http3 {
-            return;
-        }
         let server = transport.serve(tower::app(router()));
         for path in ["/get", "/any"] {
             let mut client = server.client().await;

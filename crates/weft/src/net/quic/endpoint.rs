@@ -131,10 +131,9 @@ impl Endpoint {
         }))
     }
 
-    /// Accepts connections with this configuration from now on; `None` accepts no more.
-    pub(crate) fn set_config(&self, config: Option<&QuicConfig>) {
-        let config = config.map(|config| config.0.clone());
-        self.endpoint.borrow_mut().set_server_config(config);
+    /// Accepts connections with this configuration from now on.
+    pub(crate) fn set_config(&self, config: &QuicConfig) {
+        self.endpoint.borrow_mut().set_server_config(Some(config.0.clone()));
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

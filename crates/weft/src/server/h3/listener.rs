@@ -66,8 +66,8 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
         let received = poll_fn(|cx| {
             // An error means that the sender was dropped with the acceptors: the server shuts down.
             if !is_closed && Pin::new(&mut closed).poll(cx).is_ready() {
+                // Further attempts are refused, so that their clients need not wait.
                 is_closed = true;
-                acceptor.endpoint.set_config(None);
                 return Poll::Ready(Ok(()));
             }
             acceptor.endpoint.poll_receive(cx, &mut attempts)
@@ -114,7 +114,7 @@ impl Acceptor {
         }
         match QuicConfig::new(tls.server_config(), &self.keys, settings) {
             Ok(config) => {
-                self.endpoint.set_config(Some(&config));
+                self.endpoint.set_config(&config);
                 self.current = Some((tls, settings.clone(), config));
             }
             Err(error) => worker.report(&error),

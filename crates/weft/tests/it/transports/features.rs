@@ -240,11 +240,6 @@ fn websocket_runs_concurrently_with_requests() {
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     on_every_transport(async |transport| {
-        // It fails over HTTP/3, for a reason that is not determined.
-        #[cfg(feature = "http3")]
-        if transport == Transport::Http3 {
-            return;
-        }
         let ends = EventLog::default();
         let app_ends = ends.clone();
         let server = transport.serve(move |request: Request| {

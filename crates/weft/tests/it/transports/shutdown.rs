@@ -5,11 +5,6 @@ use super::*;
 #[test]
 fn shutdown_finishes_active_requests_and_closes_idle_connections() {
     on_every_transport(async |transport| {
-        // It fails over HTTP/3, for a reason that is not determined.
-        #[cfg(feature = "http3")]
-        if transport == Transport::Http3 {
-            return;
-        }
         let (started, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let (count, released) = (started.clone(), release.clone());
         let server = transport.serve(move |request: Request| {
@@ -87,11 +82,6 @@ fn shutdown_notifies_response_streams() {
 #[test]
 fn shutdown_completes_uploads() {
     on_every_transport(async |transport| {
-        // It fails over HTTP/3, for a reason that is not determined.
-        #[cfg(feature = "http3")]
-        if transport == Transport::Http3 {
-            return;
-        }
         let server = transport.serve(echo);
         let mut client = server.client().await;
         let (request, upload) = ClientRequest::post("/").upload();

@@ -2,6 +2,8 @@
 
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+
 use crate::error::{Error, Result};
 use crate::server::h3::connection::{Http3Connection, stream_id};
 use crate::server::h3::outgoing::Outgoing;
@@ -181,21 +183,26 @@ impl Http3Connection {
         self.send_tunnel_data(id);
     }
 
-    /// Sends what the handler of a tunnel has written, once earlier output is accepted.
+    /// Sends what the handler of a tunnel has written, as long as the transport accepts all of it:
+    /// the next call of [`take_outgoing`](crate::server::multiplex::pipe::Pipe::take_outgoing) wakes
+    /// the handler.
     pub(super) fn send_tunnel_data(&mut self, id: u64) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        while let Some((bytes, ends)) = self.take_tunnel_data(id) {
+            let length = bytes.len();
+            // An error is found by the next read of the handler.
+            if self.send(id, Outgoing::data(bytes, ends), length).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what the handler of a tunnel has written, once earlier output is accepted.
+    fn take_tunnel_data(&mut self, id: u64) -> Option<(Bytes, bool)> {
+        let stream = self.streams.get(&id)?;
         let is_ready = stream.is_tunnel() && stream.sending == Sending::Open;
-        if !is_ready || !stream.queued.is_empty() {
-            return;
-        }
-        let Some(pipe) = &stream.pipe else { return };
+        let pipe = stream.pipe.as_ref().filter(|_| is_ready && stream.queued.is_empty())?;
         let (bytes, ends) = pipe.take_outgoing();
-        if bytes.is_empty() && !ends {
-            return;
-        }
-        let length = bytes.len();
-        // An error is found by the next read of the handler.
-        let _ = self.send(id, Outgoing::data(bytes, ends), length);
+        (!bytes.is_empty() || ends).then_some((bytes, ends))
     }
 }
 
