@@ -131,7 +131,7 @@ pub(crate) static LIMITS: [Key<Settings>; 26] = [
         argument: "NAME",
         help: "congestion control of HTTP/3: cubic, as most TCP connections have, or bbr, which \
                losses without congestion do not slow down, and which displaces other connections",
-        kind: ValueKind::Choice(&["bbr", "cubic"], |settings, choice| {
+        kind: ValueKind::Choice(&["cubic", "bbr"], |settings, choice| {
             settings.congestion = match choice {
                 "bbr" => Congestion::Bbr,
                 _ => Congestion::Cubic,

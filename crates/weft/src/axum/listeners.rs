@@ -77,7 +77,7 @@ impl IntoListeners for SocketAddr {
 
 /// The types that implement [`IntoListeners`].
 mod sealed {
-    use std::os::unix::net::UnixListener;
+    use crate::sys::UnixListener;
 
     pub trait Sealed {}
     impl Sealed for Vec<super::Listener> {}

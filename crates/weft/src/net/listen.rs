@@ -250,6 +250,14 @@ impl Listener {
     }
 }
 
+#[cfg(feature = "_tls")]
+impl Listener {
+    /// Returns the same listener with TLS.
+    pub fn with_tls(self, tls: &crate::net::tls::Tls) -> Listener {
+        self.with_optional_tls(Some(tls.acceptor()))
+    }
+}
+
 /// For code that accepts the connections itself. The file of a Unix socket is removed with the
 /// listener.
 impl AsFd for Listener {

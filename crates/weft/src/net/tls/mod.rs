@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::listen::Listener;
 #[cfg(feature = "http3")]
 use crate::net::secure::QuicSecurity;
 use crate::net::secure::{ReportReload, SecureAcceptor, SecureHandshake};
@@ -270,12 +269,5 @@ impl fmt::Debug for Tls {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tls").field(&self.source().settings).finish()
-    }
-}
-
-impl Listener {
-    /// Returns the same listener with TLS.
-    pub fn with_tls(self, tls: &Tls) -> Listener {
-        self.with_optional_tls(Some(tls.acceptor()))
     }
 }
