@@ -1,6 +1,8 @@
 //! Clients that violate HTTP/3 and QPACK, on streams whose bytes the test writes. The cases are the
 //! cases of h3spec for HTTP/3, with twins that the server accepts.
 
+mod connections;
+
 use quinn::{Connection, ConnectionError, SendStream, VarInt};
 
 use crate::common::clients::{Transport, TransportServer};
