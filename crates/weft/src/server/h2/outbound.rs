@@ -41,6 +41,11 @@ impl OutboundContent {
         }
     }
 
+    /// The identifier of the stream.
+    pub(super) fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// Number of bytes sent, or queued in the connection.
     pub(super) fn body_bytes(&self, connection: &mut Http2Connection) -> u64 {
         match self.queued {

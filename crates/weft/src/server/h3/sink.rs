@@ -5,38 +5,31 @@
 use std::cell::RefCell;
 use std::fs;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use tokio::sync::oneshot;
 
 use crate::app::Application;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::disk::{self, File, Source, Unsent};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::Body;
 use crate::message::connection::RequestContext;
 use crate::message::fields::Fields;
 use crate::message::payload::Payload;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
-use crate::message::upgrade::Upgraded;
-use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
 use crate::server::h3::connection::{Http3Connection, MAX_SMALL_CONTENT_BYTES, StreamRequest};
 use crate::server::h3::outgoing::Outgoing;
-use crate::server::inbound::{InboundBody, ReceiveClock};
-use crate::server::multiplex::field_block::InvalidRequest;
-use crate::server::multiplex::incoming::StreamContent;
-use crate::server::multiplex::pipe::Pipe;
+use crate::server::multiplex::disk_read;
+use crate::server::multiplex::received_request::ReceivedRequest;
 use crate::server::multiplex::response_head;
 use crate::server::multiplex::tunnel::Tunnel;
-use crate::server::upgraded::{PendingUpgrade, TunnelGuard};
+use crate::server::upgraded::PendingUpgrade;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
@@ -51,39 +44,30 @@ pub(super) fn serve<'a, A: Application>(
 ) -> impl Future<Output = ()> {
     let StreamRequest { stream, request, pipe } = received;
     let shared = connection.borrow_mut().take_spare_shared();
-    let (expects_continue, is_tunnel, length) = request
-        .as_ref()
-        .map_or((false, false, None), |it| (it.expects_continue, it.is_tunnel, it.length));
+    let length = request.as_ref().ok().and_then(|request| request.length);
     let mut sink = StreamSink {
         worker,
         connection,
         stream,
-        shared: shared
-            .unwrap_or_else(|| RequestContext::new(peer.clone(), worker.shutdown.clone())),
-        request: request.map(|request| request.head),
-        pipe,
+        received: ReceivedRequest::new(worker, peer, shared, request, pipe),
         length,
-        expects_continue,
-        is_tunnel,
-        on_read: None,
-        has_started: false,
         upgrade: None,
         piece: Outgoing::default(),
         pace: None,
     };
     async move {
-        if sink.request.is_err() {
+        if sink.received.head().is_none() {
             Box::pin(sink.reject()).await;
         } else {
             let watch = worker.stopwatch();
             exchange::serve(worker, &mut sink, StreamSink::request, watch).await;
-            if sink.pipe.is_some() {
+            if sink.received.pipe.is_some() {
                 sink.end_pipe().await;
             }
         }
         let connection = &mut *sink.connection.borrow_mut();
         connection.release(sink.piece.content_bytes());
-        connection.end_exchange(sink.stream, sink.shared);
+        connection.end_exchange(sink.stream, sink.received.shared);
     }
 }
 
@@ -92,19 +76,9 @@ struct StreamSink<'a, A> {
     worker: &'a WorkerContext<A>,
     connection: &'a RefCell<Http3Connection>,
     stream: u64,
-    shared: Arc<RequestContext>,
-    request: Result<RequestHead, Box<InvalidRequest>>,
-    /// The channel for the content of the request; `None` if it has none.
-    pipe: Option<Pipe>,
+    received: ReceivedRequest,
     /// Length of the content, if the client declared it. Some of it may be in the pipe already.
     length: Option<u64>,
-    /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
-    expects_continue: bool,
-    is_tunnel: bool,
-    /// Completes on the first read of the body, if the client waits for a 100.
-    on_read: Option<oneshot::Receiver<()>>,
-    /// Set when the final response has started.
-    has_started: bool,
     upgrade: Option<PendingUpgrade>,
     /// The piece of content that is being sent.
     piece: Outgoing,
@@ -125,12 +99,12 @@ struct SendingPace {
 impl<A: Application> StreamSink<'_, A> {
     /// Ends the content of a request, or runs the handler of an upgrade.
     async fn end_pipe(&mut self) {
-        let Some(pipe) = &self.pipe else { return };
+        let Some(pipe) = &self.received.pipe else { return };
         if let Some(upgrade) = self.upgrade.take() {
             let tunnel = Tunnel::new(pipe.clone());
             return Box::pin(self.hand_over(upgrade, tunnel)).await;
         }
-        if self.is_tunnel {
+        if self.received.is_tunnel {
             // Without an upgrade, the stream ends in both directions.
             return drop(Tunnel::new(pipe.clone()));
         }
@@ -140,12 +114,16 @@ impl<A: Application> StreamSink<'_, A> {
         }
     }
 
+    fn request(&mut self) -> Request {
+        let length = self.length;
+        self.received.request(self.worker, length)
+    }
+
     /// Sends an error response to an invalid request, unless its stream was reset.
     async fn reject(&mut self) {
-        let Err(invalid) = &mut self.request else { return };
-        let Some(error) = invalid.error.take() else { return };
+        let Some((error, is_reset)) = self.received.take_error() else { return };
         let worker = self.worker;
-        match invalid.is_reset {
+        match is_reset {
             true => exchange::record_invalid(worker, self, &error),
             false => {
                 exchange::reject(worker, self, &error, worker.stopwatch()).await;
@@ -153,46 +131,15 @@ impl<A: Application> StreamSink<'_, A> {
         }
     }
 
-    fn request(&mut self) -> Request {
-        let body = match self.pipe.clone() {
-            Some(pipe) if !self.is_tunnel => self.request_body(pipe),
-            _ => Body::empty(),
-        };
-        Request::new(self.head().cloned().unwrap_or_default(), body, self.shared.clone())
-    }
-
-    fn request_body(&mut self, pipe: Pipe) -> Body {
-        let on_read = self.expects_continue.then(|| {
-            let (sender, receiver) = oneshot::channel();
-            self.on_read = Some(receiver);
-            sender
-        });
-        let source = StreamContent::new(pipe, self.length, on_read);
-        let max_bytes = self.worker.settings.max_body_bytes;
-        let clock = ReceiveClock::new(self.worker, &self.shared);
-        Body::inbound(InboundBody::new(source, max_bytes, clock))
-    }
-
     /// Runs the handler of an upgrade on the stream.
     async fn hand_over(&mut self, pending: PendingUpgrade, tunnel: Tunnel) {
         self.connection.borrow_mut().make_tunnel(self.stream);
-        let (peer, shutdown) = (self.shared.peer.clone(), self.shared.shutdown());
-        let upgraded = Upgraded::new(tunnel, peer, shutdown);
-        let (hooks, peer) = (self.worker.recorder(), &self.shared.peer);
-        let PendingUpgrade { upgrade, record } = pending;
-        let _record = TunnelGuard::new(hooks, peer, record, &upgraded);
-        if let Err(error) = catch_panic(async move { upgrade.run(upgraded).await }).await {
-            self.worker.report(&self.shared.peer, &error);
-        }
+        self.received.run_upgrade(self.worker, pending, tunnel).await;
     }
 
-    /// Sends the 100 that the client waits for, if the body is still held: for example, if the
-    /// response is produced from it. After the head of the response it could not be sent.
+    /// Sends the 100 that the client waits for, if the body is still held.
     fn send_last_continue(&mut self) {
-        let is_held = |mut on_read: oneshot::Receiver<()>| {
-            on_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
-        };
-        if self.on_read.take().is_some_and(is_held) {
+        if self.received.take_continue() {
             self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
     }
@@ -208,19 +155,10 @@ impl<A: Application> StreamSink<'_, A> {
             let read = match disk::try_read(open, rest.start, rest.length.min(room))? {
                 Ok(piece) => return Ok(piece),
                 // Boxed: few reads wait for the disk, and many streams wait for their turn.
-                Err(read) => Box::pin(self.read_from_disk(read)),
+                Err(read) => Box::pin(disk_read::run(self, read)),
             };
             read.await
         }
-    }
-
-    async fn read_from_disk(&mut self, read: disk::BlockingRead) -> Result<Bytes> {
-        let mut reading = Box::pin(read.run());
-        poll_fn(|cx| match reading.as_mut().poll(cx) {
-            Poll::Pending => self.poll_connection(cx).map(Err),
-            Poll::Ready(piece) => Poll::Ready(piece.map_err(Error::from)),
-        })
-        .await
     }
 
     fn poll_turn(&mut self, is_file: bool, cx: &Context<'_>) -> Poll<Result<usize>> {
@@ -278,26 +216,26 @@ impl<A: Application> StreamSink<'_, A> {
         connection.send_fields(self.stream, content, |encoder, out| {
             response_head::write_head(self.worker, encoder, out, response, length);
         })?;
-        self.has_started = true;
+        self.received.has_response = true;
         Ok(())
     }
 }
 
 impl<A: Application> ResponseSink for StreamSink<'_, A> {
     fn head(&self) -> Option<&RequestHead> {
-        self.request.as_ref().ok()
+        self.received.head()
     }
 
     fn request_line(&self) -> &[u8] {
-        self.request.as_ref().err().map_or(&[], |invalid| &invalid.line)
+        self.received.request_line()
     }
 
     fn shared(&self) -> &Arc<RequestContext> {
-        &self.shared
+        &self.received.shared
     }
 
     fn is_tunnel(&self) -> bool {
-        self.is_tunnel
+        self.received.is_tunnel
     }
 
     /// Always false: a reset stream is detected when a frame is sent on it.
@@ -306,22 +244,17 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        if let Some(on_read) = &mut self.on_read
-            && let Poll::Ready(read) = Pin::new(on_read).poll(cx)
-        {
-            self.on_read = None;
-            if read.is_ok() {
-                self.send_interim(StatusCode::CONTINUE, &Fields::default());
-            }
+        if self.received.poll_continue(cx) {
+            self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
-        if !self.has_started && self.worker.settings.disconnect == Disconnect::Detach {
+        if !self.received.has_response && self.worker.settings.disconnect == Disconnect::Detach {
             return Poll::Pending;
         }
         self.connection.borrow_mut().poll_reset(self.stream, cx)
     }
 
     fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
-        if !self.has_started {
+        if !self.received.has_response {
             // It fails if the stream was reset, which `poll_connection` detects.
             let mut connection = self.connection.borrow_mut();
             let _ = connection.send_fields(self.stream, (&[], false), |encoder, out| {
@@ -416,7 +349,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
 
     fn roll_back(&mut self, error: &Error) -> bool {
         // A client that has disconnected receives no other response.
-        !self.has_started && error.kind() != ErrorKind::Disconnected
+        !self.received.has_response && error.kind() != ErrorKind::Disconnected
     }
 
     fn abandon(&mut self, error: &Error) {

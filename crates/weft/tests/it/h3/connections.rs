@@ -6,10 +6,10 @@ use std::time::Duration;
 use quinn::{Connection, ConnectionError, ReadError};
 
 use super::{echo, get};
+use crate::common::TEST_TIMEOUT;
 use crate::common::boxed_server;
 use crate::common::clients::{Transport, wait_until};
 use crate::common::http3::{Frames, headers, quic_connect};
-use crate::common::TEST_TIMEOUT;
 use weft::{Request, Response, Settings};
 
 fn run(test: impl Future<Output = ()>) {
@@ -47,8 +47,7 @@ fn connections_survive_changes_of_the_address() {
 #[test]
 fn heads_have_a_time_out_while_other_requests_are_served() {
     run(async {
-        let settings =
-            Settings { head_timeout: Duration::from_millis(300), ..Settings::default() };
+        let settings = Settings { head_timeout: Duration::from_millis(300), ..Settings::default() };
         let server = Transport::Http3.serve_with(settings, echo);
         let (_endpoint, connection) = quic_connect(server.address).await.unwrap();
         assert_eq!(status(&connection).await, Ok(200));
@@ -69,7 +68,8 @@ fn incomplete_heads_have_a_limit_together() {
         let server = Transport::Http3.serve_with(settings, echo);
         let (_endpoint, connection) = quic_connect(server.address).await.unwrap();
         let filler = "a".repeat(900);
-        let fields = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")];
+        let fields =
+            [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")];
         let head = headers(&[&fields[..], &[("x-a", &filler[..])]].concat());
         let mut open = Vec::new();
         let mut incomplete = async || {
