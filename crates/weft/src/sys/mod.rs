@@ -4,6 +4,8 @@
 //! serves macOS and FreeBSD. With `--cfg weft_portable` it also serves Linux, so that the tests run
 //! over it.
 
+#[cfg(any(weft_portable, not(target_os = "linux")))]
+mod absent;
 #[cfg(all(unix, feature = "files"))]
 mod beneath;
 #[cfg(all(unix, feature = "files"))]
@@ -17,6 +19,8 @@ mod sockets;
 mod system;
 mod types;
 
+#[cfg(any(weft_portable, not(target_os = "linux")))]
+pub(crate) use self::absent::{Timer, cache_pages, read_nowait, will_need};
 #[cfg(all(unix, feature = "files"))]
 pub(crate) use self::folders::{FolderEntries, open_beneath, open_root, path_of_bytes};
 #[cfg(all(unix, feature = "files"))]
@@ -43,10 +47,9 @@ pub(crate) use self::system::{
     ListenerQueue, bind_unix_listener, fstat, link_stat, poll_client, read_at, read_exact_at,
     unix_listener_path,
 };
-pub(crate) use self::system::{
-    Timer, accept, cache_pages, read_nowait, replace_descriptor, reset, send_file, shares_port,
-    will_need,
-};
+#[cfg(all(target_os = "linux", not(weft_portable)))]
+pub(crate) use self::system::{Timer, cache_pages, read_nowait, will_need};
+pub(crate) use self::system::{accept, replace_descriptor, reset, send_file, shares_port};
 #[cfg(feature = "files")]
 pub(crate) use self::types::MayBlock;
 #[cfg(unix)]

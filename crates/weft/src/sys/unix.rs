@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use rustix::fs::{OFlags, Stat};
 use rustix::io::{FdFlags, Result, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
-use super::types::{BorrowedFd, FileStat, Links, MayBlock, NewConnection, OwnedFd, unsupported};
+use super::types::{BorrowedFd, FileStat, Links, MayBlock, NewConnection, OwnedFd};
 
 /// Flags of every `send(2)`. The standard library of Rust ignores SIGPIPE before `main`.
 pub(super) const SEND: SendFlags = SendFlags::empty();
@@ -114,44 +113,9 @@ pub(crate) fn send_file(
     Ok(sent)
 }
 
-/// Returns `None`: no call reads only bytes that are in the page cache.
-pub(crate) fn read_nowait(
-    _file: &fs::File,
-    _buffer: &mut [u8],
-    _at: u64,
-) -> io::Result<Option<usize>> {
-    Ok(None)
-}
-
-/// Returns `None`: no call reads into the page cache only.
-pub(crate) fn cache_pages(
-    _file: &fs::File,
-    _at: u64,
-    _length: usize,
-    _null: &fs::File,
-) -> Option<io::Result<usize>> {
-    None
-}
-
-/// Does nothing: the system reads ahead by itself.
-pub(crate) fn will_need(_file: &fs::File, _at: u64, _length: NonZeroU64) {}
-
 /// Returns false: the types of file systems are numbers of Linux.
 pub(crate) fn is_generated(_file: &fs::File, _stat: &FileStat) -> bool {
     false
-}
-
-/// A periodic timer of the kernel: none, so that timers of tokio serve.
-pub(crate) enum Timer {}
-
-impl Timer {
-    pub(crate) fn start(_period: Duration) -> io::Result<Timer> {
-        Err(unsupported())
-    }
-
-    pub(crate) async fn expired(&mut self) -> io::Result<()> {
-        match *self {}
-    }
 }
 
 /// Flags of a file that is opened for reading. Without NONBLOCK, opening a pipe would wait for its

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::os::windows::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,28 +89,6 @@ pub(crate) fn send_file(
     Ok(sent)
 }
 
-/// Returns `None`: no call reads only bytes that are in the cache of the system.
-pub(crate) fn read_nowait(
-    _file: &fs::File,
-    _buffer: &mut [u8],
-    _at: u64,
-) -> io::Result<Option<usize>> {
-    Ok(None)
-}
-
-/// Returns `None`: no call reads into the cache of the system only.
-pub(crate) fn cache_pages(
-    _file: &fs::File,
-    _at: u64,
-    _length: usize,
-    _null: &fs::File,
-) -> Option<io::Result<usize>> {
-    None
-}
-
-/// Does nothing: the system reads ahead by itself.
-pub(crate) fn will_need(_file: &fs::File, _at: u64, _length: NonZeroU64) {}
-
 /// Returns the attributes of an open file.
 pub(crate) fn fstat(file: &fs::File) -> rustix::io::Result<FileStat> {
     file.metadata().map(|metadata| to_stat(&metadata)).map_err(|_| Errno::BADF)
@@ -176,19 +153,6 @@ pub(crate) fn read_exact_at(file: &fs::File, mut buffer: &mut [u8], mut at: u64)
         }
     }
     Ok(())
-}
-
-/// A periodic timer of the kernel: none, so that timers of tokio serve.
-pub(crate) enum Timer {}
-
-impl Timer {
-    pub(crate) fn start(_period: Duration) -> io::Result<Timer> {
-        Err(unsupported())
-    }
-
-    pub(crate) async fn expired(&mut self) -> io::Result<()> {
-        match *self {}
-    }
 }
 
 /// The connections that wait at a listening socket, registered with the current event loop. The
