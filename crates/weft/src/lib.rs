@@ -161,7 +161,8 @@ pub mod header {
     pub use weft_proto::Headers;
 }
 
-/// Lines of an access log: the format that writes the [`Record`](hooks::Record) of a request, and its values.
+/// Lines of an access log: the format that writes the [`Record`](hooks::Record) of a request, and
+/// its values.
 pub mod log {
     pub use crate::middleware::logs::{LogFormat, LogPrivacy, LogValue, LogValues, client_network};
 }

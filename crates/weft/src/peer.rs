@@ -54,7 +54,8 @@ impl TlsSession {
         self.version
     }
 
-    /// Cipher suite, by its IANA name such as `TLS_AES_128_GCM_SHA256`.
+    /// Cipher suite, by its IANA name such as `TLS_AES_128_GCM_SHA256`. Empty over HTTP/3, whose
+    /// transport does not tell it.
     pub fn cipher_suite(&self) -> &'static str {
         self.cipher_suite
     }
@@ -77,7 +78,8 @@ impl TlsSession {
         &self.peer_certificates
     }
 
-    /// Returns true if the client resumed a session with a ticket. Sessions with
+    /// Returns true if the client resumed a session with a ticket; always false over HTTP/3, whose
+    /// transport does not tell. Sessions with
     /// [client authentication](crate::tls::ClientAuth) are not resumed.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed

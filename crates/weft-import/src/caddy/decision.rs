@@ -138,8 +138,8 @@ fn combine(
 /// Maximum number of outcomes with conditions.
 const MAX_CASES: usize = 16;
 
-/// Combines the outcomes of requests that meet a condition and of others, each of which may have
-/// conditions, too.
+/// Combines the outcome of requests that meet a condition with the outcome of the others. Both may
+/// have conditions, too.
 fn by_conditions(kind: &Kind, inside: &Outcome, outside: &Outcome) -> Option<Outcome> {
     let when = match kind {
         Kind::Values(all) => values::when(all)?,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::error::Result;
 
-/// A UDP socket, of which there is none.
+/// A UDP socket. No value of this type exists.
 #[derive(Debug)]
 pub(crate) enum QuicSocket {}
 

@@ -59,7 +59,7 @@ pub(crate) fn shares_port(socket: &OwnedFd) -> bool {
 }
 
 /// Returns true if the socket listens. macOS does not report it; there a socket without a peer
-/// counts as one that listens, and the first attempt to accept reports the error.
+/// counts as a listening socket, and the first attempt to accept reports the error.
 pub(super) fn is_listening(socket: &OwnedFd) -> bool {
     #[cfg(not(target_vendor = "apple"))]
     return sockopt::socket_acceptconn(socket) == Ok(true);

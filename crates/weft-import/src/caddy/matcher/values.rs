@@ -64,8 +64,8 @@ impl NamedValues {
         is_name.then(|| NamedValues { key: "query", name: name.to_owned(), values })
     }
 
-    /// Adds the values of another matcher about the same name, one of which must match. Returns
-    /// false if the matchers are about other names.
+    /// Adds the values of another matcher about the same name: any value must match. Returns false
+    /// if the matchers are about different names.
     pub(super) fn merge(&mut self, other: &NamedValues) -> bool {
         if self.key != other.key || !self.name.eq_ignore_ascii_case(&other.name) {
             return false;

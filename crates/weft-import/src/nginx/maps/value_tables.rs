@@ -32,7 +32,7 @@ impl<'a> ValueTables<'a> {
         let mut names: Vec<String> = all.iter().map(|it| name_of(it).to_owned()).collect();
         names.sort();
         names.dedup();
-        // A map that has no equivalent leaves maps without one that depend on it.
+        // Maps that depend on a map without an equivalent have no equivalent either.
         loop {
             let variables = Variables::of_maps(target, names.clone());
             let tables = all.iter().filter(|it| names.iter().any(|name| name == name_of(it)));

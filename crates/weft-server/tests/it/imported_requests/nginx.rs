@@ -170,7 +170,7 @@ impl KnownDifferences {
     }
 }
 
-/// Minimum of configurations of 40 whose responses are those of nginx, except for deliberate
+/// Minimum number of configurations of 40 that respond as nginx does, except for deliberate
 /// differences.
 const MIN_EQUAL_OF_40: usize = 34;
 

@@ -241,9 +241,15 @@ impl Connection {
         self.transport.close(Instant::now(), code, Bytes::from_static(reason.as_bytes()));
     }
 
-    /// Returns true when a closed connection needs no more processing.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.is_drained
+    /// Processes a closed connection, and discards its events. Ready when it needs no more
+    /// processing.
+    pub(crate) fn poll_drained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_input(cx);
+        while self.next_event().is_some() {}
+        match self.poll_send(cx).is_ready() && self.is_drained {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -94,14 +94,9 @@ async fn close<A>(
     }
     let deadline = worker.deadlines.deadline();
     deadline.set(quic.closing_time());
-    poll_fn(|cx| {
-        quic.poll_input(cx);
-        while quic.next_event().is_some() {}
-        let sent = quic.poll_send(cx);
-        match quic.is_drained() && sent.is_ready() {
-            true => Poll::Ready(()),
-            false => deadline.poll_expired(cx),
-        }
+    poll_fn(|cx| match quic.poll_drained(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => deadline.poll_expired(cx),
     })
     .await
 }
@@ -148,8 +143,8 @@ enum End {
     Failed(Error),
 }
 
-/// Interval of the PINGs that detect a client that is gone: a third of the shortest idle time-out of
-/// the transport.
+/// Interval of the PINGs that detect a client that is gone: a third of the shortest idle time-out
+/// of the transport.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl<A, E, F> Driver<'_, A, E, F>
@@ -220,11 +215,10 @@ where
         Ok(())
     }
 
-    /// Adds the credit for the elapsed time to the flood budget.
+    /// Adds the credit for the elapsed time, and for what was sent in it, to the flood budget.
     fn refill(&mut self) {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
-        let elapsed = self.refilled.since(waited);
-        self.connection.borrow_mut().flood().on_time_elapsed(elapsed);
+        self.connection.borrow_mut().refill_flood(self.refilled.since(waited));
     }
 
     /// Processes the events of the transport, and starts the requests that were received. Returns
@@ -243,7 +237,7 @@ where
                 Some(ConnectionEvent::Stream(event)) => {
                     connection.on_stream_event(event).map_err(End::ProtocolError)?;
                     drop(connection);
-                    // Before the next event, so that a response is written once its request is read.
+                    // Before the next event: a response is written once its request is read.
                     self.start_requests(cx);
                 }
             }
@@ -337,11 +331,7 @@ where
         self.begin_close(end);
         poll_fn(|cx| {
             self.exchanges.poll(cx);
-            let connection = &mut *self.connection.borrow_mut();
-            connection.quic().poll_input(cx);
-            while connection.quic().next_event().is_some() {}
-            let is_sent = connection.quic().poll_send(cx).is_ready();
-            let is_drained = is_sent && connection.quic().is_drained();
+            let is_drained = self.connection.borrow_mut().quic().poll_drained(cx).is_ready();
             let is_closed = is_drained || self.deadline.poll_expired(cx).is_ready();
             match is_closed && self.exchanges.is_empty() {
                 true => Poll::Ready(()),

@@ -47,8 +47,8 @@ pub(crate) trait QuicWorker {
     );
 }
 
-/// Serves the connections of a socket until it is closed and the last one has ended. New ones belong
-/// to the current value of `worker`.
+/// Serves the connections of a socket until it is closed and the last connection has ended. New
+/// connections belong to the current value of `worker`.
 pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<impl QuicWorker>>) {
     let QuicListener { endpoint, tls, limiter, mut closed } = listener;
     let keys = endpoint.keys().clone();

@@ -138,7 +138,8 @@ fn may_be_sent(name: &[u8]) -> bool {
     !NOT_SENT.iter().any(|not_sent| not_sent.as_str().as_bytes() == name)
 }
 
-/// Returns whether a field is kept in the table of the client. Secrets are not compressed: otherwise an attacker who controls
+/// Returns whether a field is kept in the table of the client. Secrets are not compressed:
+/// otherwise an attacker who controls
 /// a part of a response could infer the secret from its compressed size (RFC 7541 §7.1).
 fn keep(name: &[u8]) -> Keep {
     if name == SET_COOKIE.as_str().as_bytes() { Keep::Never } else { Keep::IfRepeated }

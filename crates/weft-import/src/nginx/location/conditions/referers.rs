@@ -25,7 +25,7 @@ pub(super) fn option(location: &Location<'_>, options: &mut Table) -> Option<()>
     Some(())
 }
 
-/// Returns the names of `valid_referers`, also those of the server.
+/// Returns the names of `valid_referers`, also of the directive in the server.
 fn names<'l>(location: &'l Location<'_>) -> impl Iterator<Item = &'l String> {
     let directive = location.scope.one("valid_referers");
     let has_server_names =

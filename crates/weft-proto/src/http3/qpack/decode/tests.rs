@@ -122,7 +122,7 @@ fn decodes_all_forms_of_the_dynamic_table() {
         // Base 0 and 1, indices behind the base.
         (b"\x04\x82\x10\x11\x12", &["a: 1", "b: 2", "b: 3"]),
         (b"\x04\x81\x10\x80\x00\x01x\x09\x01y", &["b: 2", "a: 1", "b: x", "b: y"]),
-        // Base 5, of which the last two entries do not exist.
+        // Base 5, whose last two entries do not exist.
         (b"\x04\x02\x82", &["b: 3"]),
         // A required count of 2.
         (b"\x03\0\x80", &["b: 2"]),

@@ -13,6 +13,7 @@ mod send;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use http::Version;
 use quinn_proto::{Dir, Side, StreamEvent, StreamId, VarInt};
@@ -57,8 +58,9 @@ pub(super) struct Http3Connection {
     held: usize,
     /// Exchanges that wait until less content is held.
     waiting: Vec<Waker>,
-    /// Number of bytes that were written to streams.
+    /// Number of bytes that were written to streams, and the part for which `flood` was credited.
     written: u64,
+    credited: u64,
     /// Streams whose application has read or written data. Created with the first pipe.
     ready: Option<Arc<ReadyQueue>>,
     /// Shared state of a completed exchange, for reuse by the next one.
@@ -114,6 +116,7 @@ impl Http3Connection {
             held: 0,
             waiting: Vec::new(),
             written: 0,
+            credited: 0,
             ready: None,
             spare: None,
         }
@@ -315,8 +318,12 @@ impl Http3Connection {
         &mut self.quic
     }
 
-    pub(super) fn flood(&mut self) -> &mut FloodLimiter {
-        &mut self.flood
+    /// Adds the credit for the elapsed time, and for the bytes written since the last call, to the
+    /// flood budget.
+    pub(super) fn refill_flood(&mut self, elapsed: Duration) {
+        self.flood.on_time_elapsed(elapsed);
+        let credited = std::mem::replace(&mut self.credited, self.written);
+        self.flood.on_bytes_sent(usize::try_from(self.written - credited).unwrap_or(usize::MAX));
     }
 
     /// Takes the next request that is to be started.
