@@ -96,6 +96,8 @@ pub mod server; // Server, workers, HTTP/1 and HTTP/2 connections
 // Applications and middleware.
 #[cfg(feature = "axum")]
 pub mod axum; // axum routers: a replacement for axum::serve
+#[cfg(feature = "cache")]
+pub mod cache; // a response cache in front of applications
 #[cfg(feature = "cookie")]
 pub mod cookie; // request cookies and Set-Cookie
 #[cfg(feature = "files")]

@@ -1,6 +1,7 @@
 //! Field semantics that all versions share (RFC 9110), and the fields of gRPC.
 
 pub mod accept; // content negotiation
+pub mod caching; // caching by a shared cache
 pub mod coding; // names of content codings
 pub mod conditional; // preconditions
 pub mod date; // dates as text

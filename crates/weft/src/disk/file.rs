@@ -191,6 +191,15 @@ impl File {
         File { source, start: 0, length, version, is_resident: None }
     }
 
+    /// Creates a file from bytes in memory, without a version: a response with it has only the
+    /// validators that its fields have.
+    #[cfg(feature = "cache")]
+    pub(crate) fn in_memory_of(bytes: Bytes) -> File {
+        let length = bytes.len() as u64;
+        let source = Source::Memory(bytes);
+        File { source, start: 0, length, version: None, is_resident: None }
+    }
+
     /// Returns a part of the file. `range` must be within it.
     pub(crate) fn slice(self, range: Range<u64>) -> File {
         let start = self.start.saturating_add(range.start);

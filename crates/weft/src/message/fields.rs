@@ -58,8 +58,21 @@ pub(crate) static JSON: StaticFields = StaticFields {
 #[derive(Debug)]
 pub(crate) struct PreserializedFields {
     list: Vec<Field>,
+    /// Number of fields at the start of `list` that are not among the lines.
+    #[cfg(feature = "cache")]
+    unserialized: usize,
     /// The serialized field lines, each with its CRLF.
     lines: Vec<u8>,
+}
+
+impl PreserializedFields {
+    /// The fields that are not among the lines.
+    fn unserialized(&self) -> &[Field] {
+        #[cfg(feature = "cache")]
+        return &self.list[..self.unserialized];
+        #[cfg(not(feature = "cache"))]
+        &[]
+    }
 }
 
 /// Capacity for fields that are added to the fields of a response.
@@ -102,7 +115,27 @@ impl Fields {
             compose::field(&mut lines, name, value);
         }
         lines.shrink_to_fit();
-        Fields::Preserialized(Arc::new(PreserializedFields { list, lines }))
+        Fields::Preserialized(Arc::new(PreserializedFields {
+            list,
+            #[cfg(feature = "cache")]
+            unserialized: 0,
+            lines,
+        }))
+    }
+
+    /// Serializes fields as [`preserialize`](Fields::preserialize), with `date` and `server`, which
+    /// the engine then does not write.
+    #[cfg(feature = "cache")]
+    pub(crate) fn preserialize_complete(mut list: Vec<Field>) -> Fields {
+        list.retain(|(name, _)| ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name));
+        list.sort_by_key(|(name, _)| *name != DATE && *name != SERVER);
+        let is_engine_field = |field: &Field| field.0 == DATE || field.0 == SERVER;
+        let unserialized = list.partition_point(is_engine_field);
+        let mut lines = Vec::new();
+        for (name, value) in &list[unserialized..] {
+            compose::field(&mut lines, name, value);
+        }
+        Fields::Preserialized(Arc::new(PreserializedFields { list, unserialized, lines }))
     }
 
     /// Returns the fields in the form in which they are written.
@@ -114,7 +147,7 @@ impl Fields {
                 FieldSources { forwarded: None, list: &[], lines: common.line }
             }
             Fields::Preserialized(kept) => {
-                FieldSources { forwarded: None, list: &[], lines: &kept.lines }
+                FieldSources { forwarded: None, list: kept.unserialized(), lines: &kept.lines }
             }
             Fields::Forwarded(forwarded) => FieldSources {
                 forwarded: Some(&forwarded.headers),

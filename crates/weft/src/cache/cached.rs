@@ -1,0 +1,329 @@
+//! An application behind a cache.
+
+use http::header::{AGE, CONTENT_LOCATION, LOCATION};
+use http::{HeaderValue, Method, StatusCode};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+use weft_proto::semantics::caching::status_field::{Forwarded, Handling, member};
+use weft_proto::semantics::caching::vary::selecting_value;
+use weft_proto::semantics::caching::{RequestControl, Reuse};
+
+use crate::app::Application;
+use crate::cache::fetch::{Fetch, Fetched};
+use crate::cache::flight::{Landing, Participant, Pilot, Turn};
+use crate::cache::key::{self, Key};
+use crate::cache::settings::Cache;
+use crate::cache::statistics::Event;
+use crate::cache::store::Found;
+use crate::cache::stored_response::{CACHE_STATUS, StoredResponse};
+use crate::clock::wall;
+use crate::error::Error;
+use crate::message::representation;
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
+use crate::message::response::Response;
+
+/// An application behind a [`Cache`], as [`Cache::over`] makes it.
+#[derive(Clone, Debug)]
+pub struct Cached<A> {
+    cache: Cache,
+    app: A,
+}
+
+/// A request that the cache may answer.
+#[derive(Clone)]
+struct Lookup {
+    key: Key,
+    control: RequestControl,
+    head: RequestHead,
+}
+
+/// The reason for a fetch, and the stale response that it validates.
+struct Need {
+    reason: Forwarded,
+    stale: Option<Arc<StoredResponse>>,
+    may_replace_error: bool,
+}
+
+impl<A: Application + Clone + 'static> Cached<A> {
+    pub(super) fn new(cache: Cache, app: A) -> Cached<A> {
+        Cached { cache, app }
+    }
+
+    async fn handle(&self, mut request: Request) -> Response {
+        let lookup = match self.lookup(&mut request) {
+            Ok(lookup) => lookup,
+            Err(reason) => return self.pass(request, reason).await,
+        };
+        let now = wall::now();
+        let need = match self.cache.store().find(&lookup.key, &lookup.head) {
+            Found::Nothing => Need::miss(Forwarded::UriMiss),
+            Found::OtherVariants => Need::miss(Forwarded::VaryMiss),
+            Found::Response(stored) => match stored.reuse(&lookup.control, now) {
+                Reuse::Fresh { .. } => return self.hit(&stored, Event::Hit, now),
+                Reuse::WhileRevalidating { .. } => {
+                    let response = self.hit(&stored, Event::Stale, now);
+                    self.revalidate(request, lookup, Need::validation(stored, true));
+                    return response;
+                }
+                Reuse::Validate { may_replace_error, .. } => {
+                    Need::validation(stored, may_replace_error)
+                }
+            },
+        };
+        self.fetch(request, lookup, need).await
+    }
+
+    /// Returns the key of a request, unless it has to pass the cache.
+    fn lookup(&self, request: &mut Request) -> Result<Lookup, Forwarded> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Forwarded::Method);
+        }
+        let settings = self.cache.settings();
+        let has_body = request.body().length() != Some(0);
+        let is_bypassed = settings.bypass.as_ref().is_some_and(|bypass| bypass(request.head()));
+        if has_body || is_bypassed || request.headers().contains("upgrade") {
+            return Err(Forwarded::Bypass);
+        }
+        let key = Key::of(request.scheme(), request.head(), &settings.key);
+        let control = match settings.ignores_client {
+            true => RequestControl::default(),
+            false => RequestControl::of(request.headers()),
+        };
+        let head = request.head().clone();
+        Ok(Lookup { key: key.ok_or(Forwarded::Bypass)?, control, head })
+    }
+
+    fn hit(&self, stored: &StoredResponse, event: Event, now: u64) -> Response {
+        stored.touch();
+        self.cache.count(event);
+        self.cache.count_sent(stored.content_length());
+        stored.hit(&self.cache.settings().name, now)
+    }
+
+    /// Passes a request to the application. A change of a resource removes its responses.
+    async fn pass(&self, request: Request, reason: Forwarded) -> Response {
+        self.cache.count(Event::Bypassed);
+        let is_safe = request.method().is_safe();
+        let key = Key::of(request.scheme(), request.head(), &self.cache.settings().key);
+        let response = self.app.call(request).await;
+        if let Some(key) = key.filter(|_| !is_safe) {
+            self.invalidate(&key.url, &response);
+        }
+        self.forwarded(response, Handling::passed(reason))
+    }
+
+    /// Removes the responses of what a request has changed (RFC 9111 §4.4).
+    fn invalidate(&self, url: &str, response: &Response) {
+        if !response.status().is_success() && !response.status().is_redirection() {
+            return;
+        }
+        self.cache.store().invalidate(url);
+        for name in [LOCATION, CONTENT_LOCATION] {
+            let reference = response.header(&name).and_then(|value| value.to_str().ok());
+            if let Some(other) = reference.and_then(|reference| key::same_origin(url, reference)) {
+                self.cache.store().invalidate(&other);
+            }
+        }
+    }
+
+    /// Forwards a request, or waits for the response to another one.
+    async fn fetch(&self, request: Request, lookup: Lookup, need: Need) -> Response {
+        if lookup.control.is_only_if_cached {
+            let response = Response::from(StatusCode::GATEWAY_TIMEOUT);
+            return self.forwarded(response, Handling::passed(need.reason));
+        }
+        let store = self.cache.store();
+        let (hash, settings) = (store.hash(&lookup.key.url), self.cache.settings());
+        let is_whole = *request.method() == Method::GET
+            && (need.stale.is_some() || !request.headers().contains("range"));
+        let is_passed = !is_whole
+            || lookup.control.is_no_store
+            || need.stale.is_none() && store.admission().is_private(hash, wall::now())
+            || !store.admission().admits(hash, settings.min_uses);
+        if is_passed {
+            return self.pass(request, need.reason).await;
+        }
+        let participant = store.flights().join(&lookup.key.url, &self.selecting(&lookup));
+        match timeout(settings.collapse_timeout, participant.turn()).await {
+            Ok(Turn::Fetch(pilot)) => self.fly(request, lookup, need, participant, pilot).await,
+            Ok(Turn::Landed(landing)) => self.join(request, lookup, need, participant, landing).await,
+            Err(_) => self.pass(request, need.reason).await,
+        }
+    }
+
+    /// Returns what tells requests of a URL apart, as far as stored responses show it.
+    fn selecting(&self, lookup: &Lookup) -> Vec<u8> {
+        let mut selecting = lookup.key.extras.to_vec();
+        let known = self.cache.store().last_variant(&lookup.key.url);
+        for name in known.iter().flat_map(|known| known.head().selector.names()) {
+            selecting.extend(selecting_value(lookup.head.headers(), name).unwrap_or_default());
+            selecting.push(b'\n');
+        }
+        selecting
+    }
+
+    /// Answers with the response to another request, if it suits this one.
+    async fn join(
+        &self,
+        request: Request,
+        lookup: Lookup,
+        need: Need,
+        participant: Participant,
+        landing: Landing,
+    ) -> Response {
+        let answer = Handling::Forwarded {
+            reason: need.reason,
+            status: None,
+            is_stored: true,
+            is_collapsed: true,
+        };
+        let is_private = matches!(landing, Landing::Private);
+        if let Some(response) = self.answer(&landing, &lookup, participant, answer) {
+            self.cache.count(Event::Collapsed);
+            return response;
+        }
+        if is_private {
+            return self.pass(request, need.reason).await;
+        }
+        let participant = self.cache.store().flights().alone(&lookup.key.url);
+        match participant.turn().await {
+            Turn::Fetch(pilot) => self.fly(request, lookup, need, participant, pilot).await,
+            Turn::Landed(_) => self.pass(request, need.reason).await,
+        }
+    }
+
+    /// Forwards a request. A task of its own receives the response, so that it goes on when the
+    /// client leaves.
+    async fn fly(
+        &self,
+        request: Request,
+        lookup: Lookup,
+        need: Need,
+        participant: Participant,
+        mut pilot: Pilot,
+    ) -> Response {
+        let is_validation = need.stale.is_some();
+        if !is_validation {
+            self.cache.count(Event::Miss);
+        }
+        let fetch = self.fetch_for(&lookup, &need);
+        let (app, (sender, receiver)) = (self.app.clone(), oneshot::channel());
+        spawn_local(async move {
+            let Some((fetched, receipt)) = fetch.forward(&app, request, &mut pilot).await else { return };
+            _ = sender.send(fetched);
+            if let Some(receipt) = receipt {
+                receipt.receive(&pilot).await;
+            }
+        });
+        match receiver.await {
+            Ok(Fetched::Private(response)) => self.forwarded(response, Handling::passed(need.reason)),
+            Ok(Fetched::Shared(landing, status)) => {
+                let handling = Handling::Forwarded {
+                    reason: need.reason,
+                    status: is_validation.then_some(status),
+                    is_stored: status == StatusCode::NOT_MODIFIED || !is_validation || status.is_success(),
+                    is_collapsed: false,
+                };
+                let answer = self.answer(&landing, &lookup, participant, handling);
+                answer.unwrap_or_else(failed)
+            }
+            Err(_) => failed(),
+        }
+    }
+
+    fn fetch_for(&self, lookup: &Lookup, need: &Need) -> Fetch {
+        Fetch {
+            cache: self.cache.clone(),
+            key: lookup.key.clone(),
+            stale: need.stale.clone(),
+            may_replace_error: need.may_replace_error,
+        }
+    }
+
+    /// Validates a stored response in the background, unless that is being done.
+    fn revalidate(&self, request: Request, lookup: Lookup, need: Need) {
+        let participant =
+            self.cache.store().flights().join(&lookup.key.url, &self.selecting(&lookup));
+        let Some(mut pilot) = participant.take_turn() else { return };
+        let (fetch, app) = (self.fetch_for(&lookup, &need), self.app.clone());
+        let request = request.without_body();
+        spawn_local(async move {
+            let _participant = participant;
+            if let Some((_, Some(receipt))) = fetch.forward(&app, request, &mut pilot).await {
+                receipt.receive(&pilot).await;
+            }
+        });
+    }
+
+    /// Returns a shared response, if it suits the request.
+    fn answer(
+        &self,
+        landing: &Landing,
+        lookup: &Lookup,
+        participant: Participant,
+        handling: Handling,
+    ) -> Option<Response> {
+        let now = wall::now();
+        match landing {
+            Landing::Private => None,
+            Landing::Stored(stored) => {
+                let is_suitable = stored.matches(&lookup.key, &lookup.head);
+                is_suitable.then(|| {
+                    stored.touch();
+                    stored.forwarded(&self.cache.settings().name, handling, now)
+                })
+            }
+            Landing::Arriving(arrival) => {
+                let head = &arrival.head;
+                let is_suitable = head.key.extras == lookup.key.extras
+                    && head.selector.matches(lookup.head.headers());
+                let body = is_suitable.then(|| arrival.body.reader(participant)).flatten()?;
+                let mut response = head.response(body);
+                let age = head.policy.age(now);
+                if age > 0 {
+                    response.append_header(AGE, age.to_string());
+                }
+                let response = self.forwarded(response, handling);
+                Some(match response.status() {
+                    StatusCode::OK => {
+                        representation::evaluate_preconditions(&lookup.head, response, now)
+                    }
+                    _ => response,
+                })
+            }
+        }
+    }
+
+    /// Adds `Cache-Status` to a response.
+    fn forwarded(&self, mut response: Response, handling: Handling) -> Response {
+        if let Ok(value) = HeaderValue::try_from(member(&self.cache.settings().name, handling)) {
+            response.append_header(CACHE_STATUS, value);
+        }
+        response
+    }
+}
+
+impl<A: Application + Clone + 'static> Application for Cached<A> {
+    async fn call(&self, request: Request) -> Response {
+        self.handle(request).await
+    }
+}
+
+impl Need {
+    fn miss(reason: Forwarded) -> Need {
+        Need { reason, stale: None, may_replace_error: false }
+    }
+
+    fn validation(stale: Arc<StoredResponse>, may_replace_error: bool) -> Need {
+        Need { reason: Forwarded::Stale, stale: Some(stale), may_replace_error }
+    }
+}
+
+/// Returns the response to a request whose fetch has panicked.
+fn failed() -> Response {
+    let error = Error::other("the application ended without a response");
+    Response::from(StatusCode::INTERNAL_SERVER_ERROR).with_error(error)
+}

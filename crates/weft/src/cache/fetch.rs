@@ -1,0 +1,291 @@
+//! A request to the application, on behalf of all requests that wait for its response.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::{AGE, DATE};
+use http::{HeaderValue, Method, StatusCode};
+use weft_proto::semantics::caching::vary::Selector;
+use weft_proto::semantics::caching::{Exchange, FieldValues, Policy, stored_fields};
+use weft_proto::semantics::date::http_date;
+
+use crate::app::Application;
+use crate::cache::flight::{Arrival, Landing, Pilot};
+use crate::cache::growing::GrowingBody;
+use crate::cache::key::Key;
+use crate::cache::settings::Cache;
+use crate::cache::statistics::Event;
+use crate::cache::stored_response::{StoredHead, StoredResponse};
+use crate::clock::wall;
+use crate::message::body::Body;
+use crate::message::fields::Field;
+use crate::message::payload::{self, Payload};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
+use crate::message::response::Response;
+
+/// Fields of a request that ask for less than the whole response. The cache asks for all of it, and
+/// the engine applies them to the response.
+const PARTIAL: [&str; 6] =
+    ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
+
+/// A fetch, and what it is for.
+pub(super) struct Fetch {
+    pub(super) cache: Cache,
+    pub(super) key: Key,
+    /// The stale response that is validated.
+    pub(super) stale: Option<Arc<StoredResponse>>,
+    /// The stale response may be sent in place of an error.
+    pub(super) may_replace_error: bool,
+}
+
+/// The result for the request that is forwarded.
+pub(super) enum Fetched {
+    /// A response that all participants share, and the status of the application's response.
+    Shared(Landing, StatusCode),
+    /// A response for this client only.
+    Private(Response),
+}
+
+/// What the application was asked, and what it responded.
+struct Exchanged {
+    head: RequestHead,
+    response: Response,
+    requested: u64,
+    received: u64,
+}
+
+impl Fetch {
+    /// Forwards a request. The second value is what [`receive`](Receipt::receive) has to receive
+    /// after that. `None` if all participants have left before the response.
+    pub(super) async fn forward<A: Application>(
+        &self,
+        app: &A,
+        request: Request,
+        pilot: &mut Pilot,
+    ) -> Option<(Fetched, Option<Receipt>)> {
+        let again = self.stale.as_ref().map(|_| request.without_body());
+        let mut exchanged = self.call(app, self.stale.as_deref(), request, pilot).await?;
+        if let (StatusCode::NOT_MODIFIED, Some(stale)) = (exchanged.response.status(), &self.stale) {
+            if let Some(fetched) = self.confirm(stale, &exchanged, pilot) {
+                return Some((fetched, None));
+            }
+            self.cache.store().remove(stale);
+            exchanged = self.call(app, None, again?, pilot).await?;
+        }
+        Some(self.land(exchanged, pilot))
+    }
+
+    /// Calls the application for the whole response, or for a 304 that confirms `stale`.
+    async fn call<A: Application>(
+        &self,
+        app: &A,
+        stale: Option<&StoredResponse>,
+        mut request: Request,
+        pilot: &Pilot,
+    ) -> Option<Exchanged> {
+        let head = request.head().clone();
+        let validators = stale.and_then(StoredResponse::validators).unwrap_or_default();
+        let is_partial = PARTIAL.iter().any(|name| head.headers().contains(name));
+        if is_partial || !validators.is_empty() {
+            let value = |name: &str| validators.iter().find(|(other, _)| *other == name);
+            let fields = PARTIAL.map(|name| (name, value(name).map_or(&b""[..], |field| field.1)));
+            // A head with too many fields is forwarded as it is.
+            _ = request.replace_fields(&fields);
+        }
+        let requested = wall::now();
+        let call = app.call(request);
+        let response = match self.cache.settings().finishes_abandoned {
+            true => call.await,
+            false => pilot.while_awaited(call).await?,
+        };
+        Some(Exchanged { head, response, requested, received: wall::now() })
+    }
+
+    /// Updates the stale response by a 304; `None` if the 304 is about another response.
+    fn confirm(
+        &self,
+        stale: &Arc<StoredResponse>,
+        exchanged: &Exchanged,
+        pilot: &mut Pilot,
+    ) -> Option<Fetched> {
+        let received = exchanged.response.headers.clone().into_vec();
+        if !stale.is_confirmed_by(&received) {
+            return None;
+        }
+        self.cache.count(Event::Revalidated);
+        let ages: Vec<Field> = received.iter().filter(|(name, _)| *name == AGE).cloned().collect();
+        let fields = stale.updated_fields(received);
+        let policy = self.policy(exchanged, stale.head().status, &[&fields[..], &ages].concat());
+        let store = self.cache.store();
+        let Some(policy) = policy else {
+            store.remove(stale);
+            pilot.land(Landing::Private);
+            let response = stale.first_hand();
+            return Some(Fetched::Private(response));
+        };
+        let updated = Arc::new(stale.updated(fields, policy));
+        if pilot.may_store() {
+            store.insert(updated.clone());
+        }
+        pilot.land(Landing::Stored(updated.clone()));
+        Some(Fetched::Shared(Landing::Stored(updated), StatusCode::NOT_MODIFIED))
+    }
+
+    fn policy(
+        &self,
+        exchanged: &Exchanged,
+        status: StatusCode,
+        fields: &Vec<Field>,
+    ) -> Option<Policy> {
+        let exchange = Exchange {
+            method: &Method::GET,
+            request: exchanged.head.headers(),
+            status,
+            response: fields,
+            requested: exchanged.requested,
+            received: exchanged.received,
+        };
+        Policy::of(&exchange, &self.cache.settings().defaults()).ok()
+    }
+
+    /// Decides for whom a response is, and ends the wait of all participants. If the application
+    /// has failed, the next participant is forwarded instead.
+    fn land(&self, exchanged: Exchanged, pilot: &mut Pilot) -> (Fetched, Option<Receipt>) {
+        let status = exchanged.response.status();
+        let (store, hash) = (self.cache.store(), self.cache.store().hash(&self.key.url));
+        if is_failure(status)
+            && let Some(stale) = self.stale.as_ref().filter(|_| self.may_replace_error)
+        {
+            pilot.land(Landing::Stored(stale.clone()));
+            return (Fetched::Shared(Landing::Stored(stale.clone()), status), None);
+        }
+        let Some(head) = self.storable_head(&exchanged) else {
+            if !is_failure(status) {
+                if let Some(stale) = &self.stale {
+                    store.remove(stale);
+                }
+                store.admission().set_private(hash, exchanged.received);
+                pilot.land(Landing::Private);
+            }
+            return (Fetched::Private(exchanged.response), None);
+        };
+        store.admission().set_shared(hash);
+        let length = exchanged.response.length();
+        let body = match payload::to_body(exchanged.response.payload).0.into_bytes() {
+            Ok(content) => {
+                let stored = Arc::new(StoredResponse::new(head, content));
+                if pilot.may_store() {
+                    store.insert(stored.clone());
+                }
+                pilot.land(Landing::Stored(stored.clone()));
+                return (Fetched::Shared(Landing::Stored(stored), status), None);
+            }
+            Err(body) => body,
+        };
+        let arrival = Arc::new(Arrival { head, body: Arc::new(GrowingBody::new(length)) });
+        pilot.land(Landing::Arriving(arrival.clone()));
+        let receipt = Receipt { cache: self.cache.clone(), arrival: arrival.clone(), body };
+        (Fetched::Shared(Landing::Arriving(arrival), status), Some(receipt))
+    }
+
+    /// Returns the head of a response that may be stored.
+    fn storable_head(&self, exchanged: &Exchanged) -> Option<StoredHead> {
+        let Exchanged { head, response, .. } = exchanged;
+        let max_bytes =
+            self.cache.settings().max_object_bytes.min(self.cache.store().max_response_bytes());
+        let is_too_large = response.length().is_some_and(|length| length > max_bytes as u64);
+        let is_upgrade = matches!(response.payload, Payload::Upgrade(_));
+        let is_ours = response.error().is_some()
+            || response.is_generated_error && response.status().is_server_error();
+        if is_too_large || is_upgrade || is_ours || response.has_invalid_field {
+            return None;
+        }
+        let mut fields = response.headers.clone().into_vec();
+        let policy = self.policy(exchanged, response.status(), &fields)?;
+        let selector = Selector::of(head.headers(), &fields);
+        stored_fields::retain_stored(&mut fields, policy.excluded_fields());
+        if fields.first_value(DATE.as_str()).is_none() {
+            let date = http_date(UNIX_EPOCH + Duration::from_secs(exchanged.received));
+            fields.extend(HeaderValue::try_from(date).ok().map(|date| (DATE, date)));
+        }
+        let (key, status) = (self.key.clone(), response.status());
+        Some(StoredHead { key, selector, status, fields, policy })
+    }
+}
+
+/// A response whose body arrives.
+pub(super) struct Receipt {
+    cache: Cache,
+    arrival: Arc<Arrival>,
+    body: Body,
+}
+
+impl Receipt {
+    /// Receives the body, and stores the response at its end.
+    pub(super) async fn receive(mut self, pilot: &Pilot) {
+        let cache = self.cache.clone();
+        let settings = cache.settings();
+        let max_bytes = settings.max_object_bytes.min(cache.store().max_response_bytes());
+        let mut receiving = Receiving { cache: &cache, arrival: &self.arrival, growing: 0 };
+        let mut is_passing = false;
+        loop {
+            let chunk = match settings.finishes_abandoned && !is_passing {
+                true => self.body.chunk().await,
+                false => match pilot.while_awaited(self.body.chunk()).await {
+                    Some(chunk) => chunk,
+                    None => return,
+                },
+            };
+            match chunk {
+                Ok(Some(piece)) => {
+                    let body = &self.arrival.body;
+                    if !is_passing && !receiving.has_room(piece.len(), max_bytes) {
+                        is_passing = true;
+                        pilot.close();
+                        body.pass();
+                    }
+                    body.push(&piece);
+                    if is_passing && !body.readers_follow().await {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        if let Some(content) = self.arrival.body.finish().filter(|_| pilot.may_store()) {
+            cache.store().insert(Arc::new(StoredResponse::new(self.arrival.head.clone(), content)));
+        }
+        pilot.close();
+    }
+}
+
+/// The content of a response that is received. If its end is not reached, its readers get an error.
+struct Receiving<'a> {
+    cache: &'a Cache,
+    arrival: &'a Arrival,
+    /// Bytes that it has of the room for all bodies that grow.
+    growing: usize,
+}
+
+impl Receiving<'_> {
+    /// Takes room for a piece. Returns false if the body becomes too large, or all bodies together.
+    fn has_room(&mut self, bytes: usize, max_bytes: usize) -> bool {
+        let store = self.cache.store();
+        self.growing += bytes;
+        store.flights().add_growing(bytes) <= store.max_growing_bytes() && self.growing <= max_bytes
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.cache.store().flights().subtract_growing(self.growing);
+        self.arrival.body.fail();
+    }
+}
+
+/// Errors of an application that a stale response may replace (RFC 5861 §4).
+fn is_failure(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
+}

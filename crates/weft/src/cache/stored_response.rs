@@ -1,0 +1,267 @@
+//! A stored response, and what decides about its reuse.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{AGE, ETAG, HeaderName, LAST_MODIFIED};
+use http::{HeaderValue, StatusCode};
+use weft_proto::semantics::caching::status_field::{Handling, member};
+use weft_proto::semantics::caching::vary::Selector;
+use weft_proto::semantics::caching::{FieldValues, Policy, RequestControl, Reuse, stored_fields};
+
+use crate::cache::key::{Key, tags};
+use crate::disk::File;
+use crate::message::body::Body;
+use crate::message::fields::{Field, Fields};
+use crate::message::payload::Payload;
+use crate::message::request_head::RequestHead;
+use crate::message::response::Response;
+
+/// The field by which caches say what they did (RFC 9211).
+pub(super) const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// Memory of a stored response besides its content, its fields and its key.
+const OVERHEAD: usize = 600;
+
+/// Head of a response that may be stored.
+#[derive(Clone, Debug)]
+pub(super) struct StoredHead {
+    pub(super) key: Key,
+    pub(super) selector: Selector,
+    pub(super) status: StatusCode,
+    pub(super) fields: Vec<Field>,
+    pub(super) policy: Policy,
+}
+
+/// A complete response in the store.
+#[derive(Debug)]
+pub(super) struct StoredResponse {
+    head: StoredHead,
+    content: Arc<File>,
+    tags: Vec<Box<str>>,
+    bytes: usize,
+    is_expired: AtomicBool,
+    /// Recent uses, for eviction.
+    pub(super) uses: AtomicU8,
+    hits: AtomicU64,
+    /// The fields of a hit, for the age of which they tell. They differ once per second.
+    hit_fields: Mutex<Option<(u64, Fields)>>,
+}
+
+/// Order of [`Store::entries`](super::Store::entries).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryOrder {
+    /// Most bytes first.
+    Largest,
+    /// Most hits first.
+    Hottest,
+}
+
+/// A stored response, as [`Store::entries`](super::Store::entries) lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The URL, without the parts of the key that are not in it.
+    pub url: String,
+    /// The status.
+    pub status: StatusCode,
+    /// Memory in bytes.
+    pub bytes: usize,
+    /// Number of requests that it has answered.
+    pub hits: u64,
+    /// Seconds since it was made or validated.
+    pub age: u64,
+    /// Seconds for which it is fresh; negative if it is stale.
+    pub ttl: i64,
+    /// Its tags.
+    pub tags: Vec<String>,
+}
+
+impl StoredHead {
+    /// Returns the fields in a response that is sent while it arrives.
+    pub(super) fn response(&self, body: Body) -> Response {
+        let mut response = Response::new(self.status);
+        response.headers = Fields::Owned(self.fields.clone());
+        response.payload = Payload::Body(body);
+        response
+    }
+}
+
+impl StoredResponse {
+    pub(super) fn new(head: StoredHead, content: Bytes) -> StoredResponse {
+        let length = content.len() as u64;
+        let content = File::in_memory_of(content);
+        StoredResponse::with_content(head, Arc::new(content), length)
+    }
+
+    fn with_content(head: StoredHead, content: Arc<File>, length: u64) -> StoredResponse {
+        let fields: usize = head.fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
+        let bytes = OVERHEAD + 2 * fields + head.key.url.len() + head.key.extras.len();
+        let tags = tags(head.fields.values("cache-tag"), head.fields.values("surrogate-key"));
+        StoredResponse {
+            bytes: bytes + length as usize,
+            head,
+            content,
+            tags,
+            is_expired: AtomicBool::new(false),
+            uses: AtomicU8::new(0),
+            hits: AtomicU64::new(0),
+            hit_fields: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        &self.head.key
+    }
+
+    pub(super) fn head(&self) -> &StoredHead {
+        &self.head
+    }
+
+    pub(super) fn tags(&self) -> &[Box<str>] {
+        &self.tags
+    }
+
+    /// Memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn content_length(&self) -> u64 {
+        self.content.length
+    }
+
+    /// Returns true if the response was selected by the same values of a request.
+    pub(super) fn replaces(&self, other: &StoredResponse) -> bool {
+        self.head.key.extras == other.head.key.extras && self.head.selector == other.head.selector
+    }
+
+    pub(super) fn matches(&self, key: &Key, request: &RequestHead) -> bool {
+        self.head.key.extras == key.extras && self.head.selector.matches(request.headers())
+    }
+
+    /// Makes the response stale.
+    pub(super) fn expire(&self) {
+        self.is_expired.store(true, Relaxed);
+    }
+
+    pub(super) fn reuse(&self, control: &RequestControl, now: u64) -> Reuse {
+        if !self.is_expired.load(Relaxed) {
+            return self.head.policy.reuse(control, now);
+        }
+        let mut policy = self.head.policy.clone();
+        policy.expire();
+        policy.reuse(control, now)
+    }
+
+    /// Counts a use.
+    pub(super) fn touch(&self) {
+        self.hits.fetch_add(1, Relaxed);
+        if self.uses.load(Relaxed) < 3 {
+            self.uses.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the response to a request that the cache answers at the time `now`. The engine
+    /// applies preconditions and ranges.
+    pub(super) fn hit(&self, name: &str, now: u64) -> Response {
+        let age = self.head.policy.age(now);
+        let mut hit_fields = self.hit_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let fields = match &*hit_fields {
+            Some((of_age, fields)) if *of_age == age => fields.clone(),
+            _ => {
+                let fields = self.serialized_fields(name, age, now);
+                *hit_fields = Some((age, fields.clone()));
+                fields
+            }
+        };
+        drop(hit_fields);
+        self.response(fields)
+    }
+
+    fn serialized_fields(&self, name: &str, age: u64, now: u64) -> Fields {
+        let mut fields = self.head.fields.clone();
+        fields.push((AGE, age.into()));
+        let ttl = if self.is_expired.load(Relaxed) { 0 } else { self.head.policy.ttl(now) };
+        push_status(&mut fields, member(name, Handling::Hit { ttl }));
+        Fields::preserialize_complete(fields)
+    }
+
+    /// Returns the response to a request that was forwarded.
+    pub(super) fn forwarded(&self, name: &str, handling: Handling, now: u64) -> Response {
+        let mut fields = self.head.fields.clone();
+        fields.push((AGE, self.head.policy.age(now).into()));
+        push_status(&mut fields, member(name, handling));
+        self.response(Fields::Owned(fields))
+    }
+
+    /// Returns the response as if it had just been received.
+    pub(super) fn first_hand(&self) -> Response {
+        self.response(Fields::Owned(self.head.fields.clone()))
+    }
+
+    fn response(&self, fields: Fields) -> Response {
+        let mut response = Response::new(self.head.status);
+        response.headers = fields;
+        response.payload = match self.head.status {
+            StatusCode::OK => Payload::File(self.content.clone()),
+            _ => Payload::Body(self.content.in_memory().unwrap_or_default().into()),
+        };
+        response
+    }
+
+    /// Returns the fields of a conditional request that validates this response (RFC 9111 §4.3.1);
+    /// `None` without a validator.
+    pub(super) fn validators(&self) -> Option<[(&'static str, &[u8]); 2]> {
+        let value = |name: &'static str| self.head.fields.first_value(name).unwrap_or_default();
+        let (etag, modified) = (value(ETAG.as_str()), value(LAST_MODIFIED.as_str()));
+        (!etag.is_empty() || !modified.is_empty())
+            .then_some([("if-none-match", etag), ("if-modified-since", modified)])
+    }
+
+    /// Returns true if a 304 with these fields confirms this response: its entity tag, if it has
+    /// one, is the same (RFC 9111 §4.3.4).
+    pub(super) fn is_confirmed_by(&self, fields: &[Field]) -> bool {
+        let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+        match (fields.first_value(ETAG.as_str()), self.head.fields.first_value(ETAG.as_str())) {
+            (Some(received), Some(stored)) => opaque(received) == opaque(stored),
+            _ => true,
+        }
+    }
+
+    /// Returns the fields after an update by those of a 304.
+    pub(super) fn updated_fields(&self, received: Vec<Field>) -> Vec<Field> {
+        let mut fields = self.head.fields.clone();
+        stored_fields::update(&mut fields, received);
+        fields
+    }
+
+    /// Returns the same content with a new head.
+    pub(super) fn updated(&self, fields: Vec<Field>, policy: Policy) -> StoredResponse {
+        let head = StoredHead { fields, policy, ..self.head.clone() };
+        let updated = StoredResponse::with_content(head, self.content.clone(), self.content.length);
+        updated.uses.store(self.uses.load(Relaxed), Relaxed);
+        updated.hits.store(self.hits.load(Relaxed), Relaxed);
+        updated
+    }
+
+    pub(super) fn entry(&self, now: u64) -> Entry {
+        Entry {
+            url: self.head.key.url.to_string(),
+            status: self.head.status,
+            bytes: self.bytes,
+            hits: self.hits.load(Relaxed),
+            age: self.head.policy.age(now),
+            ttl: if self.is_expired.load(Relaxed) { 0 } else { self.head.policy.ttl(now) },
+            tags: self.tags.iter().map(|tag| tag.to_string()).collect(),
+        }
+    }
+}
+
+fn push_status(fields: &mut Vec<Field>, member: String) {
+    if let Ok(value) = HeaderValue::try_from(member) {
+        fields.push((CACHE_STATUS, value));
+    }
+}
