@@ -62,9 +62,9 @@ impl<A: Application + Clone + 'static> Cached<A> {
             Found::Nothing => Need::miss(Forwarded::UriMiss),
             Found::OtherVariants => Need::miss(Forwarded::VaryMiss),
             Found::Response(stored) => match stored.reuse(&lookup.control, now) {
-                Reuse::Fresh { .. } => return self.hit(&stored, Event::Hit, now),
+                Reuse::Fresh { .. } => return self.hit(&stored, &lookup.head, Event::Hit, now),
                 Reuse::WhileRevalidating { .. } => {
-                    let response = self.hit(&stored, Event::Stale, now);
+                    let response = self.hit(&stored, &lookup.head, Event::Stale, now);
                     self.revalidate(request, lookup, Need::validation(stored, true));
                     return response;
                 }
@@ -96,11 +96,21 @@ impl<A: Application + Clone + 'static> Cached<A> {
         Ok(Lookup { key: key.ok_or(Forwarded::Bypass)?, control, head })
     }
 
-    fn hit(&self, stored: &StoredResponse, event: Event, now: u64) -> Response {
+    fn hit(
+        &self,
+        stored: &StoredResponse,
+        head: &RequestHead,
+        event: Event,
+        now: u64,
+    ) -> Response {
         stored.touch();
         self.cache.count(event);
+        let response = stored.hit(&self.cache.settings().name, now);
+        if head.headers().contains("if-modified-since") && stored.is_unmodified_for(head, now) {
+            return representation::not_modified(response);
+        }
         self.cache.count_sent(stored.content_length());
-        stored.hit(&self.cache.settings().name, now)
+        response
     }
 
     /// Passes a request to the application. A change of a resource removes its responses.

@@ -10,6 +10,7 @@ use http::{HeaderValue, StatusCode};
 use weft_proto::semantics::caching::status_field::{Handling, member};
 use weft_proto::semantics::caching::vary::Selector;
 use weft_proto::semantics::caching::{FieldValues, Policy, RequestControl, Reuse, stored_fields};
+use weft_proto::semantics::date::parse_http_date;
 
 use crate::cache::key::{Key, tags};
 use crate::disk::File;
@@ -187,6 +188,21 @@ impl StoredResponse {
         let ttl = if self.is_expired.load(Relaxed) { 0 } else { self.head.policy.ttl(now) };
         push_status(&mut fields, member(name, Handling::Hit { ttl }));
         Fields::preserialize_complete(fields)
+    }
+
+    /// Returns true if a client that has a response from this time has this one, which has no
+    /// validator: its `Date` is not later (RFC 9111 §4.3.2).
+    pub(super) fn is_unmodified_for(&self, request: &RequestHead, now: u64) -> bool {
+        let fields = &self.head.fields;
+        let has_validator = fields.first_value(ETAG.as_str()).is_some()
+            || fields.first_value(LAST_MODIFIED.as_str()).is_some();
+        let headers = request.headers();
+        if has_validator || headers.contains("if-none-match") || self.head.status != StatusCode::OK {
+            return false;
+        }
+        let time = |value: Option<&[u8]>| value.and_then(|value| parse_http_date(value, now));
+        let since = time(headers.get_bytes("if-modified-since"));
+        since.is_some_and(|since| time(fields.first_value("date")).is_some_and(|date| date <= since))
     }
 
     /// Returns the response to a request that was forwarded.

@@ -146,7 +146,7 @@ fn add_validators(response: &mut Response, file: &File, now: u64) {
 
 /// Makes a 304 response. Fields that describe the representation are removed, fields that a cache
 /// needs to update the stored response are kept (RFC 9110 §15.4.5).
-fn not_modified(mut response: Response) -> Response {
+pub(crate) fn not_modified(mut response: Response) -> Response {
     for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, ACCEPT_RANGES] {
         response.remove_header(name);
     }

@@ -59,6 +59,10 @@ impl Control {
                 return None;
             }
             let member = member.split(|&byte| byte == b';').next().unwrap_or(member);
+            let argument = split_directive(member).1.filter(|value| !value.starts_with(b"\""));
+            if is_duration(member) && seconds(argument).is_none() {
+                return None;
+            }
             if !member.ends_with(b"=?0") {
                 control.add(member);
             }
@@ -91,6 +95,13 @@ impl Control {
         let names = list_members(names).filter_map(|name| std::str::from_utf8(name).ok());
         self.excluded_fields.extend(names.map(str::to_ascii_lowercase));
     }
+}
+
+/// Returns true for a directive whose argument is a number of seconds.
+fn is_duration(member: &[u8]) -> bool {
+    let names: [&[u8]; 4] =
+        [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error"];
+    names.contains(&split_directive(member).0)
 }
 
 /// Splits a directive into its name and its argument.

@@ -62,14 +62,12 @@ pub(super) fn initial_age<R: FieldValues>(
     apparent.max(age_field(exchange.response).saturating_add(delay))
 }
 
-/// Reads `Age`: the first member of the first line (§5.1). An invalid value makes the response
-/// stale, because something in front of this cache has lost count.
+/// Reads `Age`: digits at the start of the first line (§5.1). An invalid value is ignored.
 fn age_field(response: &impl FieldValues) -> u64 {
-    let mut lines = response.values("age");
-    let Some(line) = lines.next() else { return 0 };
-    let first = line.split(|&byte| byte == b',').next().unwrap_or(line).trim_ascii();
-    let is_bare = !first.starts_with(b"\"");
-    seconds(Some(first)).filter(|_| is_bare).unwrap_or(MAX_SECONDS)
+    let line = response.first_value("age").unwrap_or_default();
+    let first = line.split(|byte| b",;".contains(byte)).next().unwrap_or(line).trim_ascii();
+    let is_number = first.iter().all(u8::is_ascii_digit);
+    seconds(Some(first)).filter(|_| is_number).unwrap_or(0)
 }
 
 /// The value of `Date`, if it is valid.
@@ -77,9 +75,33 @@ fn date<R: FieldValues>(exchange: &Exchange<'_, impl FieldValues, R>) -> Option<
     single_date(exchange.response, "date", exchange.received)
 }
 
-/// Reads a field with one date. `None` if it is absent or invalid.
+/// Reads a field with one date. `None` if it is absent, invalid, or there several times. The case
+/// of names does not matter (§4.2).
 pub(super) fn single_date(fields: &impl FieldValues, name: &str, now: u64) -> Option<u64> {
-    parse_http_date(fields.first_value(name)?, now)
+    let mut lines = fields.values(name);
+    let (Some(date), None) = (lines.next(), lines.next()) else { return None };
+    parse_http_date(date, now).or_else(|| parse_http_date(&capitalized(date), now))
+}
+
+/// Longest date that is read without regard to case.
+const MAX_DATE_BYTES: usize = 40;
+
+/// Writes names of days and months with a capital first letter, and the time zone in capitals.
+fn capitalized(date: &[u8]) -> Vec<u8> {
+    let date = &date[..date.len().min(MAX_DATE_BYTES)];
+    let mut is_first = true;
+    let mut text: Vec<u8> = date
+        .iter()
+        .map(|byte| {
+            let byte = if is_first { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
+            is_first = !byte.is_ascii_alphabetic();
+            byte
+        })
+        .collect();
+    if let Some(zone) = text.len().checked_sub(3).filter(|at| &text[*at..] == b"Gmt") {
+        text[zone..].make_ascii_uppercase();
+    }
+    text
 }
 
 /// Statuses whose responses may be stored without a stated lifetime (RFC 9110 §15.1).
