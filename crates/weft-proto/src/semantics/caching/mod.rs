@@ -37,6 +37,9 @@ pub mod status_field; // members of Cache-Status
 pub mod stored_fields; // fields that are stored, and that a 304 changes
 pub mod vary; // selecting fields of requests
 
+#[cfg(test)]
+mod tests;
+
 pub use control::{MAX_SECONDS, TARGETED_FIELDS};
 pub use fields::FieldValues;
 pub use policy::{Defaults, Exchange, Policy, Refusal, Reuse};
