@@ -12,7 +12,7 @@ use weft_proto::semantics::caching::{RequestControl, Reuse};
 
 use crate::app::Application;
 use crate::cache::fetch::{Fetch, Fetched};
-use crate::cache::flight::{Landing, Participant, Pilot, Turn};
+use crate::cache::flight::{Arrival, Landing, Participant, Pilot, Turn};
 use crate::cache::key::{self, Key};
 use crate::cache::settings::Cache;
 use crate::cache::statistics::Event;
@@ -20,6 +20,7 @@ use crate::cache::store::Found;
 use crate::cache::stored_response::{CACHE_STATUS, StoredResponse};
 use crate::clock::wall;
 use crate::error::Error;
+use crate::message::body::Body;
 use crate::message::representation;
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
@@ -47,11 +48,16 @@ struct Need {
     may_replace_error: bool,
 }
 
-impl<A: Application + Clone + 'static> Cached<A> {
-    pub(super) fn new(cache: Cache, app: A) -> Cached<A> {
-        Cached { cache, app }
+impl Cache {
+    /// Puts the cache in front of an application. It makes requests of its own: to validate a
+    /// response in the background, and to finish what a client has abandoned. So it needs the
+    /// application itself, not only a reference as [`Middleware`](crate::Middleware) gets it.
+    pub fn over<A: Application + Clone + 'static>(&self, app: A) -> Cached<A> {
+        Cached { cache: self.clone(), app }
     }
+}
 
+impl<A: Application + Clone + 'static> Cached<A> {
     async fn handle(&self, mut request: Request) -> Response {
         let lookup = match self.lookup(&mut request) {
             Ok(lookup) => lookup,
@@ -96,13 +102,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         Ok(Lookup { key: key.ok_or(Forwarded::Bypass)?, control, head })
     }
 
-    fn hit(
-        &self,
-        stored: &StoredResponse,
-        head: &RequestHead,
-        event: Event,
-        now: u64,
-    ) -> Response {
+    fn hit(&self, stored: &StoredResponse, head: &RequestHead, event: Event, now: u64) -> Response {
         stored.touch();
         self.cache.count(event);
         let response = stored.hit(&self.cache.settings().name, now);
@@ -158,8 +158,10 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
         let participant = store.flights().join(&lookup.key.url, &self.selecting(&lookup));
         match timeout(settings.collapse_timeout, participant.turn()).await {
-            Ok(Turn::Fetch(pilot)) => self.fly(request, lookup, need, participant, pilot).await,
-            Ok(Turn::Landed(landing)) => self.join(request, lookup, need, participant, landing).await,
+            Ok(Turn::Fetch(pilot)) => self.fly(request, lookup, need, pilot).await,
+            Ok(Turn::Landed(landing)) => {
+                self.join(request, lookup, need, participant, landing).await
+            }
             Err(_) => self.pass(request, need.reason).await,
         }
     }
@@ -200,7 +202,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
         let participant = self.cache.store().flights().alone(&lookup.key.url);
         match participant.turn().await {
-            Turn::Fetch(pilot) => self.fly(request, lookup, need, participant, pilot).await,
+            Turn::Fetch(pilot) => self.fly(request, lookup, need, pilot).await,
             Turn::Landed(_) => self.pass(request, need.reason).await,
         }
     }
@@ -212,7 +214,6 @@ impl<A: Application + Clone + 'static> Cached<A> {
         request: Request,
         lookup: Lookup,
         need: Need,
-        participant: Participant,
         mut pilot: Pilot,
     ) -> Response {
         let is_validation = need.stale.is_some();
@@ -222,25 +223,31 @@ impl<A: Application + Clone + 'static> Cached<A> {
         let fetch = self.fetch_for(&lookup, &need);
         let (app, (sender, receiver)) = (self.app.clone(), oneshot::channel());
         spawn_local(async move {
-            let Some((fetched, receipt)) = fetch.forward(&app, request, &mut pilot).await else { return };
+            let Some((fetched, receipt)) = fetch.forward(&app, request, &mut pilot).await else {
+                return;
+            };
             _ = sender.send(fetched);
             if let Some(receipt) = receipt {
                 receipt.receive(&pilot).await;
             }
         });
+        let handling = |status: StatusCode| Handling::Forwarded {
+            reason: need.reason,
+            status: is_validation.then_some(status),
+            is_stored: !is_validation || status == StatusCode::NOT_MODIFIED || status.is_success(),
+            is_collapsed: false,
+        };
         match receiver.await {
-            Ok(Fetched::Private(response)) => self.forwarded(response, Handling::passed(need.reason)),
-            Ok(Fetched::Shared(landing, status)) => {
-                let handling = Handling::Forwarded {
-                    reason: need.reason,
-                    status: is_validation.then_some(status),
-                    is_stored: status == StatusCode::NOT_MODIFIED || !is_validation || status.is_success(),
-                    is_collapsed: false,
-                };
-                let answer = self.answer(&landing, &lookup, participant, handling);
-                answer.unwrap_or_else(failed)
+            Ok(Fetched::Private(response)) => {
+                self.forwarded(response, Handling::passed(need.reason))
             }
-            Err(_) => failed(),
+            Ok(Fetched::Stored(stored, status)) => {
+                stored.forwarded(&self.cache.settings().name, handling(status), wall::now())
+            }
+            Ok(Fetched::Arriving(arrival, Some(body))) => {
+                self.arriving(&arrival, body, &lookup.head, handling(arrival.head.status))
+            }
+            Ok(Fetched::Arriving(_, None)) | Err(_) => failed(),
         }
     }
 
@@ -291,19 +298,29 @@ impl<A: Application + Clone + 'static> Cached<A> {
                 let is_suitable = head.key.extras == lookup.key.extras
                     && head.selector.matches(lookup.head.headers());
                 let body = is_suitable.then(|| arrival.body.reader(participant)).flatten()?;
-                let mut response = head.response(body);
-                let age = head.policy.age(now);
-                if age > 0 {
-                    response.append_header(AGE, age.to_string());
-                }
-                let response = self.forwarded(response, handling);
-                Some(match response.status() {
-                    StatusCode::OK => {
-                        representation::evaluate_preconditions(&lookup.head, response, now)
-                    }
-                    _ => response,
-                })
+                Some(self.arriving(arrival, body, &lookup.head, handling))
             }
+        }
+    }
+
+    /// Returns a response that is received, with one of its readers.
+    fn arriving(
+        &self,
+        arrival: &Arrival,
+        body: Body,
+        head: &RequestHead,
+        handling: Handling,
+    ) -> Response {
+        let now = wall::now();
+        let mut response = arrival.head.response(body);
+        let age = arrival.head.policy.age(now);
+        if age > 0 {
+            response.append_header(AGE, age.to_string());
+        }
+        let response = self.forwarded(response, handling);
+        match response.status() {
+            StatusCode::OK => representation::evaluate_preconditions(head, response, now),
+            _ => response,
         }
     }
 

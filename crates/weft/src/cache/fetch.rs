@@ -41,8 +41,11 @@ pub(super) struct Fetch {
 
 /// The result for the request that is forwarded.
 pub(super) enum Fetched {
-    /// A response that all participants share, and the status of the application's response.
-    Shared(Landing, StatusCode),
+    /// A stored response, and the status of the application's response.
+    Stored(Arc<StoredResponse>, StatusCode),
+    /// A response that is received, and its body. The body is read from the start of the reception,
+    /// so that it may become a passing one.
+    Arriving(Arc<Arrival>, Option<Body>),
     /// A response for this client only.
     Private(Response),
 }
@@ -66,7 +69,8 @@ impl Fetch {
     ) -> Option<(Fetched, Option<Receipt>)> {
         let again = self.stale.as_ref().map(|_| request.without_body());
         let mut exchanged = self.call(app, self.stale.as_deref(), request, pilot).await?;
-        if let (StatusCode::NOT_MODIFIED, Some(stale)) = (exchanged.response.status(), &self.stale) {
+        if let (StatusCode::NOT_MODIFIED, Some(stale)) = (exchanged.response.status(), &self.stale)
+        {
             if let Some(fetched) = self.confirm(stale, &exchanged, pilot) {
                 return Some((fetched, None));
             }
@@ -129,7 +133,7 @@ impl Fetch {
             store.insert(updated.clone());
         }
         pilot.land(Landing::Stored(updated.clone()));
-        Some(Fetched::Shared(Landing::Stored(updated), StatusCode::NOT_MODIFIED))
+        Some(Fetched::Stored(updated, StatusCode::NOT_MODIFIED))
     }
 
     fn policy(
@@ -158,7 +162,7 @@ impl Fetch {
             && let Some(stale) = self.stale.as_ref().filter(|_| self.may_replace_error)
         {
             pilot.land(Landing::Stored(stale.clone()));
-            return (Fetched::Shared(Landing::Stored(stale.clone()), status), None);
+            return (Fetched::Stored(stale.clone(), status), None);
         }
         let Some(head) = self.storable_head(&exchanged) else {
             if !is_failure(status) {
@@ -179,14 +183,15 @@ impl Fetch {
                     store.insert(stored.clone());
                 }
                 pilot.land(Landing::Stored(stored.clone()));
-                return (Fetched::Shared(Landing::Stored(stored), status), None);
+                return (Fetched::Stored(stored, status), None);
             }
             Err(body) => body,
         };
         let arrival = Arc::new(Arrival { head, body: Arc::new(GrowingBody::new(length)) });
+        let reader = arrival.body.reader(pilot.participant());
         pilot.land(Landing::Arriving(arrival.clone()));
         let receipt = Receipt { cache: self.cache.clone(), arrival: arrival.clone(), body };
-        (Fetched::Shared(Landing::Arriving(arrival), status), Some(receipt))
+        (Fetched::Arriving(arrival, reader), Some(receipt))
     }
 
     /// Returns the head of a response that may be stored.

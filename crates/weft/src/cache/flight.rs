@@ -18,10 +18,13 @@ use crate::cache::stored_response::{StoredHead, StoredResponse};
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     /// By the URL, then by what else selects the response.
-    by_url: Mutex<HashMap<Box<str>, Vec<(Box<[u8]>, Weak<Flight>)>>>,
+    by_url: Mutex<HashMap<Box<str>, Vec<Selected>>>,
     /// Bytes of all bodies that grow.
     growing_bytes: AtomicUsize,
 }
+
+/// What selects a response of a URL, and its fetch.
+type Selected = (Box<[u8]>, Weak<Flight>);
 
 /// A fetch, from the first request that waits for it to its last byte.
 #[derive(Debug)]
@@ -124,9 +127,8 @@ impl Flights {
     fn remove(&self, flight: &Flight) {
         let mut by_url = lock(&self.by_url);
         let Some(flights) = by_url.get_mut(&flight.url) else { return };
-        flights.retain(|(_, other)| {
-            !std::ptr::eq(other.as_ptr(), flight) && other.strong_count() > 0
-        });
+        flights
+            .retain(|(_, other)| !std::ptr::eq(other.as_ptr(), flight) && other.strong_count() > 0);
         if flights.is_empty() {
             by_url.remove(&flight.url);
         }
@@ -206,6 +208,12 @@ impl Pilot {
         if let Some(table) = self.flight.table.upgrade() {
             table.remove(&self.flight);
         }
+    }
+
+    /// Returns another participant of the fetch.
+    pub(super) fn participant(&self) -> Participant {
+        self.flight.participants.fetch_add(1, AcqRel);
+        Participant(self.flight.clone())
     }
 
     /// Returns true if the response may be stored.

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
-use crate::cache::flight::Participant;
 use crate::error::{Error, ErrorKind};
 use crate::message::body::Body;
 
@@ -41,7 +40,9 @@ enum Phase {
     /// All content is kept.
     Growing,
     /// Content is dropped once all have read it; this many bytes are kept.
-    Passing { kept: usize },
+    Passing {
+        kept: usize,
+    },
     /// All content, in one piece.
     Complete(Bytes),
     /// A passing body has ended.
@@ -136,18 +137,19 @@ impl GrowingBody {
         });
     }
 
-    /// Returns a body that reads from the start; `None` for a passing body.
-    pub(super) fn reader(self: &Arc<Self>, participant: Participant) -> Option<Body> {
+    /// Returns a body that reads from the start, and drops `guard` at its end; `None` for a passing
+    /// body, and for one that has failed.
+    pub(super) fn reader<G: Send + Unpin + 'static>(self: &Arc<Self>, guard: G) -> Option<Body> {
         let place = {
             let mut state = self.lock();
-            if let Phase::Passing { .. } | Phase::Passed = state.phase {
+            if let Phase::Passing { .. } | Phase::Passed | Phase::Failed = state.phase {
                 return None;
             }
             state.readers.push(Some(Place { waker: None, piece: 0 }));
             state.readers.len() - 1
         };
         let body = self.clone();
-        Some(Body::boxed(Reader { body, place, sent: 0, _participant: participant }))
+        Some(Body::boxed(Reader { body, place, sent: 0, _guard: guard }))
     }
 
     /// Changes the state, and wakes all readers.
@@ -218,16 +220,16 @@ fn joined(pieces: &[Bytes], length: usize) -> Bytes {
 }
 
 /// The body of one response.
-struct Reader {
+struct Reader<G> {
     body: Arc<GrowingBody>,
     /// Number of its place.
     place: usize,
     /// Bytes already returned.
     sent: usize,
-    _participant: Participant,
+    _guard: G,
 }
 
-impl http_body::Body for Reader {
+impl<G: Unpin> http_body::Body for Reader<G> {
     type Data = Bytes;
     type Error = Error;
 
@@ -258,7 +260,7 @@ impl http_body::Body for Reader {
     }
 }
 
-impl Drop for Reader {
+impl<G> Drop for Reader<G> {
     fn drop(&mut self) {
         let mut state = self.body.lock();
         state.readers[self.place] = None;

@@ -167,7 +167,10 @@ fn cookies<'a>(headers: &'a Headers, name: &'a str) -> impl Iterator<Item = &'a 
 }
 
 /// Returns the tags of a response: the members of `Cache-Tag`, and the words of `Surrogate-Key`.
-pub(super) fn tags<'a>(cache_tag: impl Iterator<Item = &'a [u8]>, words: impl Iterator<Item = &'a [u8]>) -> Vec<Box<str>> {
+pub(super) fn tags<'a>(
+    cache_tag: impl Iterator<Item = &'a [u8]>,
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Vec<Box<str>> {
     let members = cache_tag.flat_map(list_members);
     let words = words.flat_map(|line| line.split(u8::is_ascii_whitespace));
     let tags = members.chain(words).filter(|tag| !tag.is_empty()).take(MAX_TAGS);

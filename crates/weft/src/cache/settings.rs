@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use weft_proto::semantics::caching::Defaults;
 
-use crate::app::Application;
-use crate::cache::cached::Cached;
 use crate::cache::key::{KeySettings, QueryKey};
 use crate::cache::statistics::{Counters, Event, Statistics};
 use crate::cache::store::Store;
@@ -77,13 +75,6 @@ impl Cache {
             stores_cookies: false,
         };
         Cache { store: store.clone(), settings: Arc::new(settings), counters: Arc::default() }
-    }
-
-    /// Puts the cache in front of an application. It makes requests of its own: to validate a
-    /// response in the background, and to finish what a client has abandoned. So it needs the
-    /// application itself, not only a reference as [`Middleware`](crate::Middleware) gets it.
-    pub fn over<A: Application + Clone + 'static>(&self, app: A) -> Cached<A> {
-        Cached::new(self.clone(), app)
     }
 
     /// Sets the name in `Cache-Status` (RFC 9211), a token. Default: `Weft`.
@@ -157,10 +148,7 @@ impl Cache {
     }
 
     /// Lets requests for which `predicate` returns true pass the cache.
-    pub fn bypass(
-        self,
-        predicate: impl Fn(&RequestHead) -> bool + Send + Sync + 'static,
-    ) -> Cache {
+    pub fn bypass(self, predicate: impl Fn(&RequestHead) -> bool + Send + Sync + 'static) -> Cache {
         self.with(|settings| settings.bypass = Some(Arc::new(predicate)))
     }
 

@@ -102,7 +102,9 @@ impl Store {
         self.0.flights.make_obsolete(&purge);
         let mut purged = Vec::new();
         match &purge {
-            Purge::Url(url) => purged.extend(self.shard(url).get(&**url).into_iter().flatten().cloned()),
+            Purge::Url(url) => {
+                purged.extend(self.shard(url).get(&**url).into_iter().flatten().cloned())
+            }
             _ => {
                 for shard in &self.0.shards {
                     let shard = lock(shard);

@@ -98,7 +98,8 @@ impl StoredResponse {
     }
 
     fn with_content(head: StoredHead, content: Arc<File>, length: u64) -> StoredResponse {
-        let fields: usize = head.fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
+        let fields: usize =
+            head.fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
         let bytes = OVERHEAD + 2 * fields + head.key.url.len() + head.key.extras.len();
         let tags = tags(head.fields.values("cache-tag"), head.fields.values("surrogate-key"));
         StoredResponse {
@@ -197,12 +198,14 @@ impl StoredResponse {
         let has_validator = fields.first_value(ETAG.as_str()).is_some()
             || fields.first_value(LAST_MODIFIED.as_str()).is_some();
         let headers = request.headers();
-        if has_validator || headers.contains("if-none-match") || self.head.status != StatusCode::OK {
+        if has_validator || headers.contains("if-none-match") || self.head.status != StatusCode::OK
+        {
             return false;
         }
         let time = |value: Option<&[u8]>| value.and_then(|value| parse_http_date(value, now));
         let since = time(headers.get_bytes("if-modified-since"));
-        since.is_some_and(|since| time(fields.first_value("date")).is_some_and(|date| date <= since))
+        since
+            .is_some_and(|since| time(fields.first_value("date")).is_some_and(|date| date <= since))
     }
 
     /// Returns the response to a request that was forwarded.

@@ -9,6 +9,8 @@ mod common;
 
 mod axum;
 mod bandwidth;
+#[cfg(all(feature = "cache", feature = "form"))]
+mod cache;
 mod compress;
 mod directory;
 mod default_reports;

@@ -99,8 +99,7 @@ impl Control {
 
 /// Returns true for a directive whose argument is a number of seconds.
 fn is_duration(member: &[u8]) -> bool {
-    let names: [&[u8]; 4] =
-        [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error"];
+    let names: [&[u8]; 4] = [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error"];
     names.contains(&split_directive(member).0)
 }
 

@@ -54,9 +54,7 @@ pub(super) fn lifetime<R: FieldValues>(
 }
 
 /// Returns the age of a response when it was received (§4.2.3).
-pub(super) fn initial_age<R: FieldValues>(
-    exchange: &Exchange<'_, impl FieldValues, R>,
-) -> u64 {
+pub(super) fn initial_age<R: FieldValues>(exchange: &Exchange<'_, impl FieldValues, R>) -> u64 {
     let apparent = exchange.received.saturating_sub(date(exchange).unwrap_or(exchange.received));
     let delay = exchange.received.saturating_sub(exchange.requested);
     apparent.max(age_field(exchange.response).saturating_add(delay))

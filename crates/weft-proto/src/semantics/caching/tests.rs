@@ -142,7 +142,8 @@ fn refusals_and_their_twins() {
         ),
     ];
     for (status, request, control, refusal) in rows {
-        let (request, response) = (format!("Host: a\n{request}"), format!("Cache-Control: {control}"));
+        let (request, response) =
+            (format!("Host: a\n{request}"), format!("Cache-Control: {control}"));
         let decision = policy_with(*status, request.trim(), &response, &Defaults::default());
         assert_eq!(decision.err(), *refusal, "{status} {request} {response}");
     }
@@ -161,7 +162,9 @@ fn refusals_and_their_twins() {
 fn settings_fill_what_responses_leave_open() {
     let lifetimes = [(404..=404, 5), (200..=499, 30)];
     let defaults = Defaults { lifetimes: &lifetimes, stores_cookies: true, ..Defaults::default() };
-    let ttl = |status, response| policy_with(status, "Host: a", response, &defaults).map(|it| it.ttl(NOW));
+    let ttl = |status, response| {
+        policy_with(status, "Host: a", response, &defaults).map(|it| it.ttl(NOW))
+    };
     assert_eq!(ttl(200, "X: y"), Ok(30));
     assert_eq!(ttl(404, "X: y"), Ok(5));
     assert_eq!(ttl(403, "Set-Cookie: a=b"), Ok(30));
@@ -235,7 +238,10 @@ fn settings_of_stale_responses_yield_to_s_maxage() {
     for (control, expected) in [
         ("max-age=60", Reuse::WhileRevalidating { age: 65 }),
         ("s-maxage=60", Reuse::Validate { age: 65, may_replace_error: false }),
-        ("max-age=60, stale-while-revalidate=0", Reuse::Validate { age: 65, may_replace_error: true }),
+        (
+            "max-age=60, stale-while-revalidate=0",
+            Reuse::Validate { age: 65, may_replace_error: true },
+        ),
     ] {
         let response = format!("Cache-Control: {control}");
         let policy = policy_with(200, "Host: a", &response, &defaults).unwrap();
@@ -273,8 +279,7 @@ fn selecting_fields() {
 fn long_selecting_values_are_compared_as_they_are() {
     let value = |separator: &str| vec!["en"; 400].join(separator);
     let request = |separator| headers(&format!("Accept-Language: {}", value(separator)));
-    let selector =
-        vary::Selector::of(&request(","), &headers("Vary: Accept-Language"));
+    let selector = vary::Selector::of(&request(","), &headers("Vary: Accept-Language"));
     assert!(selector.matches(&request(",")));
     assert!(!selector.matches(&request(", ")));
 }
@@ -286,7 +291,8 @@ fn stored_fields_and_their_update() {
         lines.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     };
     let text = |fields: &[(http::HeaderName, http::HeaderValue)]| -> String {
-        let lines = fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+        let lines =
+            fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
         lines.collect::<Vec<_>>().join("\n")
     };
     let mut stored = fields(

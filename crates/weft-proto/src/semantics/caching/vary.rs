@@ -58,9 +58,9 @@ impl Selector {
         let mut ranges: Vec<_> =
             request.members("accept-language").take(MAX_NAMES).map(quality).collect();
         ranges.sort_by_key(|(_, quality)| Reverse(*quality));
-        let is_first = ranges.first().is_some_and(|(range, quality)| {
-            *quality > 0 && range.eq_ignore_ascii_case(language)
-        });
+        let is_first = ranges
+            .first()
+            .is_some_and(|(range, quality)| *quality > 0 && range.eq_ignore_ascii_case(language));
         is_first && ranges.get(1).is_none_or(|(_, second)| *second < ranges[0].1)
     }
 
