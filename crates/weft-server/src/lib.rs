@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
-use cli::{certificates, help};
+use cli::{cache, certificates, help};
 use config::{Plan, print_plan, schema};
 use lifecycle::control::{self, ReloadResult};
 use lifecycle::privileges;
@@ -62,6 +62,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Ok(Command::Reload { args, pid }) => return reload(&args, pid),
+        Ok(Command::Cache { args, action }) => cache(&args, &action),
         Ok(Command::Certificates { args, action }) => certificates(&args, &action),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
@@ -166,6 +167,15 @@ fn running_server(args: &Args) -> Result<u32, String> {
     let text = std::fs::read_to_string(&path)
         .map_err(|error| format!("cannot read the PID of the server in {shown}: {error}"))?;
     text.trim().parse().map_err(|_| format!("{shown} has no PID: no server runs"))
+}
+
+/// Sends a request about the response cache to the status endpoint of a configuration.
+fn cache(args: &Args, action: &cache::CacheAction) -> Result<(), Failure> {
+    let plan = plan(args, &args.sources())?;
+    let result = cache::run(action, plan.status.listen.texts().map(String::as_str));
+    result
+        .map(|text| print_stdout(&text))
+        .map_err(|message| Failure::Other(vec![Problem::without_location(message)]))
 }
 
 fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use lexopt::prelude::*;
 use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
 use crate::apps::{FilesForm, Form};
+use crate::cli::cache::CacheAction;
 use crate::cli::help::HelpTopic;
 use crate::config::{Config, RouteConfig, flags, parse_route};
 use crate::import::{Source, SourceKind};
@@ -27,6 +28,11 @@ pub(crate) enum Command {
     Certificates {
         args: Args,
         action: CertificateAction,
+    },
+    /// Asks a running server about its response cache, or removes responses.
+    Cache {
+        args: Args,
+        action: CacheAction,
     },
     Serve(Args),
     /// Has a running server reload its configuration: the server with this PID, or of the
@@ -143,6 +149,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                     Some("schema") => return parse_schema(&mut parser),
                     Some("fmt") => return parse_format(&mut parser),
                     Some("import") => return parse_import(&mut parser),
+                    Some("cache") => return parse_cache(&mut parser),
                     Some("check") => mode = Mode::Check,
                     Some("reload") => mode = Mode::Reload(None),
                     Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
@@ -190,6 +197,33 @@ fn parse_help(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
         },
     };
     topic.map_or(Ok(HelpTopic::Overview), HelpTopic::parse).map(Command::Help)
+}
+
+/// Parses the arguments of `weft cache`: an action with its options, and the configuration file.
+fn parse_cache(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let usage = "`cache` needs `status`, `list` or `purge`; a folder of that name is ./cache";
+    let word = match parser.next()? {
+        Some(Value(word)) => word.string()?,
+        _ => return Err(usage.into()),
+    };
+    let mut action = CacheAction::parse(&word).ok_or(usage)?;
+    let mut args = Args::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long(name) => {
+                let name = name.to_owned();
+                if !action.set_option(&name, parser)? {
+                    return Err(format!("`cache {word}` has no option --{name}").into());
+                }
+            }
+            Value(path) if args.file.is_none() => args.file = Some(path.into()),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match args.file {
+        Some(_) => Ok(Command::Cache { args, action }),
+        None => Err("`cache` needs the configuration file, which has the status endpoint".into()),
+    }
 }
 
 /// Parses the arguments of `weft schema`, which has none.

@@ -12,6 +12,7 @@ use crate::cli::args::OTHER_OPTIONS;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::{Config, Plan, flags, sections};
 use crate::options::access_log::ACCESS_LOG;
+use crate::options::response_cache::{CacheSettings, RESPONSE_CACHE};
 use crate::options::key_names;
 use crate::route::{REWRITE, SPLIT, WHEN};
 use crate::sections::host::HOST;
@@ -142,6 +143,7 @@ fn reference_tables() -> Vec<(String, String)> {
     let forms = forms.map(|form| ((form.name)().to_owned(), (form.reference)()));
     let parts = [
         ("access_log", reference_table(&ACCESS_LOG, &Default::default())),
+        ("response_cache", reference_table(&RESPONSE_CACHE, &CacheSettings::default())),
         ("rewrite", reference_table(&REWRITE, &Default::default())),
         ("split", reference_table(&SPLIT, &Default::default())),
         ("when", reference_table(&WHEN, &Default::default())),

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod args; // its arguments
+pub(crate) mod cache; // `weft cache`
 pub(crate) mod certificates; // `weft certificates`
 pub(crate) mod help; // its help text
 #[cfg(test)]

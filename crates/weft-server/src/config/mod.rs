@@ -48,6 +48,7 @@ use crate::sections::acme::AcmeConfig;
 use crate::sections::host::{HOST, HostSettings};
 use crate::sections::log::LogSettings;
 use crate::sections::maps::{MapConfig, read_maps};
+use crate::sections::response_cache::StoreSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};
 use crate::sections::tls::TlsConfig;
@@ -63,6 +64,7 @@ pub(crate) struct Config {
     pub(crate) acme: AcmeConfig,
     pub(crate) status: StatusConfig,
     pub(crate) tracing: TracingSettings,
+    pub(crate) response_cache: StoreSettings,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
     /// Options of all hosts.

@@ -20,6 +20,7 @@ use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
 use crate::sections::log::LogSettings;
 use crate::sections::maps::MapsPlan;
+use crate::sections::response_cache::StoreSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::{Certificates, TlsConfig};
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) status: StatusConfig,
     /// Export of spans; `None` without a collector.
     pub(crate) tracing: Option<TracingSettings>,
+    /// The store of the option `response_cache`.
+    pub(crate) response_cache: StoreSettings,
     pub(crate) limits: Settings,
     pub(crate) maps: MapsPlan,
     pub(crate) hosts: Vec<HostPlan>,
@@ -64,6 +67,7 @@ impl Plan {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
         let Config { mut top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
+        let Config { response_cache, .. } = config;
         let Config { mut defaults, maps, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams: Vec<Vec<_>> =
@@ -137,6 +141,7 @@ impl Plan {
             acme,
             status: StatusConfig { listen: status.listen.or_default(None), ..status },
             tracing: tracing.endpoint.is_some().then_some(tracing),
+            response_cache,
             limits,
             maps,
             hosts: plans,

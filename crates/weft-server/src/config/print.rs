@@ -53,6 +53,7 @@ fn config(plan: &Plan) -> Config {
         acme: plan.acme.clone().unwrap_or_default(),
         status: plan.status.clone(),
         tracing: plan.tracing.clone().unwrap_or_default(),
+        response_cache: plan.response_cache.clone(),
         limits: plan.limits.clone(),
         ..Config::default()
     }

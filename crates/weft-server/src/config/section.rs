@@ -11,6 +11,7 @@ use crate::options::option_keys;
 use crate::sections::acme::ACME;
 use crate::sections::limits::LIMITS;
 use crate::sections::log::LOG;
+use crate::sections::response_cache::RESPONSE_CACHE;
 use crate::sections::status::STATUS;
 use crate::sections::tls::TLS;
 use crate::sections::top::TOP;
@@ -51,6 +52,12 @@ static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
         Section::new("status", &STATUS, |it| &it.status, |it| &mut it.status)
             .help("status", "Status:"),
         Section::new("tracing", &TRACING, |it| &it.tracing, |it| &mut it.tracing),
+        Section::new(
+            "response_cache",
+            &RESPONSE_CACHE,
+            |it| &it.response_cache,
+            |it| &mut it.response_cache,
+        ),
         Section::new("limits", &LIMITS, |it| &it.limits, |it| &mut it.limits)
             .help("limits", "Limits (sizes such as 16MiB, times such as 20s, 5m or never):")
             .always_printed(),

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use weft::cache::Store;
 use weft::middleware::RealAddress;
 use weft::net::IpNetwork;
 use weft_acme::Acme;
@@ -23,6 +24,7 @@ use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
 use crate::route::RouteName;
 use crate::router::{HostNames, ListenEnds, Routing, RoutingBuilder, Target};
+use crate::sections::response_cache::StoreSettings;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
 use crate::stream::Stream;
@@ -33,12 +35,21 @@ pub(crate) struct Opened {
     middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
     /// The space for buffered bodies, which all plans of the process share.
     pub(crate) buffer_space: Arc<BufferSpace>,
+    /// The stored responses, which the next plan keeps unless its settings differ.
+    pub(crate) response_store: ResponseStore,
     pub(crate) routing: Routing,
     /// Streams by their addresses in the configuration.
     pub(crate) streams: HashMap<String, Arc<Stream>>,
     pub(crate) tls: Option<OpenedTls>,
     /// Routes that respond with 503, because they could not be opened.
     pub(crate) unavailable: Vec<UnavailableRoute>,
+}
+
+/// The store of responses, with the settings from which it was opened.
+#[derive(Clone)]
+pub(crate) struct ResponseStore {
+    settings: StoreSettings,
+    pub(crate) store: Store,
 }
 
 /// A route that could not be opened, with the reason.
@@ -57,9 +68,12 @@ struct AppSource {
     root: Option<(u64, u64)>,
 }
 
-/// The route that middleware belongs to, with its options and the trusted proxies: each route
-/// counts its own requests.
-type MiddlewareSource = (String, String, RouteOptions, Vec<IpNetwork>);
+/// The route that middleware belongs to, with its options, the trusted proxies, and what its cache
+/// depends on: each route counts its own requests.
+type MiddlewareSource = (String, String, RouteOptions, Vec<IpNetwork>, Option<CacheSource>);
+
+/// The settings of the store, and whether the route has an application.
+type CacheSource = (StoreSettings, bool);
 
 impl Plan {
     /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
@@ -86,7 +100,7 @@ impl Plan {
                 problems.push(route.form.problem(message));
             }
         }
-        let RouteOpening { apps, middleware, buffer_space, unavailable, .. } = opening;
+        let RouteOpening { apps, middleware, buffer_space, response_store, unavailable, .. } = opening;
         let streams = self.open_streams(former, &mut problems);
         let tls = self.open_tls(former, &mut problems);
         let count = self.hosts.iter().map(|host| host.routes.len()).sum::<usize>();
@@ -102,7 +116,16 @@ impl Plan {
         if let Some(former) = former {
             routing.take_over_upstreams(&former.routing);
         }
-        Ok(Opened { apps, middleware, buffer_space, routing, streams, tls, unavailable })
+        Ok(Opened {
+            apps,
+            middleware,
+            buffer_space,
+            response_store,
+            routing,
+            streams,
+            tls,
+            unavailable,
+        })
     }
 }
 
@@ -115,6 +138,7 @@ struct RouteOpening<'a> {
     apps: HashMap<AppSource, Arc<App>>,
     middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
     buffer_space: Arc<BufferSpace>,
+    response_store: ResponseStore,
     unavailable: Vec<UnavailableRoute>,
 }
 
@@ -128,6 +152,7 @@ impl<'a> RouteOpening<'a> {
             apps: HashMap::new(),
             middleware: HashMap::new(),
             buffer_space: former.map(|former| former.buffer_space.clone()).unwrap_or_default(),
+            response_store: ResponseStore::of(&plan.response_cache, former),
             unavailable: Vec::new(),
         }
     }
@@ -183,16 +208,34 @@ impl<'a> RouteOpening<'a> {
         // A change of its logs does not replace the middleware of a route.
         let options =
             RouteOptions { access_log: AccessLogOptions::default(), ..route.options.clone() };
-        let source = (host.title(), route.key.to_string(), options, trusted_proxies.clone());
+        let has_application = route.form.value.runs_application();
+        let caches = options.response_cache.is_enabled();
+        let cache = caches.then(|| (self.plan.response_cache.clone(), has_application));
+        let source = (host.title(), route.key.to_string(), options, trusted_proxies.clone(), cache);
         let opened = match self.former.and_then(|former| former.middleware.get(&source)) {
             Some(opened) => opened.clone(),
             None => {
-                let context = OpenContext { trusted_proxies, buffer_space: &self.buffer_space };
+                let context = OpenContext {
+                    trusted_proxies,
+                    buffer_space: &self.buffer_space,
+                    response_store: &self.response_store.store,
+                    has_application,
+                };
                 RouteMiddleware::open(&source.2, &context)?.map(Arc::new)
             }
         };
         self.middleware.insert(source, opened.clone());
         Ok(opened)
+    }
+}
+
+impl ResponseStore {
+    /// Keeps the store of the former plan, or opens an empty one if its settings have changed.
+    fn of(settings: &StoreSettings, former: Option<&Opened>) -> ResponseStore {
+        match former.map(|former| &former.response_store) {
+            Some(known) if known.settings == *settings => known.clone(),
+            _ => ResponseStore { settings: settings.clone(), store: settings.open() },
+        }
     }
 }
 

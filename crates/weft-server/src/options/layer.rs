@@ -4,11 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::cache::Store;
 use weft::net::IpNetwork;
 use weft::{Application, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;
+use super::response_cache::RouteCache;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
@@ -16,16 +18,24 @@ pub(crate) struct RouteMiddleware {
     /// Outermost first.
     layers: Vec<Layer>,
     has_cors: bool,
+    /// The cache of one of the layers.
+    cache: Option<RouteCache>,
 }
 
 /// Values of the plan on which middleware depends, besides the options of the route.
 pub(crate) struct OpenContext<'a> {
     pub(crate) trusted_proxies: &'a [IpNetwork],
     pub(crate) buffer_space: &'a Arc<BufferSpace>,
+    pub(crate) response_store: &'a Store,
+    /// The route has upstreams or scripts.
+    pub(crate) has_application: bool,
 }
 
 /// A layer of middleware: wraps the application of a worker.
-pub(crate) struct Layer(Box<Wrap>);
+pub(crate) struct Layer {
+    wrap: Box<Wrap>,
+    cache: Option<RouteCache>,
+}
 
 type Wrap = dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync;
 
@@ -91,13 +101,25 @@ impl Layer {
     pub(super) fn of_middleware(
         middleware: impl Middleware + Clone + Send + Sync + 'static,
     ) -> Layer {
-        Layer(Box::new(move |app, _| {
+        Layer::new(move |app, _| {
             let app = Rc::new(app.wrap(middleware.clone()));
             WrappedApp::new(move |request| {
                 let app = app.clone();
                 async move { app.call(request).await }.boxed_local()
             })
-        }))
+        })
+    }
+
+    /// Makes a layer with the cache of the route.
+    pub(super) fn of_cache(
+        cache: RouteCache,
+        wrap: impl Fn(WrappedApp) -> WrappedApp + Send + Sync + 'static,
+    ) -> Layer {
+        Layer { cache: Some(cache), ..Layer::new(move |app, _| wrap(app)) }
+    }
+
+    fn new(wrap: impl Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync + 'static) -> Layer {
+        Layer { wrap: Box::new(wrap), cache: None }
     }
 
     /// Makes a layer that is created anew for each worker.
@@ -111,10 +133,10 @@ impl Layer {
     pub(super) fn with_routes<L: WorkerLayer>(
         for_worker: impl Fn(&NamedRoutes) -> L + Send + Sync + 'static,
     ) -> Layer {
-        Layer(Box::new(move |app, routes| {
+        Layer::new(move |app, routes| {
             let layer = Rc::new(for_worker(routes));
             WrappedApp::new(move |request| layer.respond(request, &app))
-        }))
+        })
     }
 }
 
@@ -132,7 +154,13 @@ impl RouteMiddleware {
         }
         let layers = options.layers(context)?;
         let has_cors = options.cors.has_origins();
-        Ok((!layers.is_empty()).then_some(RouteMiddleware { layers, has_cors }))
+        let cache = layers.iter().find_map(|layer| layer.cache.clone());
+        Ok((!layers.is_empty()).then_some(RouteMiddleware { layers, has_cors, cache }))
+    }
+
+    /// Returns the cache of the route, if it has one.
+    pub(crate) fn cache(&self) -> Option<&RouteCache> {
+        self.cache.as_ref()
     }
 
     /// Returns true if preflight requests are answered.
@@ -144,6 +172,6 @@ impl RouteMiddleware {
     pub(crate) fn wrap(&self, app: WrappedApp, routes: &NamedRoutes) -> WrappedApp {
         // With one type for all layers, the future of each request would contain a copy of the
         // request for every layer that the route does not use.
-        self.layers.iter().rev().fold(app, |app, layer| (layer.0)(app, routes))
+        self.layers.iter().rev().fold(app, |app, layer| (layer.wrap)(app, routes))
     }
 }

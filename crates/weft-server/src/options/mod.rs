@@ -124,6 +124,8 @@ options! {
     CompressOptions: mod compress;
     SubFilterOptions: mod sub_filter;
     AccelOptions: mod accel;
+    /// Next to the application: what all other options do applies to each request.
+    ResponseCacheOptions: mod response_cache;
     /// Without a layer: the log is written after the response.
     AccessLogOptions: mod access_log;
 }

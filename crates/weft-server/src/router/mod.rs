@@ -41,6 +41,7 @@ use crate::base::listen_end::HostBinding;
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::{UpstreamChange, UpstreamChangeKind};
 use crate::logs::{OpenLogs, RouteLogPlan};
+use crate::options::response_cache::RouteCache;
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{MapSource, PrefixLength, RequestMaps, escape};
@@ -276,6 +277,12 @@ impl Routing {
     /// Returns the names of the routes, each with its application.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
         self.names.iter().zip(self.targets.iter().map(|target| &*target.app))
+    }
+
+    /// Returns the caches of the routes, each with the name of its route.
+    pub(crate) fn caches(&self) -> impl Iterator<Item = (&RouteName, &RouteCache)> {
+        let targets = self.names.iter().zip(&self.targets);
+        targets.filter_map(|(name, target)| Some((name, target.middleware.as_ref()?.cache()?)))
     }
 
     /// Changes an upstream of all routes that have it, and logs that. Returns the number of

@@ -28,9 +28,10 @@ pub(crate) struct StatusConfig {
     pub(crate) hosts: Vec<String>,
     pub(crate) config_changes: PermittedChanges,
     pub(crate) upstream_changes: PermittedChanges,
+    pub(crate) cache_purge: PermittedChanges,
 }
 
-pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
+pub(crate) static STATUS: [Key<StatusConfig>; 5] = [
     Key {
         name: "listen",
         flag: "status-listen",
@@ -78,6 +79,17 @@ pub(crate) static STATUS: [Key<StatusConfig>; 4] = [
         }),
         show: |status| show(status.upstream_changes),
     },
+    Key {
+        name: "cache_purge",
+        flag: "status-cache-purge",
+        argument: "WHERE",
+        help: "connections of the status endpoint on which clients may list and remove the responses \
+               of the response cache: never, unix or loopback",
+        kind: ValueKind::Choice(&CHOICES, |status, choice| {
+            status.cache_purge = permitted(choice);
+        }),
+        show: |status| show(status.cache_purge),
+    },
 ];
 
 const CHOICES: [&str; 3] = ["never", "unix", "loopback"];
@@ -102,8 +114,11 @@ impl StatusConfig {
             return Vec::new();
         }
         let Some(first) = self.listen.list.first() else { return Vec::new() };
-        let keys =
-            [("config_changes", self.config_changes), ("upstream_changes", self.upstream_changes)];
+        let keys = [
+            ("config_changes", self.config_changes),
+            ("upstream_changes", self.upstream_changes),
+            ("cache_purge", self.cache_purge),
+        ];
         let useless =
             keys.into_iter().filter(|(_, permitted)| *permitted == PermittedChanges::Unix);
         let warning = |(name, _)| {

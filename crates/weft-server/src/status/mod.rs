@@ -7,6 +7,7 @@
 //!
 //! Without a status endpoint nothing is counted.
 
+mod cache; // stored responses: counts, lists, purges
 mod config; // changes of the configuration
 mod hosts; // the hosts that the endpoint serves
 mod permission; // clients that may change something

@@ -6,7 +6,7 @@ use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
 use super::snapshot::{
-    Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot, Stream,
+    CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot, Stream,
     UnavailableRoute, Upstream, Worker,
 };
 use crate::sections::tracing::SpanCounts;
@@ -27,6 +27,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.certificate_failures(&snapshot.certificate_failures);
     page.lost_log_lines(&snapshot.lost_log_lines);
     page.unavailable_routes(&snapshot.unavailable_routes);
+    page.caches(&snapshot.routes, snapshot.cache);
     page.spans(snapshot.spans);
     page.0
 }
@@ -141,6 +142,28 @@ impl Page {
             let labels = [("host", &*name.host), ("route", &*name.prefix)];
             self.sample("weft_route_unavailable", &labels, 1);
         }
+    }
+
+    fn caches(&mut self, routes: &[Route], totals: Option<CacheTotals>) {
+        let Some(totals) = totals else { return };
+        let caches = || routes.iter().filter_map(|route| Some((route, route.cache?)));
+        self.counter("weft_cache_requests_total", "Requests of routes with a cache, by result.");
+        for (route, counts) in caches() {
+            for (result, count) in counts.results() {
+                let labels = [route.labels().as_slice(), &[("result", result)]].concat();
+                self.sample("weft_cache_requests_total", &labels, count);
+            }
+        }
+        self.counter("weft_cache_sent_bytes_total", "Bytes of content sent from the store.");
+        for (route, counts) in caches() {
+            self.sample("weft_cache_sent_bytes_total", &route.labels(), counts.bytes_sent);
+        }
+        self.gauge("weft_cache_memory_bytes", "Memory of stored responses.");
+        self.sample("weft_cache_memory_bytes", &[], totals.memory_bytes);
+        self.gauge("weft_cache_entries", "Stored responses.");
+        self.sample("weft_cache_entries", &[], totals.entries);
+        self.counter("weft_cache_evicted_total", "Responses that left the store for others.");
+        self.sample("weft_cache_evicted_total", &[], totals.evicted);
     }
 
     fn spans(&mut self, spans: Option<SpanCounts>) {

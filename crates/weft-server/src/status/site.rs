@@ -8,6 +8,7 @@ use weft::middleware::SecurityHeaders;
 use weft::sse::{self, Event};
 use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 
+use super::cache;
 use super::config;
 use super::hosts;
 use super::prometheus;
@@ -123,6 +124,9 @@ impl Application for Site {
         }
         if upstreams::is_change(&request) {
             return upstreams::respond(request, &self.plans, &self.changes).await;
+        }
+        if cache::is_concerned(&request) {
+            return cache::respond(request, &self.plans).await;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);

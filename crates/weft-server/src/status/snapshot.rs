@@ -1,10 +1,11 @@
 //! All metrics at one point in time. The JSON form is derived by serde.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use weft::cache::{Statistics, Store};
 use weft::tls::{ReloadFailure, UsedCertificate};
 use weft_acme::{Acme, CertificateInfo, Name};
 use weft_upstream::UpstreamReport;
@@ -16,6 +17,7 @@ use super::worker::WorkerCounts;
 use crate::logs::lost_lines;
 use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
+use crate::options::response_cache::RouteCache;
 use crate::route::RouteName;
 use crate::router::{ByClass, RouteMetrics, Routing};
 use crate::sections::tracing::SpanCounts;
@@ -46,6 +48,8 @@ pub(super) struct Snapshot {
     pub(super) unavailable_routes: Vec<UnavailableRoute>,
     /// Lines of logs that were lost.
     pub(super) lost_log_lines: Vec<LostLines>,
+    /// The store of responses; `None` if no route has a cache.
+    pub(super) cache: Option<CacheTotals>,
     /// Spans of requests; `None` if none are exported.
     pub(super) spans: Option<SpanCounts>,
 }
@@ -118,6 +122,8 @@ pub(super) struct Route {
     pub(super) requests: ByClass,
     pub(super) in_flight: u64,
     pub(super) durations: HistogramTotals,
+    /// `None` if the route has no cache.
+    pub(super) cache: Option<CacheCounts>,
 }
 
 /// An upstream, labeled with its (first) route.
@@ -137,6 +143,64 @@ pub(super) struct Stream {
     pub(super) ends: EndTotals,
 }
 
+/// Requests of routes with a cache, by their results.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct CacheCounts {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) stale: u64,
+    pub(super) revalidated: u64,
+    pub(super) collapsed: u64,
+    pub(super) bypassed: u64,
+    pub(super) bytes_sent: u64,
+}
+
+impl CacheCounts {
+    fn of(counts: Statistics) -> CacheCounts {
+        CacheCounts {
+            hits: counts.hits,
+            misses: counts.misses,
+            stale: counts.stale,
+            revalidated: counts.revalidated,
+            collapsed: counts.collapsed,
+            bypassed: counts.bypassed,
+            bytes_sent: counts.bytes_sent,
+        }
+    }
+
+    /// Returns the numbers of requests, with the labels of their results.
+    pub(super) fn results(&self) -> [(&'static str, u64); 6] {
+        [
+            ("hit", self.hits),
+            ("miss", self.misses),
+            ("stale", self.stale),
+            ("revalidated", self.revalidated),
+            ("collapsed", self.collapsed),
+            ("bypassed", self.bypassed),
+        ]
+    }
+}
+
+/// The store of responses.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct CacheTotals {
+    #[serde(flatten)]
+    pub(super) counts: CacheCounts,
+    pub(super) memory_bytes: usize,
+    pub(super) entries: usize,
+    pub(super) evicted: u64,
+}
+
+impl CacheTotals {
+    pub(super) fn of(store: &Store) -> CacheTotals {
+        let (memory_bytes, entries, evicted) = store.totals();
+        CacheTotals { counts: CacheCounts::of(store.statistics()), memory_bytes, entries, evicted }
+    }
+}
+
+/// The caches of routes.
+type RouteCaches<'a> = HashMap<&'a RouteName, &'a RouteCache>;
+
 impl Snapshot {
     /// Reads all metrics.
     pub(super) fn take(registry: &MetricsRegistry, active: &ActivePlan) -> Snapshot {
@@ -147,6 +211,7 @@ impl Snapshot {
         // By length first, so that `weft-2` precedes `weft-10`.
         workers.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         let (metrics, unmatched) = (registry.route_metrics(), RouteName::unmatched());
+        let caches: RouteCaches<'_> = routing.caches().collect();
         let names = routing.routes().map(|(name, _)| name).chain([&unmatched]);
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),
@@ -156,7 +221,7 @@ impl Snapshot {
             configuration: registry.configuration(),
             bucket_bounds: BUCKET_BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
             workers,
-            routes: names.map(|name| route(name, &metrics)).collect(),
+            routes: names.map(|name| route(name, &metrics, &caches)).collect(),
             upstreams: upstreams(routing),
             streams: streams(opened),
             certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
@@ -167,6 +232,7 @@ impl Snapshot {
                 .into_iter()
                 .map(|(log, lines)| LostLines { log, lines })
                 .collect(),
+            cache: cache_totals(opened),
             spans: active.logs.tracer().map(|tracer| tracer.counts()),
         }
     }
@@ -208,6 +274,11 @@ fn certificate_failures(opened: &Opened) -> Vec<CertificateFailure> {
     failures.map(failure).collect()
 }
 
+fn cache_totals(opened: &Opened) -> Option<CacheTotals> {
+    let is_used = opened.routing.caches().next().is_some();
+    is_used.then(|| CacheTotals::of(&opened.response_store.store))
+}
+
 fn worker(counts: &WorkerCounts) -> Worker {
     // `closed` is read first; otherwise it could exceed `accepted`.
     let closed = counts.closed.get();
@@ -231,7 +302,7 @@ fn worker(counts: &WorkerCounts) -> Worker {
 }
 
 /// Adds up the metrics of a route over all workers.
-fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>]) -> Route {
+fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>], caches: &RouteCaches<'_>) -> Route {
     let (mut requests, mut durations, mut begun) = (ByClass::new(), HistogramTotals::default(), 0);
     for counts in metrics.iter().filter_map(|of_worker| of_worker.find(name)) {
         counts.outcomes.add_to(&mut requests);
@@ -239,7 +310,8 @@ fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>]) -> Route {
         begun += counts.begun.get();
     }
     let in_flight = begun.saturating_sub(durations.count);
-    Route { name: name.clone(), requests, in_flight, durations }
+    let cache = caches.get(name).map(|cache| CacheCounts::of(cache.statistics()));
+    Route { name: name.clone(), requests, in_flight, durations, cache }
 }
 
 /// Collects the upstreams of all routes. Routes with identical proxy settings share one proxy; its

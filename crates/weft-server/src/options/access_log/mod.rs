@@ -11,7 +11,8 @@ use weft_config::{
     quoted_list, quoted_time, schema, unknown_key,
 };
 
-use self::status_range::{StatusRange, parse_statuses, show_statuses};
+pub(crate) use self::status_range::StatusRange;
+use self::status_range::{parse_statuses, show_statuses};
 use super::RouteOption;
 use super::scope::{Finding, Scope};
 use crate::base::log_format::AccessFormat;

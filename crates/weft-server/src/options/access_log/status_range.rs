@@ -13,6 +13,20 @@ impl StatusRange {
         self.0.contains(&status)
     }
 
+    /// Returns the first and the last status.
+    pub(crate) fn range(&self) -> RangeInclusive<u16> {
+        self.0.clone()
+    }
+
+    /// Reads a text of the configuration.
+    ///
+    /// # Errors
+    /// If the text is no status.
+    pub(crate) fn read(text: &Located<String>) -> ConfigResult<StatusRange> {
+        let invalid = "expected a status such as \"404\", \"5xx\" or \"400-404\"";
+        StatusRange::parse(&text.value).ok_or_else(|| text.problem(invalid))
+    }
+
     fn parse(text: &str) -> Option<StatusRange> {
         let status = |text: &str| {
             let digits = text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());
@@ -43,11 +57,7 @@ impl std::fmt::Display for StatusRange {
 
 /// Parses the values of a key.
 pub(super) fn parse_statuses(texts: Vec<Located<String>>) -> ConfigResult<Vec<StatusRange>> {
-    let parse = |text: Located<String>| {
-        let invalid = "expected a status such as \"404\", \"5xx\" or \"400-404\"";
-        StatusRange::parse(&text.value).ok_or_else(|| text.problem(invalid))
-    };
-    texts.into_iter().map(parse).collect()
+    texts.iter().map(StatusRange::read).collect()
 }
 
 /// Formats statuses as in a file.

@@ -49,7 +49,7 @@ impl WhenConfig {
     }
 }
 
-static CONDITIONS: CustomType =
+pub(crate) static CONDITIONS: CustomType =
     CustomType { is_list: false, shape: "table or list of tables", schema: conditions_schema };
 
 pub(crate) static WHEN: [Key<WhenConfig>; 1] = [Key {
@@ -81,7 +81,11 @@ fn conditions_schema() -> serde_json::Value {
     any_of([schema::table(properties.clone()), list(schema::table(properties))])
 }
 
-fn read_conditions(value: &Value<'_>) -> ConfigResult<Conditions> {
+/// Reads a table of conditions, or a list of tables.
+///
+/// # Errors
+/// With an invalid condition, and with none or too many.
+pub(crate) fn read_conditions(value: &Value<'_>) -> ConfigResult<Conditions> {
     let sets: Vec<_> = match value.items() {
         Ok(tables) => tables.map(|table| read_set(&table)).collect::<ConfigResult<_>>()?,
         Err(_) => vec![read_set(value)?],
@@ -216,7 +220,7 @@ fn read_choice<T>(
 }
 
 /// Returns the conditions as in a file.
-fn show_conditions(conditions: &Conditions) -> String {
+pub(crate) fn show_conditions(conditions: &Conditions) -> String {
     match &*conditions.0 {
         [set] => show_set(set),
         sets => shown_list(sets.iter().map(show_set)),

@@ -15,7 +15,7 @@ use weft::header::HeaderName;
 use weft::net::IpNetwork;
 use weft::{Method, Request};
 
-pub(crate) use self::key::{WHEN, WhenConfig};
+pub(crate) use self::key::{CONDITIONS, WHEN, WhenConfig, read_conditions, show_conditions};
 pub(crate) use self::request_values::RequestValues;
 use self::value_tests::ValueTests;
 use super::methods::Methods;

@@ -73,6 +73,7 @@ function show(now) {
   showUpstreams(now, then);
   showStreams(now, then);
   showRoutes(now, then);
+  showCache(now);
   showCertificates(now);
   showWorkers(now, then);
 }
@@ -285,6 +286,26 @@ function showRoutes(now, then) {
   fill($("routes"), rows);
   const others = routes.length - rows.length;
   setText($("more-routes"), others > 0 ? `and ${showCount(others)} with fewer requests` : "");
+}
+
+function showCache(now) {
+  const routes = now.routes.filter((it) => it.cache !== null).slice(0, MAX_ROUTES);
+  const mebibytes = (bytes) => Math.round(bytes / (1 << 20));
+  const rows = routes.map(({ host, prefix, cache }) => [
+    name(showRoute({ host, prefix })),
+    count(cache.hits),
+    count(cache.collapsed),
+    count(cache.stale),
+    count(cache.revalidated),
+    count(cache.misses),
+    count(cache.bypassed),
+    count(mebibytes(cache.bytes_sent)),
+  ]);
+  $("cache-section").hidden = now.cache === null;
+  fill($("cache"), rows);
+  if (now.cache === null) return;
+  const { entries, memory_bytes, evicted } = now.cache;
+  setText($("cache-store"), `${showCount(entries)} responses, ${mebibytes(memory_bytes)} MiB, ${showCount(evicted)} evicted`);
 }
 
 // Names with failures come first, then those that expire first.

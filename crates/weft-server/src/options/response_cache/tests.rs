@@ -1,0 +1,61 @@
+use std::path::Path;
+
+use weft_config::Sources;
+
+use crate::config::{Config, Plan, print_plan};
+
+fn plan(value: &str) -> Result<Plan, String> {
+    let text = format!("[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://a/\", response_cache = {value} }}\n");
+    let config = Config::parse(&Sources::of_text("f", text, Path::new("")));
+    Plan::new(config).map_err(|problems| problems[0].message.clone())
+}
+
+#[test]
+fn prints_what_it_reads() {
+    for (value, expected) in [
+        ("true", "response_cache = true"),
+        ("{ min_uses = 1 }", "response_cache = true"),
+        ("{ min_uses = 2, max_object = 1000 }", "response_cache = { max_object = \"1000\", min_uses = 2 }"),
+        ("{ query = [] }", "response_cache = { query = [] }"),
+        ("{ query = [\"!= a\", \"!= b\"] }", "response_cache = { query = [\"!= a\", \"!= b\"] }"),
+        (
+            "{ lifetimes = { 200 = \"10m\", 5xx = \"1s\" } }",
+            "response_cache = { lifetimes = { \"200\" = \"10m\", 5xx = \"1s\" } }",
+        ),
+        (
+            "{ bypass = { cookie = { session = true } } }",
+            "response_cache = { bypass = { cookie = { \"session\" = true } } }",
+        ),
+    ] {
+        let printed = print_plan(&plan(value).unwrap());
+        assert!(printed.contains(expected), "{value}: {printed}");
+        let again = expected.strip_prefix("response_cache = ").unwrap();
+        assert_eq!(print_plan(&plan(again).unwrap()), printed);
+    }
+    assert!(!print_plan(&plan("false").unwrap()).contains("response_cache ="));
+}
+
+#[test]
+fn explains_invalid_values() {
+    for (value, expected) in [
+        ("3", "expected true, false, or a table"),
+        ("{ min_use = 1 }", "unknown key `min_use`; did you mean `min_uses`?"),
+        ("{ min_uses = 0 }", "expected a number from 1 to 1000"),
+        ("{ query = [\"a=b\"] }", "expected the name of a parameter"),
+        ("{ query = [\"a\", \"!= b\"] }", "either all names have `!=`, or none"),
+        ("{ key_cookies = [\"a b\"] }", "expected the name of a cookie"),
+        ("{ key_fields = [\"a b\"] }", "expected the name of a field"),
+        ("{ lifetimes = { 20 = \"1s\" } }", "expected a status"),
+        ("{ lifetimes = { 200 = \"1x\" } }", "expected a time"),
+        ("{ bypass = {} }", "expected at least one condition"),
+    ] {
+        let problem = plan(value).expect_err(value);
+        assert!(problem.contains(expected), "{value}: {problem}");
+    }
+    let many: Vec<_> = (0..=super::settings::MAX_ITEMS).map(|it| format!("\"n{it}\"")).collect();
+    for key in ["query", "key_fields", "key_cookies"] {
+        let problem = plan(&format!("{{ {key} = [{}] }}", many.join(", "))).expect_err(key);
+        assert_eq!(problem, "expected at most 64 names");
+        plan(&format!("{{ {key} = [{}] }}", many[1..].join(", "))).expect(key);
+    }
+}
