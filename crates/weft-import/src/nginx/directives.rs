@@ -65,11 +65,9 @@ const DEFAULTS: &str = "
     merge_slashes mime_types multi_accept open_file_cache open_file_cache_errors
     open_file_cache_min_uses open_file_cache_valid open_log_file_cache output_buffers
     override_charset passenger_friendly_error_pages pcre_jit port_in_redirect postpone_output
-    proxy_buffer_size proxy_buffers proxy_busy_buffers_size proxy_cache_background_update
-    proxy_cache_bypass proxy_cache_key proxy_cache_lock proxy_cache_methods proxy_cache_min_uses
-    proxy_cache_revalidate proxy_cache_use_stale proxy_cache_valid proxy_force_ranges
+    proxy_buffer_size proxy_buffers proxy_busy_buffers_size proxy_force_ranges
     proxy_headers_hash_bucket_size proxy_headers_hash_max_size proxy_http_version
-    proxy_ignore_headers proxy_next_upstream_timeout proxy_no_cache proxy_pass_header
+    proxy_ignore_headers proxy_next_upstream_timeout proxy_pass_header
     proxy_send_timeout proxy_socket_keepalive proxy_ssl_ciphers proxy_ssl_protocols
     proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_verify_depth
     proxy_temp_file_write_size proxy_temp_path read_ahead request_pool_size
@@ -96,8 +94,8 @@ const LOST: [(&str, &str); 19] = [
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
     ("proxy_pass_request_body", "upstreams get the body of the client"),
     ("memcached_pass", "Weft has no client of memcached"),
-    ("proxy_cache", "Weft has no cache for responses of upstreams"),
-    ("proxy_cache_path", "Weft has no cache for responses of upstreams"),
+    ("proxy_cache_purge", "clients of the status endpoint purge the cache: `weft cache purge`"),
+    ("fastcgi_cache_purge", "clients of the status endpoint purge the cache: `weft cache purge`"),
     ("proxy_store", "Weft does not store responses of upstreams"),
     ("ssl_session_ticket_key", "`[tls] tickets` names one file with all keys, of 48 bytes each"),
     ("ssl_stapling", "Weft has no OCSP, which authorities have ended"),
@@ -122,11 +120,15 @@ pub(super) fn treatment(name: &str) -> Option<Treatment> {
     match name {
         _ if lists(DEFAULTS, name) => Some(Treatment::Default),
         _ if lists(TRANSLATED, name) => Some(Treatment::Translated),
-        _ if name.starts_with("fastcgi_cache") => {
-            Some(Treatment::Lost("Weft has no cache for responses of upstreams"))
-        }
+        _ if is_of_cache(name) => Some(Treatment::Translated),
         _ => None,
     }
+}
+
+/// Returns true for directives of the cache of a protocol, such as `fastcgi_cache_valid`.
+fn is_of_cache(name: &str) -> bool {
+    let behind = ["proxy_", "fastcgi_", "scgi_", "uwsgi_"].map(|prefix| name.strip_prefix(prefix));
+    behind.into_iter().flatten().any(|rest| rest.starts_with("cache") || rest == "no_cache")
 }
 
 #[cfg(test)]

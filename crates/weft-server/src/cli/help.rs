@@ -14,10 +14,9 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft --config FILE [OPTION]...  serve what a configuration describes
        weft check FILE [--print]       check a configuration, and exit
        weft reload FILE|--pid PID      reload a server, and print the result
-       weft cache status|list|purge FILE   the response cache of a running server
+       weft cache status FILE          or list, or purge: stored responses
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
-       weft fmt FILE... [--check]      format configuration files
-       weft schema                     print a JSON schema, for editors
+       weft fmt FILE... [--check]      format files; `weft schema`: for editors
        weft import nginx|caddy FILE    convert nginx.conf or a Caddyfile
 
 ";

@@ -1,5 +1,6 @@
 //! Imported configurations. Each result is a valid configuration.
 
+mod caches; // `proxy_cache` and `fastcgi_cache`
 mod closed; // directives without an equivalent
 mod configurations; // `tests/import`
 mod streams; // `stream` blocks

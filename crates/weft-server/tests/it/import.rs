@@ -46,7 +46,7 @@ fn exit_status_is_3_if_something_was_lost() {
         (server("sendfile on;"), 0, ""),
         (server("autoindex on;"), 0, ""),
         (server("unknown_directive on;"), 3, ""),
-        (server("proxy_cache a;"), 3, ""),
+        (server("proxy_store on;"), 3, ""),
         (
             server("autoindex on"),
             1,

@@ -3,7 +3,7 @@
 use super::folder::{folder, is_script};
 use super::precedence::is_of_prefix;
 use super::{Location, Pattern, Refusal, Responder};
-use super::{access, conditions, limits, script_patterns};
+use super::{access, conditions, limits, response_cache, script_patterns};
 use crate::document::{Table, Value};
 use crate::nginx::tree::Directive;
 use crate::nginx::upstream;
@@ -315,6 +315,7 @@ const STANDARD: &str = "
 /// Translates the directives whose names begin with `prefix`.
 fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &mut Table) {
     let scope = &location.scope;
+    response_cache::translate(location, prefix, options);
     let mut environment = Vec::new();
     for parameter in scope.all(&[&format!("{prefix}_param")]) {
         let (name, value) = (parameter.arg(0), parameter.arg(1));

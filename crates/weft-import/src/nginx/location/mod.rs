@@ -3,6 +3,7 @@
 pub(super) mod route; // a location → a route
 pub(super) mod rewritten; // routes of rewritten paths
 pub(super) mod map_redirects; // redirects by the value of a path
+mod response_cache; // caches of responses
 pub(super) mod redirect; // directives that redirect
 pub(super) mod access; // authentication
 mod conditions; // `if`

@@ -1,6 +1,7 @@
 //! `proxy_pass`, its settings, and groups of upstreams.
 
 use super::fields;
+use super::response_cache;
 use super::precedence::is_replaced_prefix;
 use super::rewrite;
 use super::{Location, Pattern, Refusal, Responder};
@@ -24,6 +25,7 @@ pub(crate) fn translate<'a>(
     let (scheme, rest) = parts.ok_or_else(|| Refusal::new(pass, "its URL has no scheme"))?;
     let prefix = "proxy";
     translate_url(location, Url { pass, prefix, scheme, rest }, table, options)?;
+    response_cache::translate(location, prefix, options);
     table.set_some("rewrite", path);
     responses(location, table);
     Ok(Responder::Proxy)

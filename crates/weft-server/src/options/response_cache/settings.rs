@@ -125,7 +125,11 @@ macro_rules! time {
             name: $name,
             help: $help,
             kind: ValueKind::Time(|cache, time| cache.$field = time.min(MAX_TIME)),
-            show: |cache| quoted_time(cache.$field),
+            // No time of a file is 0.
+            show: |cache| match cache.$field {
+                Duration::ZERO => String::new(),
+                time => quoted_time(time),
+            },
             ..Key::FILE_ONLY
         }
     };
