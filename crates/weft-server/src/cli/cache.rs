@@ -75,7 +75,8 @@ pub(crate) fn run<'a>(
     let address = addresses.first().ok_or(
         "the configuration has no status endpoint; set `listen` in [status], and `cache_purge`",
     )?;
-    let cannot = |error: io::Error| format!("no response of the status endpoint at {address}: {error}");
+    let cannot =
+        |error: io::Error| format!("no response of the status endpoint at {address}: {error}");
     let response = exchange(address, &action.request()).map_err(cannot)?;
     let (status, body) = parse(&response)
         .ok_or_else(|| format!("the status endpoint at {address} did not respond with HTTP/1.1"))?;
@@ -158,7 +159,9 @@ fn show_status(json: &Json) -> String {
     let answered: u64 = names[..3].iter().map(|name| number(name)).sum();
     let rate = if total == 0 { 0.0 } else { answered as f64 * 100.0 / total as f64 };
     let mut text = format!("answered without the upstream: {rate:.1} % of {total} requests\n");
-    for name in names.iter().chain(&["bypassed", "bytes_sent", "entries", "memory_bytes", "evicted"]) {
+    for name in
+        names.iter().chain(&["bypassed", "bytes_sent", "entries", "memory_bytes", "evicted"])
+    {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{}: {}", name.replace('_', " "), number(name));
     }
@@ -213,7 +216,10 @@ mod tests {
     fn shows_rates() {
         let json = json!({ "hits": 6, "stale": 1, "collapsed": 1, "misses": 2 });
         let text = show(&CacheAction::Status, &json);
-        assert!(text.starts_with("answered without the upstream: 80.0 % of 10 requests\n"), "{text}");
+        assert!(
+            text.starts_with("answered without the upstream: 80.0 % of 10 requests\n"),
+            "{text}"
+        );
         let nothing = show(&CacheAction::Status, &json!({}));
         assert!(nothing.starts_with("answered without the upstream: 0.0 % of 0"), "{nothing}");
     }

@@ -100,7 +100,8 @@ impl Plan {
                 problems.push(route.form.problem(message));
             }
         }
-        let RouteOpening { apps, middleware, buffer_space, response_store, unavailable, .. } = opening;
+        let RouteOpening { apps, middleware, buffer_space, response_store, unavailable, .. } =
+            opening;
         let streams = self.open_streams(former, &mut problems);
         let tls = self.open_tls(former, &mut problems);
         let count = self.hosts.iter().map(|host| host.routes.len()).sum::<usize>();

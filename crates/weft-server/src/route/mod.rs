@@ -13,8 +13,8 @@ mod unrouted; // responses to requests that no route may get
 mod variants; // all readings of a path
 
 pub(crate) use self::conditions::{
-    CONDITIONS, Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, RequestValues, Undecided, WHEN,
-    WhenConfig, read_conditions, show_conditions,
+    CONDITIONS, Conditions, MAX_PATTERNS_OF_PATH, MAX_ROUTES_OF_PATH, RequestValues, Undecided,
+    WHEN, WhenConfig, read_conditions, show_conditions,
 };
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::methods::Methods;

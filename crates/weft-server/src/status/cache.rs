@@ -60,7 +60,9 @@ pub(super) async fn respond(request: Request, plans: &PlanReceiver) -> Response 
     let store = plans.borrow().opened.response_store.store.clone();
     let permitted = plans.borrow().plan.status.cache_purge;
     match (&*path, method) {
-        ("/cache", Method::GET | Method::HEAD) => return json_response(&json!(CacheTotals::of(&store))),
+        ("/cache", Method::GET | Method::HEAD) => {
+            return json_response(&json!(CacheTotals::of(&store)));
+        }
         ("/cache/largest" | "/cache/hottest", Method::GET | Method::HEAD)
         | ("/cache/purge", Method::POST) => {}
         ("/cache/purge", _) => return not_allowed("POST"),
@@ -95,7 +97,9 @@ async fn list(store: Store, order: EntryOrder) -> Response {
         })
     };
     match entries {
-        Ok(entries) => json_response(&json!({ "entries": entries.iter().map(entry).collect::<Vec<_>>() })),
+        Ok(entries) => {
+            json_response(&json!({ "entries": entries.iter().map(entry).collect::<Vec<_>>() }))
+        }
         Err(_) => Response::from(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

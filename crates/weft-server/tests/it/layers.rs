@@ -53,7 +53,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("allow", &["config/mod.rs", "options/authentication/mod.rs"]),
     ("certificates", &["lib.rs", "sections/acme/mod.rs"]),
     ("cache", &["options/response_cache/mod.rs"]),
-    ("cache_purge", &["status/cache.rs"]),
+    ("cache_purge", &["cli/cache.rs", "status/cache.rs"]),
     ("client_auth", &["options/client_certificate.rs"]),
     ("client_ca", &["options/client_certificate.rs"]),
     ("client_cert", &["options/fields/names.rs"]),
@@ -67,7 +67,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("head_timeout", &["sections/acme/on_demand.rs"]),
     ("keep_alive_timeout", &["apps/fastcgi/keys.rs"]),
     ("links", &["cli/args.rs"]),
-    ("listen", &["cli/args.rs", "config/host_names.rs", "sections/addresses.rs"]),
+    ("listen", &["cli/args.rs", "cli/cache.rs", "config/host_names.rs", "sections/addresses.rs"]),
     ("max_connections", &["config/needed_descriptors.rs", "logs/worker.rs", "stream/targets.rs"]),
     ("max_idle_connections", &["apps/fastcgi/keys.rs"]),
     ("php", &["apps/fastcgi/mod.rs"]),
@@ -84,6 +84,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("upstream_changes", &["status/upstreams.rs"]),
     ("user", &["lifecycle/privileges.rs"]),
     ("via", &["options/fields/names.rs"]),
+    ("when", &["options/response_cache/settings.rs"]),
 ];
 
 /// Words that are also the name of a key: sections, commands, fields, values of log lines and of
@@ -91,11 +92,13 @@ const REFERENCES: &[(&str, &[&str])] = &[
 const HOMONYMS: &[(&str, &[&str])] = &[
     ("access", &["logs/open.rs"]),
     ("access_log", &["config/foreign_keys.rs"]),
+    ("cache", &["cli/args.rs"]),
     ("certificates", &["cli/args.rs"]),
     ("check", &["cli/args.rs", "cli/help.rs"]),
     ("client", &["apps/proxy/keys.rs", "route/conditions/key.rs", "stream/record.rs"]),
     ("content_type", &["apps/respond.rs"]),
     ("default", &["options/error_pages/mod.rs"]),
+    ("entries", &["cli/cache.rs", "status/cache.rs"]),
     ("error", &["logs/open.rs"]),
     ("files", &["config/foreign_keys.rs", "config/section.rs"]),
     ("group", &["base/unix_address.rs"]),
@@ -114,9 +117,11 @@ const HOMONYMS: &[(&str, &[&str])] = &[
     ),
     ("hosts", &["config/mod.rs", "config/schema.rs", "status/site.rs"]),
     ("include", &["config/foreign_keys.rs"]),
+    ("list", &["cli/args.rs", "cli/cache.rs"]),
     ("listen", &["config/foreign_keys.rs"]),
     ("log_format", &["config/foreign_keys.rs"]),
     ("proxy", &["options/fields/names.rs"]),
+    ("query", &["base/log_format.rs", "route/conditions/key.rs", "template/names.rs"]),
     (
         "request_id",
         &[
@@ -142,13 +147,17 @@ const HOMONYMS: &[(&str, &[&str])] = &[
         &[
             "base/log_format.rs",
             "base/request_notes/upstream.rs",
+            "cli/args.rs",
+            "cli/cache.rs",
             "config/section.rs",
             "lifecycle/reload.rs",
             "sections/tracing/otlp.rs",
             "sockets/mod.rs",
             "sockets/systemd.rs",
+            "status/cache.rs",
         ],
     ),
+    ("tag", &["cli/cache.rs", "status/cache.rs"]),
     ("timeout", &["stream/end.rs"]),
     (
         "tls",

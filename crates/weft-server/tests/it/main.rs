@@ -59,6 +59,7 @@ mod proxy;
 mod proxy_wire;
 mod reload_command;
 mod request_id;
+mod response_cache;
 mod rewriting;
 mod route_limits;
 mod scgi_uwsgi;

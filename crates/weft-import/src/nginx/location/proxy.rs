@@ -1,8 +1,8 @@
 //! `proxy_pass`, its settings, and groups of upstreams.
 
 use super::fields;
-use super::response_cache;
 use super::precedence::is_replaced_prefix;
+use super::response_cache;
 use super::rewrite;
 use super::{Location, Pattern, Refusal, Responder};
 use crate::document::{Table, Value};

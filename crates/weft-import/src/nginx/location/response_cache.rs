@@ -177,9 +177,15 @@ impl<'a> Names<'_, 'a> {
 
     fn stale(&self, inactive: &str, table: &mut Table) {
         let updates = self.one("cache_background_update").is_some_and(|it| it.arg(0) == "on");
-        let Some(stale) = self.one("cache_use_stale").filter(|it| it.arg(0) != "off") else { return };
+        let Some(stale) = self.one("cache_use_stale").filter(|it| it.arg(0) != "off") else {
+            return;
+        };
         let has = |word: &str| stale.args.iter().any(|arg| arg == word);
-        if stale.args.iter().any(|arg| arg == "error" || arg == "timeout" || arg.starts_with("http_5")) {
+        if stale
+            .args
+            .iter()
+            .any(|arg| arg == "error" || arg == "timeout" || arg.starts_with("http_5"))
+        {
             table.set("stale_if_error", inactive);
         }
         if has("updating") && updates {

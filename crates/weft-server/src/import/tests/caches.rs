@@ -61,7 +61,10 @@ fn imports_caches() {
 #[test]
 fn a_cache_whose_conditions_are_lost_is_lost() {
     for (directives, note) in [
-        ("set $skip 0; if ($http_b) { set $skip 1; } proxy_no_cache $skip;", "the route has no cache"),
+        (
+            "set $skip 0; if ($http_b) { set $skip 1; } proxy_no_cache $skip;",
+            "the route has no cache",
+        ),
         ("proxy_cache_bypass $geoip_city;", "the route has no cache: $geoip_city"),
         ("proxy_cache_key $host;", "its key does not have the path"),
         ("proxy_cache_key $request_uri$geoip_country_code;", "its key has $geoip_country_code"),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use weft::cache::{Cache, QueryKey, Store};
 use weft::header::HeaderName;
 use weft_config::{
-    ConfigResult, Given, Key, Located, Pair, ValueKind, quoted, quoted_list, quoted_table,
-    parse_time, quoted_time, show_size, show_time,
+    ConfigResult, Given, Key, Located, Pair, ValueKind, parse_time, quoted, quoted_list,
+    quoted_table, quoted_time, show_size, show_time,
 };
 
 use crate::options::access_log::StatusRange;
@@ -181,11 +181,12 @@ pub(crate) static RESPONSE_CACHE: [Key<CacheSettings>; 14] = [
         name: "key_fields",
         help: "fields of requests that are part of the key",
         kind: ValueKind::Texts(|cache, texts| {
-            let name = |text: Located<String>| match text.value.parse::<HeaderName>() {
-                Ok(name) => Ok(name.as_str().to_owned()),
-                Err(_) => Err(text
-                    .problem(format!("expected the name of a field, found {:?}", text.value))),
-            };
+            let name =
+                |text: Located<String>| match text.value.parse::<HeaderName>() {
+                    Ok(name) => Ok(name.as_str().to_owned()),
+                    Err(_) => Err(text
+                        .problem(format!("expected the name of a field, found {:?}", text.value))),
+                };
             let names = limited(texts)?.into_iter().map(name);
             cache.key_fields = names.collect::<ConfigResult<_>>()?;
             Ok(())
@@ -200,7 +201,9 @@ pub(crate) static RESPONSE_CACHE: [Key<CacheSettings>; 14] = [
             let texts = limited(texts)?;
             if let Some(invalid) = texts.iter().find(|it| !is_cookie_name(&it.value)) {
                 let found = &invalid.value;
-                return Err(invalid.problem(format!("expected the name of a cookie, found {found:?}")));
+                return Err(
+                    invalid.problem(format!("expected the name of a cookie, found {found:?}"))
+                );
             }
             cache.key_cookies = texts.into_iter().map(|text| text.value).collect();
             Ok(())

@@ -5,7 +5,8 @@ use weft_config::Sources;
 use crate::config::{Config, Plan, print_plan};
 
 fn plan(value: &str) -> Result<Plan, String> {
-    let text = format!("[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://a/\", response_cache = {value} }}\n");
+    let text =
+        format!("[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://a/\", response_cache = {value} }}\n");
     let config = Config::parse(&Sources::of_text("f", text, Path::new("")));
     Plan::new(config).map_err(|problems| problems[0].message.clone())
 }
