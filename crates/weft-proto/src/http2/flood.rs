@@ -25,6 +25,7 @@
 use std::time::Duration;
 
 use crate::http2::frame::{FrameHeader, flag, kind};
+use crate::http3::qpack::TableWork;
 
 /// Largest credit, which is also the initial one: a client can reset the requests of a whole page
 /// at once.
@@ -41,6 +42,12 @@ const CREDIT_PER_SECOND: u64 = 50 * UNIT;
 const FRAME_COST: u64 = UNIT;
 const RST_STREAM_COST: u64 = 10 * UNIT;
 const WINDOW_UPDATE_COST: u64 = UNIT / 8;
+
+/// Cost of an instruction of QPACK, whose bytes add to the credit.
+const INSTRUCTION_COST: u64 = UNIT / 16;
+
+/// Cost of a STREAM frame of QUIC: any useful one has more bytes.
+const STREAM_FRAME_COST: u64 = UNIT / 64;
 
 /// Cost of a stream that the server has to reset because of an error of the client (CVE-2025-8671),
 /// in addition to its frames: 1,000 at once, and 25 per second. The request has cost as much as a
@@ -88,11 +95,29 @@ impl FloodLimiter {
         self.spend(RST_STREAM_COST)
     }
 
-    /// Accounts for bytes that the client's QPACK encoder has copied within the dynamic table, at
-    /// one eighth of a received byte: a copy of 4 KiB by one byte costs 512. Returns false if the
-    /// credit is exhausted.
-    pub fn on_bytes_copied(&mut self, bytes: usize) -> bool {
-        self.spend(bytes as u64 / 8)
+    /// Accounts for frames of HTTP/3 or QUIC that carry no data. Returns false if the credit is
+    /// exhausted.
+    pub fn on_idle_frames(&mut self, frames: u64) -> bool {
+        self.spend(frames.saturating_mul(FRAME_COST))
+    }
+
+    /// Accounts for window updates of QUIC. Returns false if the credit is exhausted.
+    pub fn on_window_updates(&mut self, frames: u64) -> bool {
+        self.spend(frames.saturating_mul(WINDOW_UPDATE_COST))
+    }
+
+    /// Accounts for STREAM frames of QUIC, which may be empty. Returns false if the credit is
+    /// exhausted.
+    pub fn on_stream_frames(&mut self, frames: u64) -> bool {
+        self.spend(frames.saturating_mul(STREAM_FRAME_COST))
+    }
+
+    /// Accounts for the work of the client's QPACK encoder: an instruction costs a sixteenth of a
+    /// frame, and a byte copied within the dynamic table an eighth of a received byte. So a copy of
+    /// 4 KiB by an instruction of one byte costs 528. Returns false if the credit is exhausted.
+    pub fn on_table_work(&mut self, work: TableWork) -> bool {
+        let instructions = work.instructions as u64 * INSTRUCTION_COST;
+        self.spend(instructions.saturating_add(work.copied_bytes as u64 / 8))
     }
 
     fn spend(&mut self, cost: u64) -> bool {
@@ -220,20 +245,45 @@ mod tests {
     }
 
     #[test]
-    fn copied_bytes_are_limited() {
+    fn work_of_qpack_is_limited() {
+        let work = |copied_bytes| TableWork { instructions: 1, copied_bytes };
         // Duplicates of the largest entry of a table of 4 KiB, by instructions of one byte.
         let mut flood = FloodLimiter::new();
         let duplicates = (0..100_000).take_while(|_| {
             flood.on_bytes_received(1);
-            flood.on_bytes_copied(4_096)
+            flood.on_table_work(work(4_096))
         });
-        assert_eq!(duplicates.count(), 1_001);
-        // Names of ordinary length, by instructions of 20 bytes.
+        assert_eq!(duplicates.count(), 971);
+        // Changes of the capacity, by instructions of one byte.
+        let mut flood = FloodLimiter::new();
+        let changes = (0..100_000).take_while(|_| {
+            flood.on_bytes_received(1);
+            flood.on_table_work(work(0))
+        });
+        assert_eq!(changes.count(), 34_133);
+        // Names of ordinary length, by instructions of 21 bytes.
         let mut flood = FloodLimiter::new();
         assert!((0..100_000).all(|_| {
-            flood.on_bytes_received(20);
-            flood.on_bytes_copied(40)
+            flood.on_bytes_received(21);
+            flood.on_table_work(work(40))
         }));
+    }
+
+    #[test]
+    fn frames_of_quic_are_limited() {
+        let count = |take: fn(&mut FloodLimiter) -> bool| {
+            let mut flood = FloodLimiter::new();
+            (0..200_000).take_while(|_| take(&mut flood)).count()
+        };
+        assert_eq!(count(|flood| flood.on_idle_frames(1)), 2_000);
+        assert_eq!(count(|flood| flood.on_window_updates(1)), 16_000);
+        assert_eq!(count(|flood| flood.on_stream_frames(1)), 128_000);
+        let with_data = count(|flood| {
+            flood.on_bytes_received(4);
+            flood.on_stream_frames(1)
+        });
+        assert_eq!(with_data, 200_000);
+        assert!(!FloodLimiter::new().on_idle_frames(u64::MAX));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct ControlReader {
     /// The identifier of the last GOAWAY, which must not increase.
     goaway: Option<u64>,
     max_push_id: Option<u64>,
+    /// Number of frames that were received, not yet accounted for.
+    frames: usize,
 }
 
 /// A frame of a control stream that has an effect.
@@ -56,6 +58,11 @@ impl ControlReader {
         }
     }
 
+    /// Takes the number of frames received since the last call, with the frames that have no effect.
+    pub fn take_frame_count(&mut self) -> usize {
+        std::mem::take(&mut self.frames)
+    }
+
     /// Moves input to the buffer until it holds one frame. Returns `None` if more input is needed,
     /// or the frame is skipped.
     fn take_frame(&mut self, input: &mut Bytes) -> Result<Option<(FrameHead, Vec<u8>)>, ErrorCode> {
@@ -91,6 +98,7 @@ impl ControlReader {
 
     /// Checks the head of a frame. Returns true if the frame is skipped.
     fn begin(&mut self, head: FrameHead) -> Result<bool, ErrorCode> {
+        self.frames += 1;
         if !self.has_settings && head.kind != kind::SETTINGS {
             return Err(ErrorCode::MISSING_SETTINGS);
         }
@@ -222,6 +230,18 @@ mod tests {
         let expected = [settings, priority, ControlFrame::GoAway, ControlFrame::GoAway];
         for size in 1..=input.len() {
             assert_eq!(frames(&input, size).unwrap(), expected, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn frames_without_effect_are_counted() {
+        let mut reader = ControlReader::default();
+        for (input, count) in
+            [(&b"\x04\0\x21\x01"[..], 2), (b"a\x21\0\x0d\x01", 2), (b"\x01\x21\0", 1), (b"", 0)]
+        {
+            let mut input = Bytes::from_static(input);
+            while reader.next(&mut input).unwrap().is_some() {}
+            assert_eq!(reader.take_frame_count(), count, "{input:?}");
         }
     }
 

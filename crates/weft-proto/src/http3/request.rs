@@ -14,6 +14,8 @@ pub struct RequestReader {
     buffer: BytesMut,
     max_section_bytes: usize,
     phase: Phase,
+    /// Number of frames without content, not yet accounted for.
+    idle_frames: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +55,14 @@ impl RequestReader {
             buffer: BytesMut::new(),
             max_section_bytes,
             phase: Phase::AwaitingHead,
+            idle_frames: 0,
         }
+    }
+
+    /// Takes the number of frames received since the last call that are part of no message: empty
+    /// DATA frames, and frames of unknown types.
+    pub fn take_idle_frame_count(&mut self) -> usize {
+        std::mem::take(&mut self.idle_frames)
     }
 
     /// Reads the next part. Returns `None` when `input` is used up.
@@ -109,6 +118,9 @@ impl RequestReader {
         input.advance(length - before);
         self.buffer.clear();
         self.state = self.begin(head)?;
+        if matches!(self.state, State::FrameHead | State::Skipped(_)) {
+            self.idle_frames += 1;
+        }
         Ok(())
     }
 

@@ -179,11 +179,6 @@ async fn failing(request: Request) -> Response {
 #[test]
 fn failures_have_a_status_of_grpc() {
     on_every_transport(async |transport| {
-        // The reset of a QUIC stream discards the data that was sent before it.
-        #[cfg(feature = "http3")]
-        if transport == Transport::Http3 {
-            return;
-        }
         let grpc = Grpc::new().status_of(|error| {
             let quota = error.source()?.downcast_ref::<QuotaExceeded>()?;
             Some(Status::new(Code::ResourceExhausted, quota.to_string()))

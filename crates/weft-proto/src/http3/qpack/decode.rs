@@ -5,7 +5,7 @@ use crate::field_coding::{
     DecodeError, Field, MAX_RETAINED_BYTES, Malformed, integer, read_string,
 };
 use crate::http3::ErrorCode;
-use crate::http3::qpack::encoder_stream::EncoderStream;
+use crate::http3::qpack::encoder_stream::{EncoderStream, TableWork};
 use crate::http3::qpack::feedback::Feedback;
 use crate::http3::qpack::static_table;
 use crate::http3::qpack::table::DecoderTable;
@@ -233,14 +233,13 @@ impl Decoder {
 
     // -- streams of QPACK
 
-    /// Processes input of the peer's encoder stream (§4.3), in pieces of any size. Returns the
-    /// number of bytes that were copied from entries of the table at the request of shorter
-    /// instructions: a flood limit may count them.
+    /// Processes input of the peer's encoder stream (§4.3), in pieces of any size. Returns the work
+    /// of the instructions, for a flood limit: some of them are much shorter than their effect.
     ///
     /// # Errors
     /// [`QPACK_ENCODER_STREAM_ERROR`](ErrorCode::QPACK_ENCODER_STREAM_ERROR) closes the connection:
     /// an instruction is invalid, a capacity exceeds the maximum, or a string is longer than it.
-    pub fn read_encoder_stream(&mut self, input: &[u8]) -> Result<usize, ErrorCode> {
+    pub fn read_encoder_stream(&mut self, input: &[u8]) -> Result<TableWork, ErrorCode> {
         self.encoder_stream
             .read(input, &mut self.table)
             .map_err(|Malformed| ErrorCode::QPACK_ENCODER_STREAM_ERROR)

@@ -5,6 +5,22 @@ use crate::field_coding::{MAX_RETAINED_BYTES, Malformed, integer, read_string};
 use crate::http3::qpack::static_table;
 use crate::http3::qpack::table::DecoderTable;
 
+/// The work that instructions have caused, which is no function of their size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableWork {
+    /// Number of instructions.
+    pub instructions: usize,
+    /// Number of bytes that were copied from other entries of the table.
+    pub copied_bytes: usize,
+}
+
+impl std::ops::AddAssign for TableWork {
+    fn add_assign(&mut self, other: TableWork) {
+        self.instructions += other.instructions;
+        self.copied_bytes += other.copied_bytes;
+    }
+}
+
 /// Reader of the peer's encoder stream. Memory: one instruction, whose strings are no longer than
 /// the table.
 #[derive(Debug, Default)]
@@ -17,45 +33,46 @@ pub(super) struct EncoderStream {
 
 impl EncoderStream {
     /// Applies the instructions of `input` to the table. An instruction may continue in the next
-    /// input. Returns the number of bytes that were copied from other entries of the table.
+    /// input.
     pub(super) fn read(
         &mut self,
         input: &[u8],
         table: &mut DecoderTable,
-    ) -> Result<usize, Malformed> {
+    ) -> Result<TableWork, Malformed> {
         if self.incomplete.is_empty() {
-            let (used, copied) = self.apply_all(input, table)?;
+            let (used, work) = self.apply_all(input, table)?;
             self.incomplete.extend_from_slice(&input[used..]);
-            return Ok(copied);
+            return Ok(work);
         }
         let mut buffer = std::mem::take(&mut self.incomplete);
         buffer.extend_from_slice(input);
-        let (used, copied) = self.apply_all(&buffer, table)?;
+        let (used, work) = self.apply_all(&buffer, table)?;
         buffer.drain(..used);
         if buffer.capacity() > MAX_RETAINED_BYTES && buffer.is_empty() {
             buffer = Vec::new();
         }
         self.incomplete = buffer;
-        Ok(copied)
+        Ok(work)
     }
 
-    /// Applies the complete instructions at the start of `input`. Returns their length, and the
-    /// number of copied bytes.
+    /// Applies the complete instructions at the start of `input`. Returns their length and their
+    /// work.
     fn apply_all(
         &mut self,
         input: &[u8],
         table: &mut DecoderTable,
-    ) -> Result<(usize, usize), Malformed> {
-        let (mut rest, mut copied) = (input, 0);
+    ) -> Result<(usize, TableWork), Malformed> {
+        let (mut rest, mut work) = (input, TableWork::default());
         while let Some(length) = instruction_length(rest, table.max_capacity())? {
             let (instruction, behind) = rest.split_at(length);
-            copied += self.apply(instruction, table)?;
+            let copied_bytes = self.apply(instruction, table)?;
+            work += TableWork { instructions: 1, copied_bytes };
             rest = behind;
         }
         if self.text.capacity() > MAX_RETAINED_BYTES {
             self.text = Vec::new();
         }
-        Ok((input.len() - rest.len(), copied))
+        Ok((input.len() - rest.len(), work))
     }
 
     /// Applies one instruction. Returns the number of copied bytes.

@@ -34,5 +34,6 @@ mod table; // the dynamic table of a decoder
 pub use self::decode::{Decoded, Decoder};
 pub use self::decoder_stream::DecoderInstructions;
 pub use self::encode::Encoder;
+pub use self::encoder_stream::TableWork;
 pub use crate::field_coding::field_class::{FieldClass, Name};
 pub use crate::field_coding::{DecodeError, Field};

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 
 use crate::net::quic::config::{INITIAL_SEND_WINDOW_BYTES, QuicConfig};
 use crate::net::quic::endpoint::{Attempt, Endpoint, Inbox};
+use crate::net::quic::transport_frames::TransportFrames;
 use crate::net::tls::quic::{SessionStart, with_session};
 
 /// Maximum number of sends before other connections get their turn. Each has up to 64 KiB.
@@ -40,7 +41,13 @@ pub(crate) struct Connection {
     is_handshaking: bool,
     is_drained: bool,
     send_window: u64,
+    /// Number of datagrams since the frames of the transport were counted.
+    uncounted: usize,
+    counted: TransportFrames,
 }
+
+/// Number of datagrams after which the frames of the transport are counted.
+const COUNT_INTERVAL: usize = 64;
 
 struct Unsent {
     transmit: Transmit,
@@ -78,6 +85,8 @@ impl Connection {
             is_handshaking: true,
             is_drained: false,
             send_window: INITIAL_SEND_WINDOW_BYTES,
+            uncounted: 0,
+            counted: TransportFrames::default(),
         })
     }
 
@@ -89,9 +98,10 @@ impl Connection {
                 *waker = Some(cx.waker().clone());
             }
         }
-        let Connection { endpoint, transport, inbox, .. } = self;
+        let Connection { endpoint, transport, inbox, uncounted, .. } = self;
         if !inbox.events.borrow().is_empty() {
             let mut events = std::mem::take(&mut *inbox.events.borrow_mut());
+            *uncounted += events.len();
             with_session(&mut self.session_start, || {
                 events.drain(..).for_each(|event| transport.handle_event(event));
             });
@@ -233,6 +243,18 @@ impl Connection {
             }
         }
         true
+    }
+
+    /// Returns the frames of the transport that were received since the last count, every few
+    /// datagrams.
+    pub(crate) fn take_frame_count(&mut self) -> Option<TransportFrames> {
+        if self.uncounted < COUNT_INTERVAL {
+            return None;
+        }
+        self.uncounted = 0;
+        let counted = TransportFrames::of(&self.transport.stats().frame_rx);
+        let before = std::mem::replace(&mut self.counted, counted);
+        Some(counted.since(before))
     }
 
     /// Closes the connection with an error code of the protocol above.

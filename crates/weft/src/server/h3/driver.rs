@@ -50,10 +50,11 @@ pub(crate) async fn serve<A: Application>(
         exchange: |request| sink::serve(worker, &connection, &peer, request),
         exchanges: Exchanges::default(),
         phase: Phase::AwaitingRequest,
-        head_deadline: worker.deadlines.deadline(),
+        stream_deadline: worker.deadlines.deadline(),
         keep_alive: worker.deadlines.deadline(),
         requests: 0,
         refilled: Stopwatch::start(),
+        drained: Stopwatch::start(),
     };
     let _close_hook = CloseHook::new(worker.hooks.as_deref(), &peer);
     let end = poll_fn(|cx| driver.poll(cx)).await;
@@ -110,13 +111,16 @@ struct Driver<'a, A, E, F> {
     exchange: E,
     exchanges: Exchanges<F>,
     phase: Phase,
-    /// Deadline of the oldest request whose head is incomplete.
-    head_deadline: Deadline,
+    /// Deadline of the oldest request whose head is incomplete, or of output that the client does not
+    /// receive.
+    stream_deadline: Deadline,
     /// Deadline of the next PING while requests are in progress.
     keep_alive: Deadline,
     requests: u64,
     /// Time at which the flood budget was last refilled.
     refilled: Stopwatch,
+    /// Time at which the last request was completed, in the phase `Drained`.
+    drained: Stopwatch,
 }
 
 /// The phases of a connection.
@@ -160,7 +164,7 @@ where
             Ok(false) => {}
             Err(end) => return Poll::Ready(end),
         }
-        if let Err(end) = self.poll_heads(cx) {
+        if let Err(end) = self.poll_stream_deadlines(cx) {
             return Poll::Ready(end);
         }
         while self.update_phase() {}
@@ -179,7 +183,11 @@ where
                 self.begin_drain();
                 cx.waker().wake_by_ref();
             }
-            Phase::Drained => return Poll::Ready(End::Closed),
+            Phase::Drained => {
+                if self.poll_delivered(cx) {
+                    return Poll::Ready(End::Closed);
+                }
+            }
         }
         Poll::Pending
     }
@@ -188,7 +196,7 @@ where
     /// the connection.
     fn poll_events(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         self.connection.borrow_mut().quic().poll_input(cx);
-        self.refill();
+        self.refill()?;
         loop {
             let mut has_work = self.process_events(cx)?;
             self.connection.borrow_mut().write_streams();
@@ -203,22 +211,26 @@ where
         }
     }
 
-    /// Resets requests whose head is incomplete for too long.
-    fn poll_heads(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+    /// Resets the streams whose head is incomplete for too long, and the streams whose client does
+    /// not receive their output.
+    fn poll_stream_deadlines(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let (now, timeout) = (self.deadline.now_millis(), self.worker.settings.head_timeout);
-        let next = self.connection.borrow_mut().expire_incomplete(now, timeout);
-        if let Some(remaining) = next.map_err(End::ProtocolError)? {
-            self.head_deadline.set(remaining);
+        let connection = &mut *self.connection.borrow_mut();
+        let head = connection.expire_incomplete(now, timeout).map_err(End::ProtocolError)?;
+        let output = connection.expire_lingering(now, &self.worker.settings);
+        if let Some(remaining) = head.into_iter().chain(output).min() {
+            self.stream_deadline.set(remaining);
             // The task is woken then, and checks the time again.
-            let _ = self.head_deadline.poll_expired(cx);
+            let _ = self.stream_deadline.poll_expired(cx);
         }
         Ok(())
     }
 
     /// Adds the credit for the elapsed time, and for what was sent in it, to the flood budget.
-    fn refill(&mut self) {
+    fn refill(&mut self) -> Result<(), End> {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
-        self.connection.borrow_mut().refill_flood(self.refilled.since(waited));
+        let elapsed = self.refilled.since(waited);
+        self.connection.borrow_mut().refill_flood(elapsed).map_err(End::ProtocolError)
     }
 
     /// Processes the events of the transport, and starts the requests that were received. Returns
@@ -268,6 +280,19 @@ where
         }
     }
 
+    /// Returns true if the client has received all responses, or has had the time for it: the end of
+    /// the connection discards the rest.
+    fn poll_delivered(&mut self, cx: &mut Context<'_>) -> bool {
+        let connection = &mut *self.connection.borrow_mut();
+        let elapsed = self.drained.elapsed();
+        let rest = self.worker.settings.linger_timeout.saturating_sub(elapsed);
+        if rest.is_zero() || connection.is_delivered() {
+            return true;
+        }
+        self.deadline.set(connection.quic().closing_time().min(rest));
+        self.deadline.poll_expired(cx).is_ready()
+    }
+
     /// Enters the next phase, if its condition is met. Returns true if another one may follow.
     fn update_phase(&mut self) -> bool {
         let connection = self.connection.borrow();
@@ -282,6 +307,7 @@ where
                 drop(connection);
                 self.deadline.set(closing_time.min(self.worker.settings.linger_timeout));
                 self.phase = Phase::Drained;
+                self.drained = Stopwatch::start();
             }
             Phase::Draining => {}
             _ if self.worker.is_last_response(self.peer) || is_going_away => {

@@ -21,6 +21,11 @@ impl Outgoing {
         Outgoing { chunks: [frames.into(), Bytes::new()], ends }
     }
 
+    /// A complete frame.
+    pub(super) fn complete(frame: Bytes) -> Outgoing {
+        Outgoing { chunks: [frame, Bytes::new()], ends: false }
+    }
+
     /// A DATA frame. Empty content has no frame.
     pub(super) fn data(content: Bytes, ends: bool) -> Outgoing {
         let mut head = Vec::new();

@@ -357,7 +357,13 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
             ErrorKind::TooSlow => ErrorCode::REQUEST_CANCELLED,
             _ => ErrorCode::INTERNAL_ERROR,
         };
-        self.connection.borrow_mut().abandon(self.stream, code);
+        let connection = &mut *self.connection.borrow_mut();
+        let may_wait = !matches!(error.kind(), ErrorKind::TooSlow | ErrorKind::Disconnected);
+        // A part of a frame can be followed by the rest of it only.
+        match may_wait && self.received.has_response && self.piece.is_empty() {
+            true => connection.abandon_behind_output(self.stream, code),
+            false => connection.abandon(self.stream, code),
+        }
     }
 
     fn body_bytes(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 
 use bytes::Bytes;
 
+use crate::server::h3::connection::PendingReset;
 use crate::server::h3::outgoing::Outgoing;
 use crate::server::multiplex::pipe::{Pipe, RecvEnd};
 use crate::server::multiplex::ready_queue::register;
@@ -63,6 +64,8 @@ pub(super) struct Stream {
     pub(super) queued_bytes: usize,
     /// Number of content bytes that were passed to the transport, or wait in `queued`.
     pub(super) content_sent: u64,
+    /// A reset behind the output.
+    pub(super) pending_reset: Option<Box<PendingReset>>,
     /// Rank of the response among the others. The highest rank is sent first.
     pub(super) rank: i32,
     /// Waker of the exchange that waits for the stream.
@@ -84,6 +87,7 @@ impl Stream {
             queued: VecDeque::new(),
             queued_bytes: 0,
             content_sent: 0,
+            pending_reset: None,
             rank: 0,
             waker: None,
         }
@@ -127,6 +131,7 @@ impl Stream {
         self.receiving = Receiving::Stopped;
         self.blocked = None;
         self.sending = Sending::Reset;
+        self.pending_reset = None;
         self.queued.clear();
         if let Some(pipe) = &self.pipe {
             pipe.clear();
@@ -160,7 +165,8 @@ impl Stream {
             Owner::EndedTunnel => self.sending == Sending::Open,
             Owner::None => false,
         };
-        !is_owned && self.queued.is_empty() && self.pipe.as_ref().is_none_or(Pipe::check_finished)
+        let is_sent = self.queued.is_empty() && self.pending_reset.is_none();
+        !is_owned && is_sent && self.pipe.as_ref().is_none_or(Pipe::check_finished)
     }
 
     /// Registers the exchange to be woken by the next change of the stream.

@@ -1,7 +1,10 @@
 //! Clients that violate HTTP/3 and QPACK, on streams whose bytes the test writes. The cases are the
 //! cases of h3spec for HTTP/3, with twins that the server accepts.
 
+mod budgets;
 mod connections;
+mod delivery;
+mod raw_client;
 
 use quinn::{Connection, ConnectionError, SendStream, VarInt};
 

@@ -253,14 +253,17 @@ fn rejects_invalid_instructions() {
 }
 
 #[test]
-fn bytes_copied_from_the_table_are_reported() {
+fn work_of_instructions_is_reported() {
     let name = "n".repeat(1_000);
     let mut decoder = Decoder::new(4_096, 16);
     let insertion = [b"\x3f\xe1\x1f\x5f\xc9\x07", name.as_bytes(), b"\0"].concat();
-    assert_eq!(decoder.read_encoder_stream(&insertion), Ok(0));
-    assert_eq!(decoder.read_encoder_stream(b"\x80\0\x80\x01v"), Ok(2_000));
-    assert_eq!(decoder.read_encoder_stream(b"\x00\x00"), Ok(2 * 1_033));
-    assert_eq!(decoder.read_encoder_stream(b"\xc0\x01a"), Ok(0));
+    let work = |instructions, copied_bytes| Ok(TableWork { instructions, copied_bytes });
+    assert_eq!(decoder.read_encoder_stream(&insertion), work(2, 0));
+    assert_eq!(decoder.read_encoder_stream(b"\x80\0\x80\x01v"), work(2, 2_000));
+    assert_eq!(decoder.read_encoder_stream(b"\x00\x00"), work(2, 2 * 1_033));
+    assert_eq!(decoder.read_encoder_stream(b"\xc0\x01a"), work(1, 0));
+    assert_eq!(decoder.read_encoder_stream(b"\x3f"), work(0, 0));
+    assert_eq!(decoder.read_encoder_stream(b"\xe1\x1f\x3f\xe1\x1f"), work(2, 0));
 }
 
 #[test]

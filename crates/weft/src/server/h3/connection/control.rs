@@ -9,7 +9,7 @@ use crate::server::h3::connection::{Http3Connection, priority, varint};
 use weft_proto::http3::ErrorCode;
 use weft_proto::http3::control::{ControlFrame, ControlReader};
 use weft_proto::http3::frame;
-use weft_proto::http3::qpack::{Decoder, DecoderInstructions};
+use weft_proto::http3::qpack::{Decoder, DecoderInstructions, TableWork};
 use weft_proto::semantics::priority::Priority;
 
 /// The unidirectional streams of a connection.
@@ -28,10 +28,17 @@ pub(super) struct UnidirectionalStreams {
     decoder: Option<(StreamId, DecoderInstructions)>,
     /// The server's decoder stream, opened with its first output, and true once its type was sent.
     feedback: Option<(StreamId, bool)>,
-    /// Number of bytes that the client's encoder has copied within its table, not yet accounted
-    /// for.
-    copied: usize,
+    unaccounted: Unaccounted,
     frames: Vec<ControlFrame>,
+}
+
+/// Input of the client that the flood limit does not know yet.
+#[derive(Default)]
+struct Unaccounted {
+    bytes: usize,
+    /// Frames of the control stream, and streams of unknown types.
+    frames: usize,
+    work: TableWork,
 }
 
 /// Maximum size of unsent output: GOAWAY frames.
@@ -62,6 +69,11 @@ impl UnidirectionalStreams {
         {
             self.unsent.drain(..written);
         }
+    }
+
+    /// Number of streams that the server has opened.
+    pub(super) fn sending_count(&self) -> usize {
+        usize::from(self.control.is_some()) + usize::from(self.feedback.is_some())
     }
 
     /// Adds a stream that the client has opened.
@@ -110,10 +122,13 @@ impl UnidirectionalStreams {
         let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
         let result = loop {
             match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => match self.on_bytes(decoder, id, chunk.bytes) {
-                    Ok(Accept::Keep) => {}
-                    other => break other,
-                },
+                Ok(Some(chunk)) => {
+                    self.unaccounted.bytes += chunk.bytes.len();
+                    match self.on_bytes(decoder, id, chunk.bytes) {
+                        Ok(Accept::Keep) => {}
+                        other => break other,
+                    }
+                }
                 Ok(None) | Err(ReadError::Reset(_)) => break self.on_end(id),
                 Err(ReadError::Blocked) => break Ok(Accept::Keep),
             }
@@ -147,14 +162,19 @@ impl UnidirectionalStreams {
         if let Some((control, reader)) = &mut self.client_control
             && *control == id
         {
-            while let Some(frame) = reader.next(&mut bytes)? {
-                self.frames.push(frame);
-            }
-            return Ok(Accept::Keep);
+            let result = loop {
+                match reader.next(&mut bytes) {
+                    Ok(Some(frame)) => self.frames.push(frame),
+                    Ok(None) => break Ok(Accept::Keep),
+                    Err(code) => break Err(code),
+                }
+            };
+            self.unaccounted.frames += reader.take_frame_count();
+            return result;
         }
         match &mut self.decoder {
             _ if self.encoder == Some(id) => {
-                self.copied += decoder.read_encoder_stream(&bytes)?;
+                self.unaccounted.work += decoder.read_encoder_stream(&bytes)?;
             }
             Some((_, instructions)) => instructions.read(&bytes)?,
             None => {}
@@ -173,13 +193,18 @@ impl UnidirectionalStreams {
             }
             // Only servers push.
             frame::stream::PUSH => false,
-            _ => return Ok(Accept::Stop),
+            _ => {
+                self.unaccounted.frames += 1;
+                return Ok(Accept::Stop);
+            }
         };
         if is_first { Ok(Accept::Keep) } else { Err(ErrorCode::STREAM_CREATION_ERROR) }
     }
 
     fn on_end(&mut self, id: StreamId) -> Result<Accept, ErrorCode> {
+        let untyped = self.untyped.len();
         self.untyped.retain(|(other, _)| *other != id);
+        self.unaccounted.frames += untyped - self.untyped.len();
         let is_critical = self.client_control.as_ref().is_some_and(|(control, _)| *control == id)
             || self.encoder == Some(id)
             || self.decoder.as_ref().is_some_and(|(decoder, _)| *decoder == id);
@@ -199,8 +224,9 @@ impl Http3Connection {
     pub(super) fn read_unidirectional(&mut self, id: StreamId) -> Result<(), ErrorCode> {
         let Http3Connection { quic, decoder, unidirectional, .. } = self;
         unidirectional.read(quic, decoder, id)?;
-        let copied = std::mem::take(&mut unidirectional.copied);
-        if !self.flood.on_bytes_copied(copied) {
+        let Unaccounted { bytes, frames, work } = std::mem::take(&mut unidirectional.unaccounted);
+        self.flood.on_bytes_received(bytes);
+        if !self.flood.on_idle_frames(frames as u64) || !self.flood.on_table_work(work) {
             return Err(ErrorCode::EXCESSIVE_LOAD);
         }
         self.on_control_frames()?;
@@ -224,9 +250,6 @@ impl Http3Connection {
                 ControlFrame::Settings(_) => {}
                 ControlFrame::GoAway => self.announce_goaway(),
                 ControlFrame::PriorityUpdate(stream, value) => {
-                    if !self.flood.on_stream_error() {
-                        return Err(ErrorCode::EXCESSIVE_LOAD);
-                    }
                     self.on_priority_update(stream, Priority::parse(&value));
                 }
             }

@@ -6,6 +6,7 @@
 
 mod control;
 mod incomplete;
+mod lingering;
 mod priority;
 mod recv;
 mod send;
@@ -20,10 +21,12 @@ use quinn_proto::{Dir, Side, StreamEvent, StreamId, VarInt};
 
 use self::control::UnidirectionalStreams;
 use self::incomplete::IncompleteHeads;
+use self::lingering::LingeringStream;
+pub(super) use self::lingering::PendingReset;
 use self::priority::PriorityUpdates;
 pub(super) use self::send::MAX_SMALL_CONTENT_BYTES;
 use crate::message::connection::RequestContext;
-use crate::net::quic::Connection;
+use crate::net::quic::{Connection, TransportFrames};
 use crate::server::h3::stream::{Owner, Receiving, Sending, Stream};
 use crate::server::multiplex::field_block::{FieldBlock, InvalidRequest, ParsedRequest};
 use crate::server::multiplex::pipe::Pipe;
@@ -43,6 +46,8 @@ pub(super) struct Http3Connection {
     limits: Limits,
     streams: HashMap<u64, Stream, foldhash::fast::RandomState>,
     incomplete: IncompleteHeads,
+    /// Streams whose exchange has ended, and whose output is not delivered.
+    lingering: Vec<LingeringStream>,
     /// Requests that the driver has not started.
     requests: VecDeque<StreamRequest>,
     unidirectional: UnidirectionalStreams,
@@ -105,6 +110,7 @@ impl Http3Connection {
             limits,
             streams: HashMap::default(),
             incomplete: IncompleteHeads::default(),
+            lingering: Vec::new(),
             requests: VecDeque::new(),
             unidirectional: UnidirectionalStreams::default(),
             priority_updates: PriorityUpdates::default(),
@@ -257,7 +263,7 @@ impl Http3Connection {
         Ok(())
     }
 
-    /// Resets the stream of a response that cannot be completed.
+    /// Resets the stream of a response that cannot be completed. Output that was written is lost.
     pub(super) fn abandon(&mut self, id: u64, code: ErrorCode) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.sending != Sending::Reset {
@@ -281,6 +287,7 @@ impl Http3Connection {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.end_exchange();
             self.remove_if_done(id);
+            self.record_lingering(id);
         }
         if shared.try_reset() {
             self.spare = Some(shared);
@@ -319,11 +326,17 @@ impl Http3Connection {
     }
 
     /// Adds the credit for the elapsed time, and for the bytes written since the last call, to the
-    /// flood budget.
-    pub(super) fn refill_flood(&mut self, elapsed: Duration) {
+    /// flood budget. Deducts the frames of the transport.
+    pub(super) fn refill_flood(&mut self, elapsed: Duration) -> Result<(), ErrorCode> {
         self.flood.on_time_elapsed(elapsed);
         let credited = std::mem::replace(&mut self.credited, self.written);
         self.flood.on_bytes_sent(usize::try_from(self.written - credited).unwrap_or(usize::MAX));
+        let Some(frames) = self.quic.take_frame_count() else { return Ok(()) };
+        let TransportFrames { idle, window_updates, stream } = frames;
+        let is_within = self.flood.on_idle_frames(idle)
+            && self.flood.on_window_updates(window_updates)
+            && self.flood.on_stream_frames(stream);
+        if is_within { Ok(()) } else { Err(ErrorCode::EXCESSIVE_LOAD) }
     }
 
     /// Takes the next request that is to be started.
@@ -337,6 +350,12 @@ impl Http3Connection {
 
     pub(super) fn has_streams(&self) -> bool {
         !self.streams.is_empty()
+    }
+
+    /// Returns true if the client has acknowledged all output of requests that were accepted.
+    pub(super) fn is_delivered(&mut self) -> bool {
+        let own = self.unidirectional.sending_count();
+        self.quic.transport().streams().send_streams() <= own
     }
 
     pub(super) fn is_going_away(&self) -> bool {

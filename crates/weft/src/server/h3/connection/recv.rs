@@ -48,7 +48,10 @@ impl Http3Connection {
         let mut stream = self.quic.transport().recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Read::Blocked };
         let read = match chunks.next(MAX_UNREAD_BYTES) {
-            Ok(Some(chunk)) => Read::Data(chunk.bytes),
+            Ok(Some(chunk)) => {
+                self.flood.on_bytes_received(chunk.bytes.len());
+                Read::Data(chunk.bytes)
+            }
             Ok(None) => Read::End,
             Err(ReadError::Blocked) => Read::Blocked,
             Err(ReadError::Reset(_)) => Read::Reset,
@@ -64,9 +67,12 @@ impl Http3Connection {
             if stream.receiving != Receiving::Open {
                 return Ok(());
             }
-            let Some(part) = stream.reader.next(&mut bytes)? else {
-                return self.limit_incomplete(id);
-            };
+            let part = stream.reader.next(&mut bytes)?;
+            let idle_frames = stream.reader.take_idle_frame_count();
+            if idle_frames > 0 && !self.flood.on_idle_frames(idle_frames as u64) {
+                return Err(ErrorCode::EXCESSIVE_LOAD);
+            }
+            let Some(part) = part else { return self.limit_incomplete(id) };
             self.on_part(id, part, &mut bytes)?;
         }
     }

@@ -38,7 +38,12 @@ impl Http3Connection {
     }
 
     /// Passes output to the transport, and keeps the rest.
-    fn send(&mut self, id: u64, mut outgoing: Outgoing, content_bytes: usize) -> Result<()> {
+    pub(super) fn send(
+        &mut self,
+        id: u64,
+        mut outgoing: Outgoing,
+        content_bytes: usize,
+    ) -> Result<()> {
         let Http3Connection { quic, streams, written, held, .. } = self;
         let stream = sendable(streams.get_mut(&id))?;
         stream.content_sent += content_bytes as u64;

@@ -1,0 +1,103 @@
+//! Responses are delivered before their stream or their connection ends, on a path with a delay.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::{ReadError, VarInt};
+use tokio::net::UdpSocket;
+use tokio::sync::OnceCell;
+
+use super::get;
+use crate::common::TEST_TIMEOUT;
+use crate::common::clients::Transport;
+use crate::common::http3::{Frames, quic_connect};
+use weft::{Body, Error, Request, Response, Settings};
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, test).await }).expect("in time");
+}
+
+/// Relays the datagrams of one client with a delay in each direction. Returns the relay's address.
+async fn relay(server: SocketAddr, delay: Duration) -> SocketAddr {
+    let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+    let back = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+    back.connect(server).await.unwrap();
+    let address = front.local_addr().unwrap();
+    let client = Arc::new(OnceCell::new());
+    let (socket, other, from) = (front.clone(), back.clone(), client.clone());
+    tokio::spawn(async move {
+        loop {
+            let mut buffer = vec![0; 2_048];
+            let Ok((length, sender)) = socket.recv_from(&mut buffer).await else { continue };
+            let _ = from.set(sender);
+            let other = other.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                let _ = other.send(&buffer[..length]).await;
+            });
+        }
+    });
+    tokio::spawn(async move {
+        loop {
+            let mut buffer = vec![0; 2_048];
+            let Ok(length) = back.recv(&mut buffer).await else { continue };
+            let (front, client) = (front.clone(), *client.get().unwrap());
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                let _ = front.send_to(&buffer[..length], client).await;
+            });
+        }
+    });
+    address
+}
+
+/// Sends a request, and returns the content of the response and the error behind it.
+async fn content(address: SocketAddr) -> (usize, Option<ReadError>) {
+    let (_endpoint, connection) = quic_connect(address).await.unwrap();
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(&get(&[])).await.unwrap();
+    send.finish().unwrap();
+    let (mut frames, mut length) = (Frames::new(receive), 0);
+    loop {
+        match frames.next().await {
+            Ok(Some((0, data))) => length += data.len(),
+            Ok(Some(_)) => {}
+            Ok(None) => return (length, None),
+            Err(error) => return (length, Some(error)),
+        }
+    }
+}
+
+const DELAY: Duration = Duration::from_millis(15);
+
+#[test]
+fn data_before_a_failure_is_delivered() {
+    let failing = async |_: Request| {
+        let pieces = (0..4).map(|_| Ok(Bytes::from(vec![b'a'; 30_000])));
+        let failed = Err(Error::other("failed"));
+        Response::from_body(Body::stream(futures_util::stream::iter(pieces.chain([failed]))))
+    };
+    run(async {
+        let server = Transport::Http3.serve(failing);
+        let address = relay(server.address, DELAY).await;
+        let reset = ReadError::Reset(VarInt::from_u32(0x102));
+        assert_eq!(content(address).await, (120_000, Some(reset)));
+        server.stop().await;
+    });
+}
+
+/// The transport has all of the response at once; the path transports it in several round trips.
+#[test]
+fn a_shutdown_waits_until_responses_are_delivered() {
+    let large = async |_: Request| Response::text("a".repeat(200_000));
+    run(async {
+        let settings = Settings { max_requests: 1, ..Settings::default() };
+        let server = Transport::Http3.serve_with(settings, large);
+        let address = relay(server.address, DELAY).await;
+        assert_eq!(content(address).await, (200_000, None));
+        server.stop().await;
+    });
+}
