@@ -11,6 +11,8 @@ use std::task::{Context, Poll};
 #[cfg(feature = "http3")]
 use bytes::Bytes;
 use bytes::BytesMut;
+#[cfg(feature = "http3")]
+use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
 
 use crate::error::{Error, Result};
 use crate::net::reader::ReadHalf;
@@ -47,10 +49,40 @@ pub(crate) trait QuicSecurity {
 
     fn server_config(&self) -> Arc<rustls::ServerConfig>;
 
+    /// Returns the keys of an address: derived from the first key of session tickets, or generated
+    /// without one.
+    ///
+    /// # Errors
+    /// [`Listen`](crate::ErrorKind::Listen) if the system has no random numbers.
+    fn keys(&self) -> Result<QuicKeys>;
+
     /// The parameters of a connection whose client has sent this server name and these
     /// certificates. The transport does not tell the cipher suite, nor whether a session was
     /// resumed.
     fn session(&self, server_name: Option<String>, certificates: Vec<Bytes>) -> TlsSession;
+}
+
+/// The keys that all endpoints of an address share: datagrams may reach another worker than the
+/// datagrams before them. Servers with one secret share them, too.
+#[cfg(feature = "http3")]
+#[derive(Clone)]
+pub(crate) struct QuicKeys {
+    /// Key of stateless resets (RFC 9000 §10.3).
+    pub(crate) reset: Arc<dyn HmacKey>,
+    /// Key of tokens (RFC 9000 §8.1).
+    pub(crate) token: Arc<dyn HandshakeTokenKey>,
+    /// Mask of the worker in a connection identifier.
+    pub(crate) ids: Arc<dyn MaskConnectionId>,
+}
+
+/// Number of random bytes of a connection identifier.
+#[cfg(feature = "http3")]
+pub(crate) const ID_RANDOM_BYTES: usize = 8;
+
+/// A keyed function of the random bytes of a connection identifier.
+#[cfg(feature = "http3")]
+pub(crate) trait MaskConnectionId: Send + Sync {
+    fn mask(&self, random: &[u8; ID_RANDOM_BYTES]) -> u8;
 }
 
 /// State of a handshake. It does no input or output of its own.

@@ -26,7 +26,7 @@ use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::ConnectionLimiter;
 use crate::net::listen::{Listener, SocketFile};
 #[cfg(feature = "http3")]
-use crate::net::quic::{QuicKeys, Unregistered};
+use crate::net::quic::Unregistered;
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 #[cfg(feature = "http3")]
@@ -185,7 +185,7 @@ impl Acceptors {
         if let Some(warning) = listener.http3_warning() {
             self.workers[0].send(WorkerCommand::Report(warning));
         }
-        let keys = bound.and_then(|()| QuicKeys::generate());
+        let keys = bound.and_then(|()| tls.quic().keys());
         let sockets = match keys {
             Ok(keys) => Unregistered::connect(listener.take_http3(), &keys),
             Err(error) => return self.workers[0].send(WorkerCommand::Report(error)),

@@ -9,7 +9,7 @@ use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, Va
 
 use crate::error::{Error, Result};
 use crate::net::quic::connection_id::WorkerIds;
-use crate::net::quic::keys::QuicKeys;
+use crate::net::secure::QuicKeys;
 use crate::settings::{Congestion, Settings};
 
 /// Number of streams that a connection starts with. The transport stores the state of all permitted

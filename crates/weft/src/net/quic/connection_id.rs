@@ -3,21 +3,20 @@
 //! The kernel distributes datagrams over the sockets of an address by the client's address. A client
 //! whose address changes would reach another worker, which forwards its datagrams.
 
-use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator};
 
+use crate::net::secure::{ID_RANDOM_BYTES, MaskConnectionId};
 use crate::random::random_bytes;
 
 /// Length of an identifier: 8 random bytes and the masked number of the worker.
-pub(super) const ID_BYTES: usize = 9;
-
-const RANDOM_BYTES: usize = 8;
+pub(super) const ID_BYTES: usize = ID_RANDOM_BYTES + 1;
 
 /// Generator of the identifiers of one worker.
 pub(super) struct WorkerIds {
     pub(super) worker: u8,
-    pub(super) mask: RandomState,
+    pub(super) mask: Arc<dyn MaskConnectionId>,
 }
 
 impl WorkerIds {
@@ -25,19 +24,17 @@ impl WorkerIds {
     /// has chosen gives some number.
     pub(super) fn worker_of(&self, id: &[u8; ID_BYTES]) -> u8 {
         let [random @ .., worker] = id;
-        worker ^ self.mask_of(random)
-    }
-
-    fn mask_of(&self, random: &[u8]) -> u8 {
-        self.mask.hash_one(random) as u8
+        worker ^ self.mask.mask(random)
     }
 }
 
 impl ConnectionIdGenerator for WorkerIds {
     fn generate_cid(&mut self) -> ConnectionId {
+        let mut random = [0; ID_RANDOM_BYTES];
+        random.copy_from_slice(&random_bytes()[..ID_RANDOM_BYTES]);
         let mut id = [0; ID_BYTES];
-        id[..RANDOM_BYTES].copy_from_slice(&random_bytes()[..RANDOM_BYTES]);
-        id[RANDOM_BYTES] = self.worker ^ self.mask_of(&id[..RANDOM_BYTES]);
+        id[..ID_RANDOM_BYTES].copy_from_slice(&random);
+        id[ID_RANDOM_BYTES] = self.worker ^ self.mask.mask(&random);
         ConnectionId::new(&id)
     }
 
@@ -66,7 +63,13 @@ mod tests {
 
     #[test]
     fn identifiers_name_their_worker() {
-        let mask = RandomState::new();
+        struct Sum;
+        impl MaskConnectionId for Sum {
+            fn mask(&self, random: &[u8; ID_RANDOM_BYTES]) -> u8 {
+                random.iter().fold(7, |sum, byte| byte.wrapping_add(sum))
+            }
+        }
+        let mask: Arc<dyn MaskConnectionId> = Arc::new(Sum);
         for worker in [0, 1, 7, 255] {
             let mut ids = WorkerIds { worker, mask: mask.clone() };
             let id = ids.generate_cid();

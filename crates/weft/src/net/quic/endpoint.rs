@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 
 use crate::net::quic::config::{self, QuicConfig};
 use crate::net::quic::connection_id::{WorkerIds, destination};
-use crate::net::quic::keys::QuicKeys;
 use crate::net::quic::socket::{Batch, QuicSocket, UdpSocket};
+use crate::net::secure::QuicKeys;
 
 /// Maximum number of batches that are received before the connections get their turn.
 const MAX_BATCHES: usize = 4;

@@ -9,13 +9,11 @@ mod config;
 mod connection;
 mod connection_id;
 mod endpoint;
-mod keys;
 mod socket;
 mod transport_frames;
 
 pub(crate) use self::config::QuicConfig;
 pub(crate) use self::connection::{Connection, ConnectionEvent};
 pub(crate) use self::endpoint::{Attempt, Endpoint, Unregistered};
-pub(crate) use self::keys::QuicKeys;
 pub(crate) use self::socket::QuicSocket;
 pub(crate) use self::transport_frames::TransportFrames;

@@ -45,7 +45,7 @@ struct Contents {
     identities: Vec<Option<Arc<LoadedIdentity>>>,
     client_auth: LoadedClientAuth,
     /// `None` for generated keys.
-    ticket_keys: Option<Arc<dyn ProducesTickets>>,
+    ticket_keys: Option<Arc<TicketKeys>>,
 }
 
 /// A file that could not be used when the files were read the last time. Its former contents, if
@@ -152,6 +152,12 @@ fn or_former<T>(
 }
 
 impl Configs {
+    /// Returns the keys of session tickets that were read from a file.
+    #[cfg(feature = "http3")]
+    pub(super) fn ticket_keys(&self) -> Option<&TicketKeys> {
+        self.contents.ticket_keys.as_deref()
+    }
+
     /// Reads all certificates and keys again. A file that cannot be used keeps its contents of
     /// `former`, which has the same settings.
     ///
@@ -199,7 +205,7 @@ impl Configs {
         }
         let unusable =
             |error| Error::invalid_setting("cannot configure TLS".to_owned()).with_source(error);
-        let tickets = match &contents.ticket_keys {
+        let tickets: Arc<dyn ProducesTickets> = match &contents.ticket_keys {
             Some(keys) => keys.clone(),
             None => TicketKeys::generated().map_err(unusable)?,
         };

@@ -9,4 +9,4 @@ mod library; // ring
 
 pub(super) use self::library::{TicketCipher, default_provider, fill_random, sha256};
 #[cfg(feature = "http3")]
-pub(super) use self::library::{hkdf, hmac};
+pub(super) use self::library::{header_protection, hkdf, hmac};

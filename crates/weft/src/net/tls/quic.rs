@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
 use rustls::ServerConfig;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::secure::QuicSecurity;
+use crate::net::secure::{ID_RANDOM_BYTES, MaskConnectionId, QuicKeys, QuicSecurity};
 use crate::net::tls::config::Configs;
+use crate::net::tls::crypto::header_protection::{self, HeaderProtectionKey};
 use crate::net::tls::crypto::{fill_random, hkdf, hmac};
 use crate::peer::TlsSession;
 
@@ -39,6 +39,12 @@ impl QuicSecurity for QuicTls {
         Arc::new(config)
     }
 
+    fn keys(&self) -> Result<QuicKeys> {
+        let secret = self.0.ticket_keys().map(|keys| keys.quic_secret.clone());
+        let keys = secret.or_else(generate_secret).as_ref().and_then(derive_keys);
+        keys.ok_or_else(|| Error::new(ErrorKind::Listen, "the system has no random numbers"))
+    }
+
     fn session(&self, server_name: Option<String>, peer_certificates: Vec<Bytes>) -> TlsSession {
         TlsSession {
             version: "TLSv1.3",
@@ -52,12 +58,66 @@ impl QuicSecurity for QuicTls {
     }
 }
 
-/// Generates the keys of stateless resets and of tokens.
-pub(crate) fn generate_keys() -> Result<(Arc<dyn HmacKey>, Arc<dyn HandshakeTokenKey>)> {
+/// Derives the keys of QUIC from a secret.
+fn derive_keys(secret: &hkdf::Prk) -> Option<QuicKeys> {
+    let reset: hmac::Key = secret.expand(&[b"stateless reset"], hmac::HMAC_SHA256).ok()?.into();
+    let token: hkdf::Prk = secret.expand(&[b"token"], hkdf::HKDF_SHA256).ok()?.into();
+    let mask = secret.expand(&[b"connection id"], &header_protection::AES_128).ok()?;
+    let mask = IdMask(HeaderProtectionKey::from(mask));
+    Some(QuicKeys { reset: Arc::new(reset), token: Arc::new(token), ids: Arc::new(mask) })
+}
+
+/// Returns a secret that no other process has.
+fn generate_secret() -> Option<hkdf::Prk> {
     let mut secret = [0; 64];
-    fill_random(&mut secret)
-        .ok_or_else(|| Error::new(ErrorKind::Listen, "the system has no random numbers"))?;
-    let reset = hmac::Key::new(hmac::HMAC_SHA256, &secret);
-    let token = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weft token").extract(&secret);
-    Ok((Arc::new(reset), Arc::new(token)))
+    fill_random(&mut secret)?;
+    Some(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weft quic").extract(&secret))
+}
+
+/// The mask of the worker in a connection identifier: the header protection of QUIC, which is AES
+/// of one block.
+struct IdMask(HeaderProtectionKey);
+
+impl MaskConnectionId for IdMask {
+    fn mask(&self, random: &[u8; ID_RANDOM_BYTES]) -> u8 {
+        let mut sample = [0; 2 * ID_RANDOM_BYTES];
+        sample[..ID_RANDOM_BYTES].copy_from_slice(random);
+        // An error means a sample of another length.
+        self.0.new_mask(&sample).map_or(0, |mask| mask[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(bytes: &[u8]) -> hkdf::Prk {
+        hkdf::Salt::new(hkdf::HKDF_SHA256, b"weft quic").extract(bytes)
+    }
+
+    #[test]
+    fn servers_with_one_secret_have_the_same_keys() {
+        let derive = |bytes: &[u8]| {
+            let keys = derive_keys(&secret(bytes)).unwrap();
+            let mut reset = [0; 32];
+            keys.reset.sign(b"identifier", &mut reset);
+            let mut token = b"token".to_vec();
+            keys.token.aead_from_hkdf(b"random").seal(&mut token, b"").unwrap();
+            let ids = [[0; 8], [1; 8], [2; 8], [3; 8]];
+            (reset, token, ids.map(|random| keys.ids.mask(&random)))
+        };
+        let (a, b) = (derive(b"a"), derive(b"b"));
+        assert_eq!(a, derive(b"a"));
+        assert!(a.0 != b.0 && a.1 != b.1 && a.2 != b.2);
+    }
+
+    #[test]
+    fn generated_secrets_differ() {
+        let generate = || {
+            let mut reset = [0; 32];
+            derive_keys(&generate_secret().unwrap()).unwrap().reset.sign(b"", &mut reset);
+            reset
+        };
+        assert_ne!(generate(), generate());
+    }
 }

@@ -12,6 +12,8 @@ use rustls::server::ProducesTickets;
 use rustls::ticketer::TicketRotator;
 
 use crate::error::{Error, Result};
+#[cfg(feature = "http3")]
+use crate::net::tls::crypto::hkdf;
 use crate::net::tls::crypto::{TicketCipher, fill_random};
 use crate::net::tls::identity::{DataSource, read};
 use crate::net::tls::session_age::MAX_SESSION_SECS;
@@ -19,6 +21,9 @@ use crate::net::tls::session_age::MAX_SESSION_SECS;
 /// Keys: the first encrypts, all decrypt.
 pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
+    /// Secret for the keys of QUIC, derived from the first key.
+    #[cfg(feature = "http3")]
+    pub(super) quic_secret: hkdf::Prk,
 }
 
 /// Neither issues nor accepts tickets.
@@ -42,7 +47,7 @@ const KEY_BYTES: usize = NAME_BYTES + 32;
 const FORMAT: &[u8] = b"weft session ticket 2";
 
 impl TicketKeys {
-    pub(super) fn read(path: &Path) -> Result<Arc<dyn ProducesTickets>> {
+    pub(super) fn read(path: &Path) -> Result<Arc<TicketKeys>> {
         let bytes = read(DataSource::File(path))?;
         let keys = TicketKeys::new(&bytes).ok_or_else(|| {
             let (path, length) = (path.display(), bytes.len());
@@ -78,7 +83,12 @@ impl TicketKeys {
             Some(TicketKey { name: *name, key })
         };
         let keys: Vec<TicketKey> = keys.iter().map(key).collect::<Option<_>>()?;
-        (!keys.is_empty()).then_some(TicketKeys { keys })
+        (!keys.is_empty()).then_some(TicketKeys {
+            keys,
+            #[cfg(feature = "http3")]
+            quic_secret: hkdf::Salt::new(hkdf::HKDF_SHA256, b"weft quic")
+                .extract(&bytes[..KEY_BYTES]),
+        })
     }
 }
 

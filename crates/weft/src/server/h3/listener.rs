@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind};
 use crate::net::accept;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
-use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, QuicKeys, Unregistered};
-use crate::net::secure::{QuicSecurity, SecureAcceptor};
+use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, Unregistered};
+use crate::net::secure::{QuicKeys, QuicSecurity, SecureAcceptor};
 use crate::peer::Peer;
 use crate::settings::Settings;
 

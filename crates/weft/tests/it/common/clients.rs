@@ -122,15 +122,17 @@ impl Transport {
 }
 
 /// The certificate of the servers, and a client configuration that trusts it.
-pub(super) struct Credentials {
+pub struct Credentials {
+    pub identity: Identity,
     pub(super) server: Tls,
     pub(super) client: ClientConfig,
 }
 
-pub(super) static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
+pub static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     let certified = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
     let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
-    let identities = vec![Identity::pem(certificate, key)];
+    let identity = Identity::pem(certificate, key);
+    let identities = vec![identity.clone()];
     let server = Tls::new(tls::TlsSettings { identities, ..Default::default() }).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certified.cert.der().clone()).unwrap();
@@ -140,7 +142,7 @@ pub(super) static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Credentials { server, client }
+    Credentials { identity, server, client }
 });
 
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, ReadError};
 
+use super::relay::Relay;
 use super::{echo, get};
 use crate::common::TEST_TIMEOUT;
 use crate::common::boxed_server;
-use crate::common::clients::{Transport, wait_until};
+use crate::common::clients::{CREDENTIALS, Transport, wait_until};
 use crate::common::http3::{Frames, headers, quic_connect};
+use weft::tls::{Tls, TlsSettings};
 use weft::{Request, Response, Settings};
 
 fn run(test: impl Future<Output = ()>) {
@@ -131,6 +133,38 @@ fn other_versions_announce_http3_unless_it_is_off() {
                 assert_eq!(is_free, !http3, "{transport:?}: the UDP port");
                 server.stop().await;
             }
+        }
+    });
+}
+
+/// A server without the connections of its predecessor resets them (RFC 9000 §10.3), if it has the
+/// same secret: the client need not wait for a time-out.
+#[test]
+fn servers_with_one_secret_reset_the_connections_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |secret: u8| {
+        let path = folder.path().join(secret.to_string());
+        std::fs::write(&path, [secret; 48]).unwrap();
+        let identities = vec![CREDENTIALS.identity.clone()];
+        let settings = TlsSettings { identities, ticket_keys: Some(path), ..Default::default() };
+        let server = boxed_server(echo).workers(2);
+        let server = server.listen_tls("127.0.0.1:0", &Tls::new(settings).unwrap()).unwrap();
+        server.start().unwrap()
+    };
+    let address = |server: &weft::server::ServerHandle| server.addresses()[0].address().unwrap();
+    run(async {
+        let servers = [start(1), start(1), start(2)];
+        for (index, is_reset) in [(1, true), (2, false)] {
+            let relay = Relay::start(address(&servers[0]), Duration::ZERO).await;
+            let (_endpoint, connection) = quic_connect(relay.address).await.unwrap();
+            assert_eq!(status(&connection).await, Ok(200));
+            relay.replace_server(address(&servers[index]));
+            let lost = tokio::time::timeout(Duration::from_secs(1), status(&connection)).await;
+            let reset = Ok(Err(ReadError::ConnectionLost(ConnectionError::Reset)));
+            assert_eq!(lost == reset, is_reset, "{index}: {lost:?}");
+        }
+        for server in servers {
+            tokio::task::spawn_blocking(|| server.shutdown(Duration::ZERO)).await.unwrap();
         }
     });
 }

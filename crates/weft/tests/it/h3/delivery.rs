@@ -1,15 +1,13 @@
 //! Responses are delivered before their stream or their connection ends, on a path with a delay.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{ReadError, VarInt};
-use tokio::net::UdpSocket;
-use tokio::sync::OnceCell;
 
 use super::get;
+use super::relay::Relay;
 use crate::common::TEST_TIMEOUT;
 use crate::common::clients::Transport;
 use crate::common::http3::{Frames, quic_connect};
@@ -18,40 +16,6 @@ use weft::{Body, Error, Request, Response, Settings};
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, test).await }).expect("in time");
-}
-
-/// Relays the datagrams of one client with a delay in each direction. Returns the relay's address.
-async fn relay(server: SocketAddr, delay: Duration) -> SocketAddr {
-    let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
-    let back = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
-    back.connect(server).await.unwrap();
-    let address = front.local_addr().unwrap();
-    let client = Arc::new(OnceCell::new());
-    let (socket, other, from) = (front.clone(), back.clone(), client.clone());
-    tokio::spawn(async move {
-        loop {
-            let mut buffer = vec![0; 2_048];
-            let Ok((length, sender)) = socket.recv_from(&mut buffer).await else { continue };
-            let _ = from.set(sender);
-            let other = other.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(delay).await;
-                let _ = other.send(&buffer[..length]).await;
-            });
-        }
-    });
-    tokio::spawn(async move {
-        loop {
-            let mut buffer = vec![0; 2_048];
-            let Ok(length) = back.recv(&mut buffer).await else { continue };
-            let (front, client) = (front.clone(), *client.get().unwrap());
-            tokio::spawn(async move {
-                tokio::time::sleep(delay).await;
-                let _ = front.send_to(&buffer[..length], client).await;
-            });
-        }
-    });
-    address
 }
 
 /// Sends a request, and returns the content of the response and the error behind it.
@@ -82,9 +46,9 @@ fn data_before_a_failure_is_delivered() {
     };
     run(async {
         let server = Transport::Http3.serve(failing);
-        let address = relay(server.address, DELAY).await;
+        let relay = Relay::start(server.address, DELAY).await;
         let reset = ReadError::Reset(VarInt::from_u32(0x102));
-        assert_eq!(content(address).await, (120_000, Some(reset)));
+        assert_eq!(content(relay.address).await, (120_000, Some(reset)));
         server.stop().await;
     });
 }
@@ -96,8 +60,8 @@ fn a_shutdown_waits_until_responses_are_delivered() {
     run(async {
         let settings = Settings { max_requests: 1, ..Settings::default() };
         let server = Transport::Http3.serve_with(settings, large);
-        let address = relay(server.address, DELAY).await;
-        assert_eq!(content(address).await, (200_000, None));
+        let relay = Relay::start(server.address, DELAY).await;
+        assert_eq!(content(relay.address).await, (200_000, None));
         server.stop().await;
     });
 }

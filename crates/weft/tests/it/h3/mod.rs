@@ -5,6 +5,7 @@ mod budgets;
 mod connections;
 mod delivery;
 mod raw_client;
+mod relay;
 
 use quinn::{Connection, ConnectionError, SendStream, VarInt};
 
