@@ -54,8 +54,7 @@ impl TlsSession {
         self.version
     }
 
-    /// Cipher suite, by its IANA name such as `TLS_AES_128_GCM_SHA256`. Empty over HTTP/3, whose
-    /// transport does not tell it.
+    /// Cipher suite, by its IANA name such as `TLS_AES_128_GCM_SHA256`.
     pub fn cipher_suite(&self) -> &'static str {
         self.cipher_suite
     }
@@ -78,8 +77,7 @@ impl TlsSession {
         &self.peer_certificates
     }
 
-    /// Returns true if the client resumed a session with a ticket; always false over HTTP/3, whose
-    /// transport does not tell. Sessions with
+    /// Returns true if the client resumed a session with a ticket. Sessions with
     /// [client authentication](crate::tls::ClientAuth) are not resumed.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed

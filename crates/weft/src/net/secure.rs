@@ -56,10 +56,21 @@ pub(crate) trait QuicSecurity {
     /// [`Listen`](crate::ErrorKind::Listen) if the system has no random numbers.
     fn keys(&self) -> Result<QuicKeys>;
 
-    /// The parameters of a connection whose client has sent this server name and these
-    /// certificates. The transport does not tell the cipher suite, nor whether a session was
-    /// resumed.
-    fn session(&self, server_name: Option<String>, certificates: Vec<Bytes>) -> TlsSession;
+    /// Returns the parameters of a connection.
+    fn session(&self, handshake: QuicHandshake) -> TlsSession;
+}
+
+/// The result of the handshake of a QUIC connection.
+#[cfg(feature = "http3")]
+#[derive(Debug, Default)]
+pub(crate) struct QuicHandshake {
+    /// The server name that the client has sent.
+    pub(crate) server_name: Option<Box<str>>,
+    /// The name of the cipher suite in rustls.
+    pub(crate) cipher_suite: &'static str,
+    /// The certificates of the client.
+    pub(crate) certificates: Box<[Bytes]>,
+    pub(crate) is_resumed: bool,
 }
 
 /// The keys that all endpoints of an address share: datagrams may reach another worker than the

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn_proto::congestion::{BbrConfig, CubicConfig};
-use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
 use crate::error::{Error, Result};
 use crate::net::quic::connection_id::WorkerIds;
+use crate::net::quic::crypto::ServerCrypto;
 use crate::net::secure::QuicKeys;
 use crate::settings::{Congestion, Settings};
 
@@ -44,7 +44,7 @@ impl QuicConfig {
         keys: &QuicKeys,
         settings: &Settings,
     ) -> Result<QuicConfig> {
-        let crypto = QuicServerConfig::try_from(tls).map_err(|error| {
+        let crypto = ServerCrypto::new(tls).map_err(|error| {
             Error::invalid_setting("cannot configure QUIC".to_owned()).with_source(error)
         })?;
         let mut config = ServerConfig::new(Arc::new(crypto), keys.token.clone());

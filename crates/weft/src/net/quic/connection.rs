@@ -7,14 +7,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{ConnectionHandle, EndpointEvent, Event, StreamEvent, Transmit, VarInt};
-use rustls::pki_types::CertificateDer;
 use tokio::time::Sleep;
 
 use crate::net::quic::config::{INITIAL_SEND_WINDOW_BYTES, QuicConfig};
 use crate::net::quic::endpoint::{Attempt, Endpoint, Inbox};
 use crate::net::quic::transport_frames::TransportFrames;
+use crate::net::secure::QuicHandshake;
 use crate::net::tls::quic::{SessionStart, with_session};
 
 /// Maximum number of sends before other connections get their turn. Each has up to 64 KiB.
@@ -295,16 +294,11 @@ impl Connection {
         &mut self.transport
     }
 
-    /// The server name and the certificates that the client has sent in the handshake.
-    pub(crate) fn handshake(&self) -> (Option<String>, Vec<Bytes>) {
-        let session = self.transport.crypto_session();
-        let data = session.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-        let certificates = session
-            .peer_identity()
-            .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
-        let certificates = certificates.unwrap_or_default();
-        let certificates = certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect();
-        (data.and_then(|data| data.server_name), certificates)
+    /// The parameters of the handshake, when it is complete.
+    pub(crate) fn handshake(&self) -> QuicHandshake {
+        let data = self.transport.crypto_session().handshake_data();
+        let handshake = data.and_then(|data| data.downcast::<QuicHandshake>().ok());
+        handshake.map(|handshake| *handshake).unwrap_or_default()
     }
 
     /// Time for the last packets of a closed connection.

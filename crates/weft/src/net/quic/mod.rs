@@ -8,6 +8,7 @@
 mod config;
 mod connection;
 mod connection_id;
+mod crypto;
 mod endpoint;
 mod socket;
 mod transport_frames;

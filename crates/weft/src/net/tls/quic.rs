@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rustls::ServerConfig;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::secure::{ID_RANDOM_BYTES, MaskConnectionId, QuicKeys, QuicSecurity};
+use crate::net::secure::{
+    ID_RANDOM_BYTES, MaskConnectionId, QuicHandshake, QuicKeys, QuicSecurity,
+};
 use crate::net::tls::config::Configs;
 use crate::net::tls::crypto::header_protection::{self, HeaderProtectionKey};
 use crate::net::tls::crypto::{fill_random, hkdf, hmac};
+use crate::net::tls::session::registered;
 use crate::peer::TlsSession;
 
 pub(crate) use crate::net::tls::session_age::{SessionStart, with_session};
@@ -45,14 +47,14 @@ impl QuicSecurity for QuicTls {
         keys.ok_or_else(|| Error::new(ErrorKind::Listen, "the system has no random numbers"))
     }
 
-    fn session(&self, server_name: Option<String>, peer_certificates: Vec<Bytes>) -> TlsSession {
+    fn session(&self, handshake: QuicHandshake) -> TlsSession {
         TlsSession {
             version: "TLSv1.3",
-            cipher_suite: "",
+            cipher_suite: registered(handshake.cipher_suite),
             alpn: Some("h3"),
-            server_name: server_name.map(Into::into),
-            peer_certificates: peer_certificates.into(),
-            is_resumed: false,
+            server_name: handshake.server_name,
+            peer_certificates: handshake.certificates,
+            is_resumed: handshake.is_resumed,
             policy: self.0.policy.clone(),
         }
     }

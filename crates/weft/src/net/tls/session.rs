@@ -36,7 +36,7 @@ pub(super) fn session(connection: &ServerConnection, policy: Arc<AuthPolicy>) ->
 }
 
 /// rustls writes `TLS13_` where the registry of IANA has `TLS_`.
-fn registered(name: &'static str) -> &'static str {
+pub(super) fn registered(name: &'static str) -> &'static str {
     match name {
         "TLS13_AES_256_GCM_SHA384" => "TLS_AES_256_GCM_SHA384",
         "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",

@@ -31,8 +31,7 @@ pub(crate) async fn serve<A: Application>(
         worker.report(&peer, &error);
         return close(&mut quic, worker, ErrorCode::NO_ERROR, "").await;
     }
-    let (server_name, certificates) = quic.handshake();
-    let session = tls.session(server_name, certificates);
+    let session = tls.session(quic.handshake());
     worker.watch_policy(&session.policy);
     peer.tls = Some(Arc::new(session));
     let peer = Arc::new(peer);

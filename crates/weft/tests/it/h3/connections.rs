@@ -10,7 +10,7 @@ use super::{echo, get};
 use crate::common::TEST_TIMEOUT;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, Transport, wait_until};
-use crate::common::http3::{Frames, headers, quic_connect};
+use crate::common::http3::{Frames, headers, quic_config, quic_connect};
 use weft::tls::{Tls, TlsSettings};
 use weft::{Request, Response, Settings};
 
@@ -166,5 +166,35 @@ fn servers_with_one_secret_reset_the_connections_of_each_other() {
         for server in servers {
             tokio::task::spawn_blocking(|| server.shutdown(Duration::ZERO)).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn sessions_have_their_cipher_suite_and_resumption() {
+    let session = async |request: Request| {
+        let tls = request.peer().tls().unwrap();
+        let (suite, resumed) = (tls.cipher_suite(), tls.is_resumed());
+        Response::text(format!("{suite} {resumed} {:?}", tls.server_name()))
+    };
+    run(async {
+        let server = Transport::Http3.serve(session);
+        // The sessions of a configuration are resumed by the connections of its endpoint.
+        let config = quic_config(&[b"h3"]);
+        for resumed in [false, true, true] {
+            let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let connecting = endpoint.connect_with(config.clone(), server.address, "a").unwrap();
+            let connection = connecting.await.unwrap();
+            let (mut send, receive) = connection.open_bi().await.unwrap();
+            send.write_all(&get(&[])).await.unwrap();
+            send.finish().unwrap();
+            let mut frames = Frames::new(receive);
+            assert_eq!(frames.status().await, Ok(200));
+            let (_, text) = frames.next().await.unwrap().unwrap();
+            let expected = format!("TLS_AES_256_GCM_SHA384 {resumed} Some(\"a\")");
+            assert_eq!(String::from_utf8_lossy(&text), expected);
+            connection.close(0x100u32.into(), b"");
+            endpoint.wait_idle().await;
+        }
+        server.stop().await;
     });
 }
