@@ -124,8 +124,8 @@ impl Transport {
 /// The certificate of the servers, and a client configuration that trusts it.
 pub struct Credentials {
     pub identity: Identity,
-    pub(super) server: Tls,
-    pub(super) client: ClientConfig,
+    pub server: Tls,
+    pub client: ClientConfig,
 }
 
 pub static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {

@@ -3,9 +3,11 @@
 
 mod budgets;
 mod connections;
+mod crafting;
 mod delivery;
 mod raw_client;
 mod relay;
+mod transport_errors;
 
 use quinn::{Connection, ConnectionError, SendStream, VarInt};
 

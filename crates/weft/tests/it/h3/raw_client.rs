@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event,
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Endpoint,
+    EndpointConfig, Event,
 };
 
 use crate::common::TEST_TIMEOUT;
@@ -27,11 +28,14 @@ pub struct RawClient {
 impl RawClient {
     /// Begins a connection. Its first datagrams are sent by [`send`](RawClient::send).
     pub fn new(server: SocketAddr) -> RawClient {
+        RawClient::with_config(server, quic_config(&[b"h3"]))
+    }
+
+    pub fn with_config(server: SocketAddr, config: ClientConfig) -> RawClient {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-        let config = Arc::new(EndpointConfig::default());
-        let mut endpoint = Endpoint::new(config, None, true, None);
-        let config = quic_config(&[b"h3"]);
+        let endpoint_config = Arc::new(EndpointConfig::default());
+        let mut endpoint = Endpoint::new(endpoint_config, None, true, None);
         let (handle, connection) = endpoint.connect(Instant::now(), config, server, "a").unwrap();
         RawClient { socket, server, endpoint, handle, connection, is_connected: false, lost: None }
     }
