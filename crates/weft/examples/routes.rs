@@ -5,14 +5,14 @@ use weft::{Request, Response, StatusCode};
 async fn routes(request: Request) -> weft::Result<Response> {
     let head = request.head().clone();
     Ok(match (head.method().as_str(), &*head.segments()) {
-        ("GET" | "HEAD", []) => Response::html("<!doctype html><title>Routes</title><p>Hello!\n"),
-        ("GET" | "HEAD", ["hello", name]) => Response::text(format!("Hello, {name}!\n")),
-        ("GET" | "HEAD", ["add", a, b]) => match (a.parse::<i64>(), b.parse::<i64>()) {
+        ("GET", []) => Response::html("<!doctype html><title>Routes</title><p>Hello!\n"),
+        ("GET", ["hello", name]) => Response::text(format!("Hello, {name}!\n")),
+        ("GET", ["add", a, b]) => match (a.parse::<i64>(), b.parse::<i64>()) {
             (Ok(a), Ok(b)) => Response::text(format!("{}\n", i128::from(a) + i128::from(b))),
             _ => Response::text("two whole numbers, please\n").with_status(StatusCode::BAD_REQUEST),
         },
         ("POST", ["length"]) => length(request).await?,
-        (_, [] | ["hello", _] | ["add", _, _]) => Response::method_not_allowed("GET, HEAD"),
+        (_, [] | ["hello", _] | ["add", _, _]) => Response::method_not_allowed("GET"),
         (_, ["length"]) => Response::method_not_allowed("POST"),
         _ => Response::not_found(),
     })

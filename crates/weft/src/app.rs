@@ -25,6 +25,29 @@ use crate::message::response::Response;
 /// }
 /// # let _ = || weft::serve("127.0.0.1:0", length);
 /// ```
+///
+/// # HEAD
+/// A function gets a HEAD request as GET, and the engine sends only the head of its response (RFC
+/// 9110 §9.3.2): a stream is dropped without being polled. A function for which the content is
+/// expensive tests [`received_method`](crate::message::RequestHead::received_method). A type that
+/// implements this trait gets HEAD, as [`Middleware`] does.
+///
+/// ```
+/// use weft::{Request, Response, testing};
+///
+/// async fn app(request: Request) -> Response {
+///     match (request.method().as_str(), request.path()) {
+///         ("GET", "/") => Response::text("Hello\n"),
+///         (_, "/") => Response::method_not_allowed("GET"),
+///         _ => Response::not_found(),
+///     }
+/// }
+///
+/// let head = testing::call(app, testing::request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"));
+/// assert_eq!((head.status.as_u16(), head.header("content-length")), (200, Some("6")));
+/// let put = testing::call(app, testing::request("PUT / HTTP/1.1\r\nHost: a\r\n\r\n"));
+/// assert_eq!((put.status.as_u16(), put.header("allow")), (405, Some("GET, HEAD")));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an application",
     label = "expected an application here",
@@ -73,7 +96,8 @@ where
     F: AsyncFn(Request) -> T,
     T: IntoResponse,
 {
-    async fn call(&self, request: Request) -> Response {
+    async fn call(&self, mut request: Request) -> Response {
+        request.handle_head_as_get();
         self(request).await.into_response()
     }
 }

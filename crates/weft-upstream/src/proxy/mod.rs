@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
+use http::Method;
 use tokio::runtime::Handle;
 use weft::client_limit::Client;
 use weft::middleware::GrpcWeb;
@@ -409,7 +410,12 @@ impl SharedState {
 }
 
 impl Application for ReverseProxy {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
+        // A function that is an application gets GET for HEAD. The upstream gets HEAD, so that it
+        // sends no content for which there is no reader.
+        if *request.received_method() == Method::HEAD && *request.method() == Method::GET {
+            request.set_method(Method::HEAD);
+        }
         ReverseProxy::respond(self, request)
     }
 }

@@ -92,6 +92,25 @@ fn forwards_options_of_the_whole_server_over_http2() {
     testing::call(proxy, request).assert_text("OPTIONS * HTTP/2.0");
 }
 
+/// The function gets GET for HEAD; the upstream gets HEAD and sends no content.
+#[test]
+fn forwards_head_from_a_function() {
+    let upstream = TestServer::start(async |request: Request| {
+        Response::text("text").with_header("x-method", request.received_method().as_str())
+    });
+    let proxy = proxy_to(&format!("http://{}/", upstream.address()), |_| {});
+    let gateway = async |request: Request| match request.method().as_str() {
+        "GET" => proxy.call(request).await,
+        _ => Response::method_not_allowed("GET"),
+    };
+    for (method, text) in [("HEAD", ""), ("GET", "text")] {
+        let request = testing::request(format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let response = testing::call(&gateway, request);
+        assert_eq!(response.header("x-method"), Some(method));
+        response.assert_text(text);
+    }
+}
+
 /// The server rejects content whose length is above the limit before it calls the proxy.
 #[test]
 fn size_of_a_web_call_is_limited() {

@@ -57,6 +57,11 @@ impl Request {
         &self.head
     }
 
+    /// The connection, with the peer that middleware has set.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// The other end of the connection, or the client of a proxy, if middleware has
     /// [set](Request::set_peer) it.
     #[inline]
@@ -196,6 +201,14 @@ impl Request {
     /// body still depends on the method that the client sent.
     pub fn set_method(&mut self, method: Method) {
         self.head.set_method(method);
+    }
+
+    /// Changes HEAD to GET for a function, whose response is sent without content.
+    #[inline]
+    pub(crate) fn handle_head_as_get(&mut self) {
+        if *self.method() == Method::HEAD {
+            self.set_method(Method::GET);
+        }
     }
 
     /// Sets path and query (`/path?query`, percent-encoded) for the middleware and application that

@@ -111,7 +111,8 @@ impl RequestHead {
         Arc::make_mut(&mut self.inner)
     }
 
-    /// The method.
+    /// The method. Functions that are applications get GET for HEAD, so that they need not
+    /// distinguish them; [`received_method`](RequestHead::received_method) does.
     #[inline]
     pub fn method(&self) -> &Method {
         &self.inner.method
@@ -147,10 +148,10 @@ impl RequestHead {
         self.mount += bytes;
     }
 
-    /// The method that the client sent, which determines the effect of preconditions and ranges and
-    /// the presence of a response body.
+    /// The method that the client sent. It determines the effect of preconditions and ranges, and
+    /// if the response has a body.
     #[inline]
-    pub(crate) fn received_method(&self) -> &Method {
+    pub fn received_method(&self) -> &Method {
         self.inner.received_method.as_deref().unwrap_or(&self.inner.method)
     }
 

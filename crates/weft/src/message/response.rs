@@ -118,14 +118,19 @@ impl Response {
     }
 
     /// Creates a 405 response with a line of text and the field `Allow` (RFC 9110 §15.5.6), which
-    /// lists the methods of the resource.
+    /// lists the methods of the resource. HEAD follows GET: a list with GET gets HEAD.
     ///
     /// ```
-    /// let response = weft::Response::method_not_allowed("GET, HEAD");
-    /// assert_eq!(response.header("allow").unwrap(), "GET, HEAD");
+    /// let response = weft::Response::method_not_allowed("GET, POST");
+    /// assert_eq!(response.header("allow").unwrap(), "GET, POST, HEAD");
     /// ```
     pub fn method_not_allowed(allowed: &str) -> Response {
-        Response::from(StatusCode::METHOD_NOT_ALLOWED).with_header(ALLOW, allowed)
+        let names = |name: &str| list_members(allowed.as_bytes()).any(|it| it == name.as_bytes());
+        let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
+        match names("GET") && !names("HEAD") {
+            true => response.with_header(ALLOW, format!("{allowed}, HEAD")),
+            false => response.with_header(ALLOW, allowed),
+        }
     }
 
     /// Creates a redirect (3xx) to a URI reference. Control characters in it are replaced by

@@ -134,7 +134,7 @@ impl WebSocketSettings {
         let fields =
             |name: &str| request.headers().get_all(name).collect::<Vec<_>>().join(&b","[..]);
         let opening = OpeningHandshake {
-            method: request.method(),
+            method: request.received_method(),
             version: request.version(),
             authority: request.authority(),
             is_secure: request.is_secure(),

@@ -1,11 +1,13 @@
 //! Values that handlers return, and requests and responses that middleware takes apart.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use weft::middleware::{HeadAsGet, from_fn};
+use weft::middleware::from_fn;
 use weft::testing::TestRequest;
 use weft::{
-    Application, Error, IntoResponse, Next, Request, Response, StatusCode, header, stack, testing,
+    Application, BoxApplication, Error, IntoResponse, Next, Request, Response, StatusCode, header, stack, testing,
 };
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -176,9 +178,71 @@ fn handler_returns_any_response() {
             _ => Err(StatusCode::IM_A_TEAPOT),
         }
     }
-    let app = stack(app).with(HeadAsGet);
     for (path, status) in [("/created", 201), ("/missing", 404), ("/", 418)] {
-        assert_eq!(testing::get(app.clone(), path).status, status, "{path}");
+        assert_eq!(testing::get(app, path).status, status, "{path}");
+    }
+}
+
+/// A function gets HEAD as GET; a type, and middleware in front of a function, get HEAD.
+#[test]
+fn head_follows_get_in_functions() {
+    #[derive(Clone)]
+    struct Type;
+
+    impl Application for Type {
+        async fn call(&self, request: Request) -> Response {
+            Response::text(request.method().to_string()).with_header("x-app", "type")
+        }
+    }
+
+    async fn function(request: Request) -> Response {
+        let methods = format!("{} {}", request.method(), request.received_method());
+        match (request.method().as_str(), request.path()) {
+            ("GET" | "POST", "/") => Response::text("text").with_header("x-app", methods),
+            ("GET", "/stream") => Response::from_body(weft::Body::stream(Unread)),
+            (_, "/only-post") => Response::method_not_allowed("POST"),
+            _ => Response::method_not_allowed("GET"),
+        }
+    }
+
+    async fn seen(request: Request, next: Next<'_>) -> Response {
+        let method = request.method().to_string();
+        next.call(request).await.with_header("x-seen", method)
+    }
+
+    let send = |app: BoxApplication, line: &str| {
+        let head = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
+        testing::call(app, testing::request(head))
+    };
+    let functions = || BoxApplication::new(function.wrap(seen));
+    for (line, status, length, app, seen) in [
+        ("GET /", 200, Some("4"), Some("GET GET"), "GET"),
+        ("HEAD /", 200, Some("4"), Some("GET HEAD"), "HEAD"),
+        ("POST /", 200, Some("4"), Some("POST POST"), "POST"),
+        ("HEAD /stream", 200, None, None, "HEAD"),
+    ] {
+        let response = send(functions(), line);
+        assert_eq!((response.status.as_u16(), response.header("x-app")), (status, app), "{line}");
+        assert_eq!(response.header("content-length"), length, "{line}");
+        assert_eq!(response.header("x-seen"), Some(seen), "{line}");
+        assert_eq!(response.body.is_empty(), line.starts_with("HEAD"), "{line}");
+    }
+    for (line, allow) in [("PUT /", "GET, HEAD"), ("HEAD /only-post", "POST")] {
+        let response = send(functions(), line);
+        assert_eq!((response.status.as_u16(), response.header("allow")), (405, Some(allow)));
+    }
+    let response = send(BoxApplication::new(Type), "HEAD /");
+    assert_eq!(response.header("content-length"), Some("4"), "the text is the method HEAD");
+}
+
+/// A stream that must not be polled.
+struct Unread;
+
+impl futures_core::Stream for Unread {
+    type Item = weft::Result<&'static str>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        panic!("a response to HEAD polls its stream")
     }
 }
 

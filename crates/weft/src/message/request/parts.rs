@@ -19,11 +19,6 @@ impl Request {
         Request { head, body, connection, extensions }
     }
 
-    /// The connection of a request.
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Returns all parts of a request, for its conversion into another form.
     pub(crate) fn into_components(self) -> (RequestHead, Body, Connection, Extensions) {
         let Request { head, body, connection, extensions } = self;

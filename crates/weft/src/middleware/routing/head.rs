@@ -10,20 +10,28 @@ use crate::message::response::Response;
 /// (RFC 9110 §9.3.2). Responses with bytes or a file get `Content-Length`; a stream is dropped
 /// without being polled.
 ///
+/// [Functions](crate::Application#head) get HEAD as GET without it. It is for tower services and
+/// other types that know only GET.
+///
 /// ```
 /// use weft::middleware::HeadAsGet;
 /// use weft::{Application, Request, Response, testing};
 ///
-/// async fn app(request: Request) -> Response {
-///     match (request.method().as_str(), request.path()) {
-///         ("GET", "/") => Response::text("Hello\n"),
-///         _ => Response::not_found(),
+/// #[derive(Clone)]
+/// struct App;
+///
+/// impl Application for App {
+///     async fn call(&self, request: Request) -> Response {
+///         match (request.method().as_str(), request.path()) {
+///             ("GET", "/") => Response::text("Hello\n"),
+///             _ => Response::not_found(),
+///         }
 ///     }
 /// }
 ///
 /// let head = || testing::request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
-/// assert_eq!(testing::call(app, head()).status, 404);
-/// assert_eq!(testing::call(app.wrap(HeadAsGet), head()).status, 200);
+/// assert_eq!(testing::call(App, head()).status, 404);
+/// assert_eq!(testing::call(App.wrap(HeadAsGet), head()).status, 200);
 /// ```
 ///
 /// An application that can determine the length of a body without producing it should handle
