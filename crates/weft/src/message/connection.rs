@@ -49,6 +49,15 @@ pub(crate) struct RecordParts {
     /// The client in place of the peer.
     pub(crate) client: Option<Peer>,
     pub(crate) data: Option<Arc<dyn RecordData>>,
+    /// The error response in place of a failed response.
+    replacement: Option<Replacement>,
+}
+
+/// An error response that was sent in place of the response of the application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replacement {
+    pub(crate) status: StatusCode,
+    pub(crate) body_bytes: u64,
 }
 
 /// A queued interim response.
@@ -157,12 +166,19 @@ impl RequestContext {
                 update(parts);
             }
             former => {
-                let mut parts = RecordParts { exchange, client: None, data: None };
+                let mut parts = RecordParts { exchange, client: None, data: None, replacement: None };
                 update(&mut parts);
                 *former = Some(Box::new(parts));
             }
         }
         self.has_record_parts.store(true, Release);
+    }
+
+    /// Records that the response of the current exchange was replaced.
+    #[cold]
+    pub(crate) fn set_replacement(&self, replacement: Replacement) {
+        let current = self.exchange_number.load(Relaxed);
+        self.update_record_parts(current, |parts| parts.replacement = Some(replacement));
     }
 
     /// Returns true if middleware has set values for the record of this or an earlier exchange.
@@ -275,6 +291,16 @@ impl Connection {
 
     pub(super) fn set_record_data(&self, data: Arc<dyn RecordData>) {
         self.shared.update_record_parts(self.exchange, |parts| parts.data = Some(data));
+    }
+
+    /// Returns the error response that was sent in place of the response to the request, until the
+    /// next exchange begins.
+    pub(crate) fn replacement(&self) -> Option<Replacement> {
+        if !self.shared.has_record_parts() {
+            return None;
+        }
+        let parts = self.shared.lock_record_parts();
+        parts.as_deref().filter(|parts| parts.exchange == self.exchange)?.replacement
     }
 
     pub(super) fn queue_interim(&self, status: StatusCode, fields: Fields) {

@@ -33,7 +33,7 @@ use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::{Record, client_closed_request};
 use crate::message::body::{Body, wrong_length};
-use crate::message::connection::{Interim, RecordParts, RequestContext};
+use crate::message::connection::{Interim, RecordParts, Replacement, RequestContext};
 use crate::message::error_page;
 use crate::message::fields::Fields;
 use crate::message::limited_body;
@@ -352,7 +352,10 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         self.report(&error);
         let mut response = error_response(self.sink.head(), &error);
         self.cause = Some(Arc::new(error));
-        self.try_begin(&mut response)
+        let begun = self.try_begin(&mut response)?;
+        let (status, body_bytes) = (response.status, self.sink.body_bytes());
+        self.sink.shared().set_replacement(Replacement { status, body_bytes });
+        Ok(begun)
     }
 
     /// Ends the exchange after the rest of a response was sent, or returns the error of a failed

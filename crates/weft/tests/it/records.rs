@@ -1,7 +1,10 @@
 //! Records of the hooks: each request is recorded exactly once, however its exchange ends.
 
+use std::collections::VecDeque;
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::frames::{RawClient, field_block, frame, pseudo_header, reset};
@@ -9,8 +12,9 @@ use crate::common::{Client, boxed_server, short_timeouts, stop, until};
 use tokio::sync::Notify;
 use weft::hooks::Record;
 use weft::log::LogFormat;
+use weft::middleware::Log;
 use weft::server::{Disconnect, ServerHandle};
-use weft::{Hooks, Request, Response, Settings};
+use weft::{Application, Body, Hooks, Request, Response, Settings, StatusCode};
 
 /// Type of a HEADERS frame, and its flags END_STREAM and END_HEADERS.
 const HEADERS: (u8, u8) = (1, 5);
@@ -138,6 +142,77 @@ fn records_requests_that_a_shutdown_cancels() {
         records.wait_for_calls(3);
         server.shutdown(Duration::ZERO);
         assert_eq!(records.take(3), ["GET /never: 499 0 unsent Cancelled"; 3]);
+    }
+}
+
+/// The middleware `Log` and the hooks have the same status and number of bytes, also if the body
+/// fails before a byte of it was sent.
+#[test]
+fn log_shows_the_status_that_was_sent() {
+    async fn app(request: Request) -> Response {
+        let stream = |items: Vec<Option<std::io::Result<&'static str>>>| {
+            Response::from_body(Body::stream(Items(items.into())))
+        };
+        let failure = || Some(Err(std::io::Error::other("the disk has failed")));
+        match request.path() {
+            "/whole" => stream(vec![Some(Ok("ab"))]),
+            "/fails" => stream(vec![failure()]),
+            "/fails-after-data" => stream(vec![Some(Ok("ab")), failure()]),
+            "/fails-after-a-wait" => stream(vec![None, failure()]),
+            "/fails-after-data-and-a-wait" => stream(vec![Some(Ok("ab")), None, failure()]),
+            "/short" => stream(vec![Some(Ok("ab"))]).with_header("content-length", 3),
+            "/wrong-length" => Response::text("ab").with_header("content-length", 3),
+            "/invalid-field" => Response::text("ab").with_header("x-a", "b\nc"),
+            _ => Response::new(StatusCode::CONTINUE),
+        }
+    }
+
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (sink, records) = (lines.clone(), Records::default());
+    let log = Log::new(move |line| sink.lock().unwrap().push(line.to_owned()));
+    let log = log.pattern("%r %s %B %X").unwrap();
+    let hooks = records.clone();
+    let server = boxed_server(app.wrap(log)).workers(1).hooks(move || hooks.clone());
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    for (path, status, end) in [
+        ("/whole", 200, "+"),
+        ("/fails", 500, "X"),
+        ("/fails-after-data", 500, "X"),
+        ("/fails-after-a-wait", 200, "X"),
+        ("/fails-after-data-and-a-wait", 200, "X"),
+        ("/short", 500, "X"),
+        ("/wrong-length", 500, "X"),
+        ("/invalid-field", 500, "X"),
+        ("/informational", 500, "X"),
+    ] {
+        let mut client = Client::connect(&server);
+        client.get(path);
+        let recorded = records.take(1).remove(0);
+        until("the line is written", || lines.lock().unwrap().len() == 1);
+        let line = lines.lock().unwrap().remove(0);
+        let expected = format!("GET {path}: {status} ");
+        assert!(recorded.starts_with(&expected), "{recorded:?} and {line:?}");
+        let bytes = recorded.split(' ').nth(3).unwrap();
+        assert_eq!(line, format!("GET {path} HTTP/1.1 {status} {bytes} {end}"), "{recorded:?}");
+    }
+    stop(server);
+}
+
+/// A stream of items, with a wait in the place of each `None`.
+struct Items(VecDeque<Option<std::io::Result<&'static str>>>);
+
+impl futures_core::Stream for Items {
+    type Item = std::io::Result<&'static str>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.0.pop_front() {
+            Some(Some(item)) => Poll::Ready(Some(item)),
+            Some(None) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => Poll::Ready(None),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::client_closed_request;
 use crate::message::body::Body;
+use crate::message::connection::{Connection, Replacement};
 use crate::message::fields::Field;
 use crate::message::payload::Payload;
 use crate::message::representation::{self, ResponseContext};
@@ -27,7 +28,6 @@ use crate::middleware::access::User;
 use crate::middleware::fields::RequestId;
 use crate::middleware::logs::log_format::LogFormat;
 use crate::middleware::logs::log_value::{LogEntry, LogValue, LogValues, Outcome};
-use crate::peer::Peer;
 use crate::random::random_boundary;
 use weft_proto::http1::framing::is_bodiless;
 
@@ -61,13 +61,15 @@ use weft_proto::http1::framing::is_bodiless;
 ///   evaluated here, so that 304 and 206 are logged.
 /// - For a stream, when it has ended, has failed, or was dropped because the client disconnected,
 ///   with the bytes that the engine read from it. Some of them may not have been sent. The framing
-///   of the body does not change.
+///   of the body does not change. If the engine has sent an error response in its place, because
+///   it failed before any of it was sent, with the status and the bytes of the error response.
 /// - If the client disconnects before there is a response: with status 499, as in nginx, which is
 ///   never sent. The same status is logged if middleware in front drops the application's future.
-/// - If the application panics: with the status 500 that the engine sends.
+/// - If the application panics, or its response has an invalid field or a wrong length: with the
+///   status 500 that the engine sends.
 ///
-/// Requests that the engine rejects, and responses that it replaces because they cannot be sent,
-/// do not reach this middleware: [`Hooks`](crate::Hooks) report all responses sent.
+/// Requests that the engine rejects do not reach this middleware, nor does the error response in
+/// place of a file that cannot be read: [`Hooks`](crate::Hooks) report all responses sent.
 #[derive(Clone)]
 pub struct Log {
     format: Arc<LogFormat>,
@@ -129,13 +131,23 @@ impl Log {
         entry.user = response.extensions().get::<User>().cloned();
         let is_head = *entry.head.received_method() == Method::HEAD;
         let has_no_body = is_head || is_bodiless(response.status);
-        if !has_no_body && let Some(source) = take_stream(&mut response.payload) {
+        let is_sent = is_sent(&response, is_head);
+        let source = match is_head || (has_no_body && is_sent) {
+            true => None,
+            false => take_unlogged(&mut response.payload, is_sent),
+        };
+        if let Some(source) = source {
             let fields = match self.format.has_response_fields() {
                 true => response.headers.to_vec(),
                 false => Vec::new(),
             };
             let logged = LoggedBody { source, entry, fields, log: self.clone() };
             response.payload = Payload::Body(Body::boxed(logged));
+            return response;
+        }
+        if !is_sent {
+            entry.fail();
+            self.write(&entry, &[]);
             return response;
         }
         entry.outcome = Outcome::Complete;
@@ -169,7 +181,7 @@ thread_local! {
 /// Owned data of a [`LogEntry`], without the response fields.
 struct OwnedEntry {
     head: RequestHead,
-    peer: Peer,
+    connection: Connection,
     /// Arrival of the request, in seconds since 1970.
     time: u64,
     stopwatch: Stopwatch,
@@ -186,7 +198,7 @@ impl OwnedEntry {
     fn new(request: &Request) -> OwnedEntry {
         OwnedEntry {
             head: request.head().clone(),
-            peer: request.peer().clone(),
+            connection: request.connection().clone(),
             time: wall::now(),
             stopwatch: Stopwatch::start(),
             id: request.extensions().get().cloned(),
@@ -197,13 +209,18 @@ impl OwnedEntry {
         }
     }
 
+    /// Sets the status that the engine sends for a failure of the application.
+    fn fail(&mut self) {
+        (self.status, self.outcome) = (StatusCode::INTERNAL_SERVER_ERROR, Outcome::Failed);
+    }
+
     fn to_log_entry<'a>(
         &'a self,
         values: &'a EntryValues<'a>,
         format: &'a LogFormat,
     ) -> LogEntry<'a> {
         LogEntry {
-            peer: &self.peer,
+            peer: self.connection.peer(),
             head: Some(&self.head),
             request_line: &[],
             time: Duration::from_secs(self.time),
@@ -251,7 +268,7 @@ impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let Some(entry) = &mut self.entry else { return };
         if std::thread::panicking() {
-            (entry.status, entry.outcome) = (StatusCode::INTERNAL_SERVER_ERROR, Outcome::Failed);
+            entry.fail();
         } else {
             entry.status = client_closed_request();
         }
@@ -259,10 +276,21 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-/// Takes the payload if it is a stream, leaving an empty one.
-fn take_stream(payload: &mut Payload) -> Option<Body> {
+/// Returns false if the engine replaces a response with bytes or a file by an error response.
+fn is_sent(response: &Response, is_head: bool) -> bool {
+    match &response.payload {
+        Payload::Upgrade(_) => true,
+        Payload::Body(body) if !body.is_in_memory() => true,
+        _ => response.validated_length(is_head).is_ok(),
+    }
+}
+
+/// Takes a body whose outcome the engine determines, leaving an empty one: a stream, or the bytes of
+/// a response that is not sent.
+fn take_unlogged(payload: &mut Payload, is_sent: bool) -> Option<Body> {
     let Payload::Body(body) = payload else { return None };
     match std::mem::take(body).into_bytes() {
+        Ok(bytes) if !is_sent => Some(bytes.into()),
         Ok(bytes) => {
             *body = bytes.into();
             None
@@ -286,6 +314,12 @@ impl Drop for LoggedBody {
         if self.entry.outcome == Outcome::Disconnected && self.source.size_hint().exact() == Some(0)
         {
             self.entry.outcome = Outcome::Complete;
+        }
+        // The engine drops the body after it has sent an error response in its place.
+        if let Some(Replacement { status, body_bytes }) = self.entry.connection.replacement() {
+            let entry = &mut self.entry;
+            (entry.status, entry.bytes, entry.outcome) = (status, body_bytes, Outcome::Failed);
+            self.fields.clear();
         }
         self.log.write(&self.entry, &self.fields);
     }
