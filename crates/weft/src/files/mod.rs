@@ -2,6 +2,7 @@
 
 mod settings; // `DirectorySettings`, and header rules by pattern
 mod generated; // files whose length is not known, as in /proc
+mod named_file; // `Response::file`, for a file that the application names
 mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
 mod followed_root; // the root directory by its path, which is followed again

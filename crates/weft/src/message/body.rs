@@ -52,7 +52,7 @@ use weft_proto::headers::Headers;
 /// - Bytes that are made for each request, such as a `String` or a `Vec<u8>`, exist once per open
 ///   response. 128 streams with a page of 1 MiB are 128 MiB per connection.
 /// - A [stream](Body::stream) that produces its pieces when it is polled costs one piece, and a
-///   [file](crate::Response::file) less than that.
+///   [file](crate::Response::from_file) less than that.
 ///
 /// Large content that differs by request should therefore be a stream or a file.
 /// [`Settings::max_concurrent_streams`](crate::Settings::max_concurrent_streams),
@@ -365,7 +365,7 @@ impl From<Bytes> for Body {
 }
 
 /// The contents of a file, as a stream of known length that does not block the event loop.
-/// [`Response::file`](crate::Response::file) sends a file more efficiently.
+/// [`Response::from_file`](crate::Response::from_file) sends a file more efficiently.
 impl From<File> for Body {
     fn from(file: File) -> Body {
         match file.in_memory() {

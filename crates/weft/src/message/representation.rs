@@ -197,7 +197,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(NOW - 1_000)).unwrap();
-        Response::file(File::open(file).unwrap())
+        Response::from_file(File::open(file).unwrap())
             .with_header(CONTENT_TYPE, "text/plain")
             .with_header(CONTENT_LENGTH, "10")
             .with_header(ETAG, "\"e\"")

@@ -94,9 +94,10 @@ impl Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }
 
-    /// Creates a 200 response with a file. An open file has no name, so that the response has no
-    /// `Content-Type`; [`with_type_of`](Response::with_type_of) sets it.
-    pub fn file(file: File) -> Response {
+    /// Creates a 200 response with an open file. It has no name, so that the response has no
+    /// `Content-Type`; [`with_type_of`](Response::with_type_of) sets it. `Response::file` opens a
+    /// file by its path.
+    pub fn from_file(file: File) -> Response {
         Response::success(Fields::default(), Payload::File(Arc::new(file)))
     }
 
@@ -252,7 +253,7 @@ impl Response {
     ///
     /// async fn report(_: Request) -> weft::Result<Response> {
     ///     let file = File::open(std::fs::File::open("report.pdf")?)?;
-    ///     Ok(Response::file(file).with_type_of("report.pdf"))
+    ///     Ok(Response::from_file(file).with_type_of("report.pdf"))
     /// }
     /// # let image = Response::from_body("").with_type_of("a/b.PNG");
     /// # assert_eq!(image.header("content-type").unwrap(), "image/png");

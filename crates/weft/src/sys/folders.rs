@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, Mode, statat};
 use rustix::io::Result;
 
 use super::beneath;
-use super::system::{self, DIRECTORY_FLAGS};
+use super::system::{self, DIRECTORY_FLAGS, READ_FLAGS};
 use super::types::{AsFd, FileStat, Links, MayBlock, OwnedFd};
 
 /// Returns a path with these bytes.
@@ -29,6 +29,12 @@ pub(crate) fn open_root(path: &Path, may_block: MayBlock) -> io::Result<OwnedFd>
 /// Opens the directory at a path, which may contain links of all kinds. Waits for the disk.
 pub fn open_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty())
+}
+
+/// Opens a path for reading, which may contain links of all kinds. Waits for the disk, but not for
+/// the writer of a pipe.
+pub(crate) fn open_for_reading(path: &Path) -> io::Result<fs::File> {
+    Ok(rustix::fs::open(path, READ_FLAGS, Mode::empty())?.into())
 }
 
 /// Opens a path beneath a directory for reading; an empty path is the directory itself.

@@ -22,7 +22,9 @@ mod types;
 #[cfg(any(weft_portable, not(target_os = "linux")))]
 pub(crate) use self::absent::{Timer, cache_pages, read_nowait, will_need};
 #[cfg(all(unix, feature = "files"))]
-pub(crate) use self::folders::{FolderEntries, open_beneath, open_root, path_of_bytes};
+pub(crate) use self::folders::{
+    FolderEntries, open_beneath, open_for_reading, open_root, path_of_bytes,
+};
 #[cfg(all(unix, feature = "files"))]
 pub use self::folders::{open_directory, stat_beneath};
 #[cfg(all(unix, feature = "_tls"))]

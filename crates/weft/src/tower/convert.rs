@@ -377,7 +377,7 @@ mod tests {
     fn file() -> Response {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
-        Response::file(File::open(file).unwrap())
+        Response::from_file(File::open(file).unwrap())
     }
 
     #[test]

@@ -30,7 +30,7 @@ async fn app(request: Request) -> Response {
             use std::io::Write;
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&bytes).unwrap();
-            Response::file(weft::File::open(file).unwrap())
+            Response::from_file(weft::File::open(file).unwrap())
         }
         "/stream" => {
             let pieces: Vec<_> = bytes.chunks(7_001).map(Bytes::copy_from_slice).collect();

@@ -34,7 +34,7 @@ fn text(length: usize) -> String {
 fn file(length: usize) -> Response {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(text(length).as_bytes()).unwrap();
-    Response::file(File::open(file).unwrap())
+    Response::from_file(File::open(file).unwrap())
         .with_header(header::CONTENT_TYPE, "text/plain")
         .with_header(header::ETAG, "\"e\"")
 }

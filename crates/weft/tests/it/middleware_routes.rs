@@ -44,7 +44,7 @@ async fn bodies(request: Request) -> Response {
         "/file" => {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(b"a file").unwrap();
-            Response::file(File::open(file).unwrap()).with_header(header::ETAG, "\"e\"")
+            Response::from_file(File::open(file).unwrap()).with_header(header::ETAG, "\"e\"")
         }
         _ => Response::not_found(),
     }

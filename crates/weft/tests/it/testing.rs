@@ -70,7 +70,7 @@ fn ranges_of_files_and_head_are_those_of_the_engine() {
     async fn file(_: Request) -> Response {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"0123456789").unwrap();
-        Response::file(File::open(file).unwrap())
+        Response::from_file(File::open(file).unwrap())
     }
     let response = TestRequest::get("/").header("range", "bytes=2-4").call(file);
     assert_eq!(

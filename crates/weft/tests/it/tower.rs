@@ -527,7 +527,7 @@ async fn file(request: Request) -> Response {
     if request.path() == "/large" {
         file.set_len(300_000).unwrap();
     }
-    Response::file(File::open(file).unwrap())
+    Response::from_file(File::open(file).unwrap())
         .with_header(header::CONTENT_TYPE, "text/plain")
         .with_header(header::ETAG, "\"e\"")
 }
@@ -679,7 +679,7 @@ fn ranges_do_not_apply_to_head_behind_layers() {
     async fn app(_: Request) -> Response {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
-        Response::file(File::open(file).unwrap())
+        Response::from_file(File::open(file).unwrap())
     }
     let set_field = SetRequestHeaderLayer::overriding(header::FROM, HeaderValue::from_static("a"));
     let servers = [

@@ -79,7 +79,7 @@ fn unsent_responses_use_bounded_memory() {
         let (file, cached) = (file.clone(), cached.clone());
         async move {
             match request.path() {
-                "/file" => Response::file(File::open(file).unwrap()),
+                "/file" => Response::from_file(File::open(file).unwrap()),
                 "/cached" => Response::from_body(cached),
                 "/small" => Response::from_body(vec![b'x'; SMALL_BYTES]),
                 "/empty" => Response::from_body(Body::stream(futures_util::stream::empty::<

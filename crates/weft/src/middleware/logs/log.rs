@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn logs_multipart_ranges_as_206() {
-        let app = async |_: Request| Response::file(File::from_static(b"0123456789"));
+        let app = async |_: Request| Response::from_file(File::from_static(b"0123456789"));
         let request = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0,5-6\r\n\r\n";
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();

@@ -69,7 +69,7 @@ fn downloads(produced: &Arc<AtomicUsize>) -> impl Application + Clone + Send + u
         async move {
             let length: usize = request.query().unwrap_or_default().parse().unwrap();
             match request.path() {
-                "/file" => Response::file(File::new(file, 0, length as u64)),
+                "/file" => Response::from_file(File::new(file, 0, length as u64)),
                 "/bytes" => Response::from_body(vec![b'x'; length]),
                 _ => {
                     let mut remaining = length;
@@ -259,7 +259,7 @@ fn serves_files_and_ranges() {
     let sparse = Arc::new(sparse);
     let server = start(move |_: Request| {
         let file = File::open(sparse.clone()).unwrap();
-        async move { Response::file(file) }
+        async move { Response::from_file(file) }
     });
     let mut client = RawClient::connect(&server);
     for (method, range, status, length, range_field, body) in [

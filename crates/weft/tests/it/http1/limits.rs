@@ -80,7 +80,7 @@ fn slow_reading_client_receives_the_full_response() {
     let settings = Settings { stall_timeout: 2 * SHORT_TIMEOUT, ..short_timeouts() };
     let server = start_with(settings.clone(), move |request: Request| {
         let response = match request.path() {
-            "/file" => Response::file(file.clone()),
+            "/file" => Response::from_file(file.clone()),
             _ => Response::from_body(vec![b'x'; LENGTH]),
         };
         async { response }

@@ -159,7 +159,7 @@ async fn app(mut request: Request) -> weft::Result<Response> {
             }
         }
         (&Method::POST, _) => Response::from_body(request.into_body()),
-        (_, "/file") => Response::file(File::open(
+        (_, "/file") => Response::from_file(File::open(
             fs::File::open(FILE.get().expect("set by the test")).unwrap(),
         )?),
         (_, "/shout") => Response::upgrade("shout", async |mut connection: Upgraded| {

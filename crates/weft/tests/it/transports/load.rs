@@ -192,7 +192,7 @@ fn hooks_see_each_connection_and_response_once() {
                 match request.path() {
                     "/stream" => Response::from_body(pieces(["ab", "cde"])),
                     "/large" => Response::from_body(pattern(300_000)),
-                    "/file" => Response::file(File::open(file(b"0123456789")).unwrap()),
+                    "/file" => Response::from_file(File::open(file(b"0123456789")).unwrap()),
                     "/204" => Response::new(StatusCode::NO_CONTENT),
                     _ => Response::not_found(),
                 }

@@ -15,9 +15,9 @@ fn sends_every_payload_kind_to_get_and_head() {
                 Response::from_body(parts()).with_header(header::CONTENT_LENGTH, "5")
             }
             "/empty-stream" => Response::from_body(pieces([])),
-            "/file" => Response::file(File::open(file(&pattern(200_000))).unwrap()),
-            "/empty-file" => Response::file(File::open(file(b"")).unwrap()),
-            "/file-part" => Response::file(File::new(file(b"0abcde6"), 1, 5)),
+            "/file" => Response::from_file(File::open(file(&pattern(200_000))).unwrap()),
+            "/empty-file" => Response::from_file(File::open(file(b"")).unwrap()),
+            "/file-part" => Response::from_file(File::new(file(b"0abcde6"), 1, 5)),
             "/file-body" => Response::from_body(File::open(file(&pattern(200_000))).unwrap()),
             "/trailers" => Response::from_body(with_trailers("abcde", &[(header::ETAG, "\"e\"")])),
             "/teapot" => Response::text("abcde").with_status(StatusCode::IM_A_TEAPOT),

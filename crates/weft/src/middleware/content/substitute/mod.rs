@@ -248,7 +248,7 @@ mod tests {
         fn file() -> Response {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), "a cat, CATS and a cat").unwrap();
-            Response::file(crate::File::open(file.reopen().unwrap()).unwrap())
+            Response::from_file(crate::File::open(file.reopen().unwrap()).unwrap())
                 .with_header(CONTENT_TYPE, "TEXT/HTML;charset=utf-8")
         }
         fn stream() -> Response {
@@ -308,7 +308,7 @@ mod tests {
         let app = async |_: Request| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), "a cat").unwrap();
-            Response::file(crate::File::open(file.reopen().unwrap()).unwrap())
+            Response::from_file(crate::File::open(file.reopen().unwrap()).unwrap())
                 .with_header(CONTENT_TYPE, "text/html")
                 .with_header(ETAG, "\"e\"")
         };
