@@ -150,7 +150,7 @@ mod tests {
         for (media_type, text, status, expected) in [
             (json, r#"{"x":1}"#, 200, "[1,null]"),
             (json, &*longest, 200, "[1,null]"),
-            (json, &*too_long, 413, "413 Payload Too Large: the body is larger than allowed\n"),
+            (json, &*too_long, 413, "413 Payload Too Large: the body is larger than 40 bytes\n"),
             (
                 "Content-Type: Application/Geo+JSON; charset=utf-8\r\n",
                 r#"{"x":1}"#,

@@ -403,13 +403,13 @@ fn forwards_request_bodies_to_scripts() {
             "cat",
             "Transfer-Encoding: chunked\r\n",
             "b\r\nhello world\r\n0\r\n\r\n",
-            (413, "413 Payload Too Large: the body is larger than allowed\n"),
+            (413, "413 Payload Too Large: the body is larger than 10 bytes\n"),
         ),
         (
             "cat",
             "Content-Length: 200001\r\n",
             &*too_large,
-            (413, "413 Payload Too Large: the body is larger than allowed\n"),
+            (413, "413 Payload Too Large: the body is larger than 200000 bytes\n"),
         ),
     ] {
         let head = format!("POST /cgi/{script} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");

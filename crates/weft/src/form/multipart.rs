@@ -208,8 +208,8 @@ impl Multipart {
                 Ok(Some(chunk)) => {
                     self.bytes += chunk.len() as u64;
                     // A body without a connection has no limit of its own.
-                    if self.settings.max_bytes.is_some_and(|max| self.bytes > max) {
-                        break Err(body::too_large());
+                    if let Some(max) = self.settings.max_bytes.filter(|max| self.bytes > *max) {
+                        break Err(body::too_large(max));
                     }
                     self.parser.push(chunk);
                 }

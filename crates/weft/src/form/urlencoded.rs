@@ -143,7 +143,7 @@ mod tests {
             (
                 "a=1234567890&b=1234567890&c=123",
                 413,
-                "413 Payload Too Large: the body is larger than allowed\n",
+                "413 Payload Too Large: the body is larger than 30 bytes\n",
             ),
         ] {
             let response = call(show_fields, post(MEDIA_TYPE, text));

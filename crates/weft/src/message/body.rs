@@ -250,7 +250,7 @@ impl Body {
                     Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
                 }
                 Kind::Inbound(source) => source.poll_chunk(cx),
-                Kind::TooLarge => Poll::Ready(Err(too_large())),
+                Kind::TooLarge => Poll::Ready(Err(over_limit())),
                 Kind::Stream(..) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
@@ -276,7 +276,7 @@ impl Body {
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
                 let Some(rest) = remaining.checked_sub(length as u64) else {
                     self.0 = Kind::TooLarge;
-                    return Poll::Ready(Some(Err(too_large())));
+                    return Poll::Ready(Some(Err(over_limit())));
                 };
                 *remaining = rest;
                 Poll::Ready(frame.map(Ok))
@@ -293,20 +293,20 @@ impl Body {
     /// [`chunk`](Body::chunk).
     pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
         if self.length().is_some_and(|length| length > limit as u64) {
-            return Err(too_large());
+            return Err(too_large(limit as u64));
         }
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         let mut whole = None;
         while let Some(chunk) = self.chunk().await? {
             let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
             if whole.len() + chunk.len() > limit {
-                return Err(too_large());
+                return Err(too_large(limit as u64));
             }
             whole.extend_from_slice(&chunk);
         }
         match whole {
             Some(whole) => Ok(whole.freeze()),
-            None if first.len() > limit => Err(too_large()),
+            None if first.len() > limit => Err(too_large(limit as u64)),
             None => Ok(first),
         }
     }
@@ -500,7 +500,13 @@ where
     }
 }
 
-pub(crate) fn too_large() -> Error {
+/// The error of a body over a limit in bytes.
+pub(crate) fn too_large(limit: u64) -> Error {
+    Error::new(ErrorKind::BodyTooLarge, format!("the body is larger than {limit} bytes"))
+}
+
+/// The error of a body whose limit is not stored, because bodies are kept small.
+fn over_limit() -> Error {
     Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
 }
 

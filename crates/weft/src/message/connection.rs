@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 #[cfg(feature = "tower")]
 use tokio::sync::watch;
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::message::fields::Fields;
 use crate::message::record_data::RecordData;
 use crate::message::shutdown::{Shutdown, ShutdownSignal};
@@ -34,13 +34,7 @@ pub(crate) struct RequestContext {
     has_record_parts: AtomicBool,
     /// Set while the final response is sent, from the first wait for its body.
     is_responding: AtomicBool,
-    /// The exchange whose body exceeded a limit, and the limit; 0 if there was none.
-    body_failure: AtomicU64,
 }
-
-/// Limits in [`RequestContext::body_failure`].
-const TOO_LARGE: u64 = 1;
-const TOO_SLOW: u64 = 2;
 
 /// Values that middleware has set for the [`Record`](crate::hooks::Record) of an exchange.
 #[derive(Clone, Debug)]
@@ -51,6 +45,15 @@ pub(crate) struct RecordParts {
     pub(crate) data: Option<Arc<dyn RecordData>>,
     /// The error response in place of a failed response.
     replacement: Option<Replacement>,
+    /// Kind and reason of the failure of a request body that exceeded a limit.
+    body_failure: Option<(ErrorKind, String)>,
+}
+
+impl RecordParts {
+    fn new(exchange: u32) -> RecordParts {
+        let (client, data, replacement, body_failure) = Default::default();
+        RecordParts { exchange, client, data, replacement, body_failure }
+    }
 }
 
 /// An error response that was sent in place of the response of the application.
@@ -73,7 +76,6 @@ impl RequestContext {
     pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<RequestContext> {
         let (exchange_number, interim, has_interim) = Default::default();
         let (record_parts, has_record_parts, is_responding) = Default::default();
-        let body_failure = AtomicU64::new(0);
         Arc::new(RequestContext {
             peer,
             shutdown,
@@ -83,7 +85,6 @@ impl RequestContext {
             record_parts,
             has_record_parts,
             is_responding,
-            body_failure,
         })
     }
 
@@ -129,14 +130,12 @@ impl RequestContext {
 
     /// Records that the body of the current exchange exceeded a limit.
     #[cold]
-    pub(crate) fn set_body_failure(&self, kind: ErrorKind) {
-        let limit = match kind {
-            ErrorKind::BodyTooLarge => TOO_LARGE,
-            ErrorKind::TooSlow => TOO_SLOW,
-            _ => return,
-        };
-        let exchange = u64::from(self.exchange_number.load(Relaxed));
-        self.body_failure.store(exchange << 8 | limit, Release);
+    pub(crate) fn set_body_failure(&self, error: &Error) {
+        if let ErrorKind::BodyTooLarge | ErrorKind::TooSlow = error.kind() {
+            let failure = (error.kind(), error.reason().to_owned());
+            let current = self.exchange_number.load(Relaxed);
+            self.update_record_parts(current, |parts| parts.body_failure = Some(failure));
+        }
     }
 
     /// Takes the interim responses of the current exchange.
@@ -166,7 +165,7 @@ impl RequestContext {
                 update(parts);
             }
             former => {
-                let mut parts = RecordParts { exchange, client: None, data: None, replacement: None };
+                let mut parts = RecordParts::new(exchange);
                 update(&mut parts);
                 *former = Some(Box::new(parts));
             }
@@ -296,11 +295,15 @@ impl Connection {
     /// Returns the error response that was sent in place of the response to the request, until the
     /// next exchange begins.
     pub(crate) fn replacement(&self) -> Option<Replacement> {
+        self.parts_of_exchange(|parts| parts.replacement)
+    }
+
+    fn parts_of_exchange<T>(&self, get: impl FnOnce(&RecordParts) -> Option<T>) -> Option<T> {
         if !self.shared.has_record_parts() {
             return None;
         }
         let parts = self.shared.lock_record_parts();
-        parts.as_deref().filter(|parts| parts.exchange == self.exchange)?.replacement
+        parts.as_deref().filter(|parts| parts.exchange == self.exchange).and_then(get)
     }
 
     pub(super) fn queue_interim(&self, status: StatusCode, fields: Fields) {
@@ -312,16 +315,11 @@ impl Connection {
         self.peer.as_deref().unwrap_or(&self.shared.peer)
     }
 
-    /// Returns the kind of the error if the body of the request has exceeded a limit.
+    /// Returns the error if the body of the request has exceeded a limit.
     #[cfg(feature = "tower")]
-    pub(crate) fn body_failure(&self) -> Option<ErrorKind> {
-        let failure = self.shared.body_failure.load(Acquire);
-        let kind = match failure & 0xff {
-            TOO_LARGE => ErrorKind::BodyTooLarge,
-            TOO_SLOW => ErrorKind::TooSlow,
-            _ => return None,
-        };
-        (failure >> 8 == u64::from(self.exchange)).then_some(kind)
+    pub(crate) fn body_failure(&self) -> Option<Error> {
+        let (kind, reason) = self.parts_of_exchange(|parts| parts.body_failure.clone())?;
+        Some(Error::new(kind, reason))
     }
 
     /// The same as [`Request::is_secure`](crate::Request::is_secure).

@@ -112,6 +112,7 @@ pub(super) struct InboundBody<S: ContentSource> {
     source: S,
     state: State,
     allowed: Allowance,
+    received: u64,
     clock: ReceiveClock,
     trailers: Option<Box<Headers>>,
 }
@@ -126,25 +127,30 @@ enum State {
 impl<S: ContentSource> InboundBody<S> {
     pub(super) fn new(source: S, max_bytes: u64, clock: ReceiveClock) -> InboundBody<S> {
         let allowed = Allowance::Default(max_bytes);
-        InboundBody { source, state: State::Receiving, allowed, clock, trailers: None }
+        InboundBody { source, state: State::Receiving, allowed, received: 0, clock, trailers: None }
     }
 
     /// Counts received bytes. Returns false if they exceed the limit.
     fn count(&mut self, bytes: usize) -> bool {
+        let received = self.received;
+        self.received = received.saturating_add(bytes as u64);
         let is_stream = self.clock.is_stream(self.source.length());
         let allowed = match &mut self.allowed {
             Allowance::Default(_) if is_stream => return true,
             Allowance::Default(allowed) | Allowance::Explicit(allowed) => allowed,
         };
         let rest = allowed.checked_sub(bytes as u64);
-        *allowed = rest.unwrap_or(*allowed);
+        match rest {
+            Some(rest) => *allowed = rest,
+            None => self.received = received,
+        }
         rest.is_some()
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         let polled = self.poll_within_limits(cx);
         if let Poll::Ready(Err(error)) = &polled {
-            self.clock.exchange.set_body_failure(error.kind());
+            self.clock.exchange.set_body_failure(error);
         }
         polled
     }
@@ -152,11 +158,14 @@ impl<S: ContentSource> InboundBody<S> {
     fn poll_within_limits(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         let (Allowance::Default(allowed) | Allowance::Explicit(allowed)) = self.allowed;
         if self.source.length().is_some_and(|length| length > allowed) {
-            return Poll::Ready(Err(too_large()));
+            return Poll::Ready(Err(too_large(self.received.saturating_add(allowed))));
         }
         match self.source.poll_event(cx, &mut self.clock) {
             Poll::Ready(Ok(ContentEvent::Data(data))) => {
-                Poll::Ready(if self.count(data.len()) { Ok(Some(data)) } else { Err(too_large()) })
+                Poll::Ready(match self.count(data.len()) {
+                    true => Ok(Some(data)),
+                    false => Err(too_large(self.received.saturating_add(allowed))),
+                })
             }
             Poll::Ready(Ok(ContentEvent::End(trailers))) => {
                 self.trailers = trailers;

@@ -3,7 +3,6 @@
 
 use http::Version;
 
-use crate::error::{Error, ErrorKind};
 use crate::message::body::LiftedLimits;
 use crate::message::connection::Connection;
 use crate::message::grpc;
@@ -49,7 +48,7 @@ impl BodyLimits {
     /// Replaces the error response of a service that could not read the body because of a limit of
     /// the engine: frameworks do not know these errors, and respond with 400 or 500.
     pub(super) fn explain(&self, response: Response) -> Response {
-        let Some(kind) = self.connection.body_failure() else { return response };
+        let Some(error) = self.connection.body_failure() else { return response };
         let is_error = match self.is_grpc {
             true => response.header(GRPC_STATUS.as_str()).is_some_and(|status| status != "0"),
             false => response.status.is_client_error() || response.status.is_server_error(),
@@ -57,11 +56,6 @@ impl BodyLimits {
         if !is_error {
             return response;
         }
-        let reason = match kind {
-            ErrorKind::TooSlow => "the body was received too slowly",
-            _ => "the body is larger than allowed",
-        };
-        let error = Error::new(kind, reason);
         match self.is_grpc {
             true => grpc::status_response(&grpc::status_of(&error)),
             false => error.into(),

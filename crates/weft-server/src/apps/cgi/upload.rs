@@ -66,7 +66,7 @@ impl Input {
             return Ok((Input::Body(received.body), Some(length)));
         };
         if length > settings.max_body_bytes {
-            let reason = "the body is larger than allowed";
+            let reason = format!("the body is larger than {} bytes", settings.max_body_bytes);
             return Err(GatewayError::Client(Error::new(ErrorKind::BodyTooLarge, reason)));
         }
         body.set_limit(settings.max_body_bytes);
