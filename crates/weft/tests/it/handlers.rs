@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use weft::middleware::from_fn;
 use weft::testing::TestRequest;
 use weft::{
-    Application, BoxApplication, Error, IntoResponse, Next, Request, Response, StatusCode, header, stack, testing,
+    Application, BoxApplication, Error, IntoResponse, Next, Request, Response, StatusCode, header,
+    stack, testing,
 };
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

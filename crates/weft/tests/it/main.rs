@@ -8,6 +8,8 @@
 mod common;
 
 mod axum;
+#[cfg(feature = "axum")]
+mod axum_twins;
 mod bandwidth;
 #[cfg(all(feature = "cache", feature = "form"))]
 mod cache;

@@ -102,7 +102,7 @@ impl Response {
     }
 
     /// Returns true if the message framing determines the end of the response.
-    fn is_framed(&self) -> bool {
+    pub fn is_framed(&self) -> bool {
         self.status < 200
             || matches!(self.status, 204 | 304)
             || self.header("content-length").is_some()
@@ -248,6 +248,11 @@ impl Client {
     /// Bytes received and not yet consumed as a response.
     pub fn received(&self) -> &[u8] {
         &self.received
+    }
+
+    /// Takes the first received bytes away.
+    pub fn take_received(&mut self, bytes: usize) {
+        self.received.drain(..bytes);
     }
 
     /// Discards the received bytes.
