@@ -164,7 +164,7 @@ fn logs_incomplete_responses() {
     for (target, received, end) in [
         ("/never", "", "499 0 X"),
         ("/endless", "one\r\n", "200 3 X"),
-        ("/fails", "", "200 3 X"),
+        ("/fails", "", "500 26 X"),
         ("/panic", "", "500 0 X"),
     ] {
         let mut client = Client::connect(&server);
