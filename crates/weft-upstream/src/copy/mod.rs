@@ -2,16 +2,19 @@
 
 mod splice;
 
+use std::future::pending;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, split};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use weft::message::Upgraded;
 
+use crate::connect::upstream_connection::UpstreamConnection;
 pub use crate::copy::splice::{MAX_PIPES, SplicePipes};
 use crate::copy::splice::{Splice, SpliceError, Spliced};
 
@@ -70,23 +73,88 @@ impl CountBytes for () {
 }
 
 /// Copies until both directions have ended, one fails, or no data moves for a time of
-/// `timeouts`.
+/// `timeouts`. A connection that breaks behind the end of its direction is noticed by the next
+/// write to it.
 pub async fn copy_bidirectional(
     a: impl AsyncRead + AsyncWrite,
     b: impl AsyncRead + AsyncWrite,
     timeouts: IdleTimeouts,
     counts: &impl CountBytes,
 ) -> CopyEnd {
-    let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
+    let (a, b) =
+        (Watched { stream: a, broken: pending() }, Watched { stream: b, broken: pending() });
+    copy_watched(a, b, timeouts, counts).await
+}
+
+/// Copies between the client and the upstream of a tunnel, as [`copy_bidirectional`]. A reset of
+/// the client, or of an upstream without TLS, is noticed at once, also behind the end of the
+/// direction.
+pub(crate) async fn copy_tunnel(
+    client: Upgraded,
+    upstream: &mut UpstreamConnection,
+    timeouts: IdleTimeouts,
+) -> CopyEnd {
+    let broken = client.broken();
+    let client = Watched { stream: client, broken };
+    match upstream.socket() {
+        None => {
+            let upstream = Watched { stream: upstream, broken: pending() };
+            copy_watched(client, upstream, timeouts, &()).await
+        }
+        Some(socket) => {
+            let (mut from_client, mut to_client) = split(client.stream);
+            let (mut from_upstream, mut to_upstream) = socket.split();
+            let activity = Activity::new();
+            let direction = |from| Direction { from, activity: &activity, counts: &() };
+            let upload = async {
+                let direction = direction(CopySide::A);
+                direction.copy(&mut from_client, &mut to_upstream).await?;
+                direction.wait_for_other_direction(client.broken).await
+            };
+            let download = async {
+                let direction = direction(CopySide::B);
+                direction.copy(&mut from_upstream, &mut to_client).await?;
+                direction.wait_for_other_direction(reset(&from_upstream)).await
+            };
+            end_of(async { tokio::try_join!(upload, download) }, &activity, timeouts).await
+        }
+    }
+}
+
+/// A connection, and the future that completes when it breaks behind the end of its input.
+struct Watched<S, F> {
+    stream: S,
+    broken: F,
+}
+
+async fn copy_watched<A: AsyncRead + AsyncWrite, B: AsyncRead + AsyncWrite>(
+    a: Watched<A, impl Future<Output = ()>>,
+    b: Watched<B, impl Future<Output = ()>>,
+    timeouts: IdleTimeouts,
+    counts: &impl CountBytes,
+) -> CopyEnd {
+    let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a.stream), split(b.stream));
     let activity = Activity::new();
     let direction = |from| Direction { from, activity: &activity, counts };
-    let copied = async {
-        tokio::try_join!(
-            direction(CopySide::A).copy(&mut from_a, &mut to_b),
-            direction(CopySide::B).copy(&mut from_b, &mut to_a),
-        )
+    let from_a = async {
+        let direction = direction(CopySide::A);
+        direction.copy(&mut from_a, &mut to_b).await?;
+        direction.wait_for_other_direction(a.broken).await
     };
-    end_of(copied, &activity, timeouts).await
+    let from_b = async {
+        let direction = direction(CopySide::B);
+        direction.copy(&mut from_b, &mut to_a).await?;
+        direction.wait_for_other_direction(b.broken).await
+    };
+    end_of(async { tokio::try_join!(from_a, from_b) }, &activity, timeouts).await
+}
+
+/// Completes when a socket was reset behind the end of its input. The system reports errors of all
+/// sockets that are registered with the event loop.
+async fn reset(socket: &ReadHalf<'_>) {
+    if socket.ready(Interest::ERROR).await.is_err() {
+        pending().await
+    }
 }
 
 /// Copies between two sockets, as [`copy_bidirectional`]. Large amounts of bytes are moved within
@@ -144,7 +212,7 @@ enum Copied {
 impl<C: CountBytes> Direction<'_, C> {
     /// Copies until the end, which is forwarded; the other direction stays open.
     async fn copy(
-        self,
+        &self,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
     ) -> Result<(), (CopySide, io::Error)> {
@@ -173,7 +241,8 @@ impl<C: CountBytes> Direction<'_, C> {
                 Spliced::NoPipe => first_buffer = MAX_BUFFER_BYTES,
             }
         }
-        self.end(to).await
+        self.end(to).await?;
+        self.wait_for_other_direction(reset(from)).await
     }
 
     /// Copies through a buffer, which has `first_buffer` bytes at first, until the end, or until
@@ -207,8 +276,23 @@ impl<C: CountBytes> Direction<'_, C> {
 
     /// Forwards the end of the direction. The time of half-closed connections begins.
     async fn end(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), (CopySide, io::Error)> {
-        self.activity.end_direction();
+        self.activity.end_direction(self.from);
         to.shutdown().await.map_err(|error| (self.receiver(), error))
+    }
+
+    /// Waits for the end of the other direction.
+    ///
+    /// # Errors
+    /// If `broken` completes before: the connection of this direction is broken.
+    async fn wait_for_other_direction(
+        &self,
+        broken: impl Future<Output = ()>,
+    ) -> Result<(), (CopySide, io::Error)> {
+        tokio::select! {
+            biased;
+            () = self.activity.ended(self.receiver()) => Ok(()),
+            () = broken => Err((self.from, io::ErrorKind::ConnectionReset.into())),
+        }
     }
 
     fn record(&self, bytes: u64) {
@@ -238,6 +322,8 @@ struct Activity {
     is_half_closed: AtomicBool,
     /// Notified at the end of a direction.
     direction_ended: Notify,
+    /// Notified at the end of the direction from A, and of the direction from B.
+    ended: [Notify; 2],
     /// Milliseconds since `start`.
     last: AtomicU64,
 }
@@ -248,6 +334,7 @@ impl Activity {
             start: Instant::now(),
             is_half_closed: AtomicBool::new(false),
             direction_ended: Notify::new(),
+            ended: [Notify::new(), Notify::new()],
             last: AtomicU64::new(0),
         }
     }
@@ -257,9 +344,15 @@ impl Activity {
         self.last.store(elapsed.try_into().unwrap_or(u64::MAX), Relaxed);
     }
 
-    fn end_direction(&self) {
+    fn end_direction(&self, from: CopySide) {
         self.is_half_closed.store(true, Relaxed);
         self.direction_ended.notify_one();
+        self.ended[from as usize].notify_one();
+    }
+
+    /// Completes when the direction from a side has ended.
+    async fn ended(&self, from: CopySide) {
+        self.ended[from as usize].notified().await;
     }
 
     /// Completes when no data has moved for a time of `timeouts`.

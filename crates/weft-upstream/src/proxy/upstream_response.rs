@@ -11,7 +11,7 @@ use weft_proto::http1::client::ResponseHead;
 
 use super::proxy_context::WorkerContext;
 use crate::attempt_hooks;
-use crate::copy::{IdleTimeouts, copy_bidirectional};
+use crate::copy::{IdleTimeouts, copy_tunnel};
 use crate::exchange::outbound_request::OutboundRequest;
 use crate::exchange::{BodyOptions, UpstreamBody, UpstreamExchange};
 use crate::gateway_error::GatewayError;
@@ -105,7 +105,7 @@ impl<P: UpstreamExchange> UpstreamResponse<'_, P> {
         let open = context.shared.settings.tunnel_timeout;
         let timeouts = IdleTimeouts { open, half_closed: open.min(MAX_HALF_CLOSED_TIME) };
         let response = Response::upgrade(protocol, async move |client| {
-            copy_bidirectional(client, &mut *lease.connection, timeouts, &()).await;
+            copy_tunnel(client, &mut lease.connection, timeouts).await;
         });
         Ok(response::apply_head(head, response, context.shared.via.as_ref()))
     }

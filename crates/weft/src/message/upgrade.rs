@@ -68,6 +68,14 @@ impl fmt::Debug for Upgrade {
     }
 }
 
+/// The stream of an upgraded connection.
+pub(crate) trait UpgradedStream: Io {
+    /// Completes when the connection is broken although its input has ended.
+    fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+}
+
 /// A connection that no longer uses HTTP, as a bidirectional byte stream. Bytes received after the
 /// request are read first. See [`Response::upgrade`](crate::Response::upgrade).
 ///
@@ -75,14 +83,18 @@ impl fmt::Debug for Upgrade {
 /// or stopped sending. It counts as an open connection until the handler ends. Dropping it closes
 /// the connection.
 pub struct Upgraded {
-    stream: Box<dyn Io>,
+    stream: Box<dyn UpgradedStream>,
     peer: Arc<Peer>,
     shutdown: Shutdown,
     bytes: Arc<TunnelBytes>,
 }
 
 impl Upgraded {
-    pub(crate) fn new(stream: impl Io, peer: Arc<Peer>, shutdown: Shutdown) -> Upgraded {
+    pub(crate) fn new(
+        stream: impl UpgradedStream,
+        peer: Arc<Peer>,
+        shutdown: Shutdown,
+    ) -> Upgraded {
         Upgraded { stream: Box::new(stream), peer, shutdown, bytes: Arc::default() }
     }
 
@@ -100,6 +112,16 @@ impl Upgraded {
     #[cfg(feature = "websocket")]
     pub(crate) fn shared_peer(&self) -> Arc<Peer> {
         self.peer.clone()
+    }
+
+    /// Completes when the connection is broken although its input has ended: a client that has
+    /// only shut down its sending direction still receives data, and a client that has left resets
+    /// the connection. Await it behind the end of the input only; before, the next read fails.
+    ///
+    /// Over TCP, probes behind the end of the input find clients that have closed both directions.
+    /// Over HTTP/2 and HTTP/3 it never completes: there, the next write fails.
+    pub fn broken(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.stream.broken()
     }
 
     /// The other end of the connection.

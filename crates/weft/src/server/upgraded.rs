@@ -13,7 +13,7 @@ use crate::clock::deadline::Stopwatch;
 use crate::hooks::{Hooks, Record};
 use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
-use crate::message::upgrade::{TunnelBytes, Upgrade, Upgraded};
+use crate::message::upgrade::{TunnelBytes, Upgrade, Upgraded, UpgradedStream};
 use crate::net::buffers;
 use crate::net::reader::Reader;
 use crate::net::writer::Writer;
@@ -28,6 +28,12 @@ pub(super) struct RawConnection {
 impl RawConnection {
     pub(super) fn new(reader: Reader, writer: Writer) -> RawConnection {
         RawConnection { reader, writer }
+    }
+}
+
+impl UpgradedStream for RawConnection {
+    fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.writer.broken())
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::{Streams, connect, echo, exchange, read_to_close};
-use crate::common::{Client, Signal, until, unused_address};
+use crate::common::{Client, PATIENCE, Signal, raw_upstream, until, unused_address};
 
 /// Reads the file `access.log` until it has this number of lines.
 pub(super) fn lines(streams: &Streams, count: usize) -> Vec<String> {
@@ -115,6 +115,39 @@ fn lines_state_timeouts_limits_resets_and_a_stop() {
     assert!(streams.server.wait().success());
     assert_eq!(stable(&lines(&streams, 2)[1]), line("stopped"));
     drop(open);
+}
+
+/// A peer that has ended its direction and then resets the connection is noticed at once. A peer
+/// that is only half-closed keeps it.
+#[test]
+fn resets_behind_the_end_of_a_direction_end_the_connection() {
+    for (is_upstream, is_reset) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (sender, accepted) = std::sync::mpsc::channel();
+        let upstream = raw_upstream(move |_, stream| sender.send(stream).unwrap());
+        let streams = Streams::start(&format!(
+            "[streams.\"127.0.0.1:0\"]\nto = \"{upstream}\"\naccess_log = \"access.log\"\n"
+        ));
+        let mut client = streams.connect();
+        client.write_all(b"hello").unwrap();
+        let mut upstream = accepted.recv_timeout(PATIENCE).unwrap();
+        upstream.read_exact(&mut [0; 5]).unwrap();
+        let (mut other, leaving) = match is_upstream {
+            true => (client, upstream),
+            false => (upstream, client),
+        };
+        leaving.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(other.read(&mut [0]).unwrap(), 0);
+        if is_reset {
+            reset(leaving);
+            let line = &lines(&streams, 1)[0];
+            let end = if is_upstream { " upstream-error -" } else { " client-error -" };
+            assert!(line.ends_with(end), "{line}");
+        } else {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let log = fs::read_to_string(streams.path("access.log")).unwrap_or_default();
+            assert_eq!(log, "", "{is_upstream}");
+        }
+    }
 }
 
 #[test]

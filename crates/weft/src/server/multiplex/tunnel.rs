@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::message::upgrade::UpgradedStream;
 use crate::net::buffers;
 use crate::server::multiplex::pipe::{Pipe, PipeEvent};
 
@@ -23,6 +24,8 @@ impl Tunnel {
         Tunnel { pipe, read_ahead: Bytes::new() }
     }
 }
+
+impl UpgradedStream for Tunnel {}
 
 impl AsyncRead for Tunnel {
     fn poll_read(
