@@ -1,6 +1,7 @@
 //! Limits on the concurrent uses of a resource, of which one client can use a part only.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -136,12 +137,34 @@ impl Uses {
     }
 }
 
-#[derive(Debug)]
 struct Waiter {
     client: Option<Client>,
+    /// Returns true while the waiter is admitted behind all others. `None`: never.
+    yields: Option<Box<dyn Fn() -> bool + Send>>,
     /// Closed once the waiter has given up.
     admission: oneshot::Sender<ClientPermit>,
 }
+
+impl Waiter {
+    fn yields(&self) -> bool {
+        self.yields.as_ref().is_some_and(|yields| yields())
+    }
+
+    /// Returns true if the clients of two waiters count for the same limits.
+    fn shares_network(&self, other: &Waiter) -> bool {
+        let mut networks = self.client.iter().flat_map(Client::networks);
+        networks.any(|one| other.client.iter().flat_map(Client::networks).any(|it| it == one))
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiter({:?})", self.client)
+    }
+}
+
+/// A waiter that leaves the queue, and its permit.
+type Admission = (oneshot::Sender<ClientPermit>, ClientPermit);
 
 /// Permission for one use of the resource. The use ends when the permit is dropped.
 #[derive(Debug)]
@@ -248,9 +271,28 @@ impl ClientLimit {
             if let Some(permit) = self.0.try_admit(&mut state, client) {
                 return Some(permit);
             }
-            self.0.try_queue(&mut state, client)?
+            self.0.try_queue(&mut state, client, None)?
         };
-        timeout(self.0.queue_timeout, admission).await.ok()?.ok()
+        self.0.admitted(admission).await
+    }
+
+    /// Acquires a permit as [`acquire`](ClientLimit::acquire). While `yields` returns true, the use
+    /// waits behind all others, and loses its place in a full queue to another one: for example
+    /// the use of a client that may have left, by
+    /// [`Request::half_close`](crate::Request::half_close).
+    pub async fn acquire_yielding(
+        &self,
+        client: Option<Client>,
+        yields: impl Fn() -> bool + Send + 'static,
+    ) -> Option<ClientPermit> {
+        let admission = {
+            let mut state = self.0.state();
+            if let Some(permit) = self.0.try_admit(&mut state, client) {
+                return Some(permit);
+            }
+            self.0.try_queue(&mut state, client, Some(Box::new(yields)))?
+        };
+        self.0.admitted(admission).await
     }
 
     /// Returns the number of permits in use.
@@ -298,24 +340,54 @@ impl Shared {
         &self,
         state: &mut State,
         client: Option<Client>,
+        yields: Option<Box<dyn Fn() -> bool + Send>>,
     ) -> Option<oneshot::Receiver<ClientPermit>> {
+        let (admission, admitted) = oneshot::channel();
+        let waiter = Waiter { client, yields, admission };
         if !self.queued.permits(&state.queued, client) {
             state.remove_abandoned();
-            if !self.queued.permits(&state.queued, client) {
+            if !self.queued.permits(&state.queued, client) && !self.displaces(state, &waiter) {
                 return None;
             }
         }
-        let (admission, admitted) = oneshot::channel();
         state.queued.add(client);
-        state.queue.push_back(Waiter { client, admission });
+        state.queue.push_back(waiter);
         Some(admitted)
     }
 
-    /// Takes the first waiter that may use the resource now.
-    fn take_admissible(
+    /// Removes waiters that yield their places, the last ones first, until there is room for
+    /// another waiter. Returns true if there is.
+    fn displaces(&self, state: &mut State, waiter: &Waiter) -> bool {
+        if waiter.yields() {
+            return false;
+        }
+        while !self.queued.permits(&state.queued, waiter.client) {
+            let is_full = state.queued.total >= self.queued.max;
+            let frees = |other: &Waiter| is_full || waiter.shares_network(other);
+            let displaced = state.queue.iter().rposition(|other| frees(other) && other.yields());
+            let Some(place) = displaced else { return false };
+            state.remove(place);
+        }
+        true
+    }
+
+    async fn admitted(&self, admission: oneshot::Receiver<ClientPermit>) -> Option<ClientPermit> {
+        timeout(self.queue_timeout, admission).await.ok()?.ok()
+    }
+
+    /// Takes the first waiter that may use the resource now. Waiters that yield are last.
+    fn take_admissible(self: &Arc<Shared>, state: &mut State) -> Option<Admission> {
+        let first = self.take_admissible_if(state, |waiter| !waiter.yields());
+        first.or_else(|| self.take_admissible_if(state, |_| true))
+    }
+
+    /// Takes the first waiter that may use the resource now and for which `is_candidate` returns
+    /// true.
+    fn take_admissible_if(
         self: &Arc<Shared>,
         state: &mut State,
-    ) -> Option<(oneshot::Sender<ClientPermit>, ClientPermit)> {
+        is_candidate: impl Fn(&Waiter) -> bool,
+    ) -> Option<Admission> {
         let mut place = 0;
         loop {
             let waiter = state.queue.get(place)?;
@@ -323,6 +395,8 @@ impl Shared {
             if waiter.admission.is_closed() {
                 // In most cases at the front, where this takes no time.
                 state.remove(place);
+            } else if !is_candidate(waiter) {
+                place += 1;
             } else if let Some(permit) = self.try_admit(state, client) {
                 return state.remove(place).map(|waiter| (waiter.admission, permit));
             } else {
@@ -415,6 +489,8 @@ mod tests {
         limit: ClientLimit,
         in_use: Vec<(char, ClientPermit)>,
         waiting: Vec<(char, LocalBoxFuture<'static, Option<ClientPermit>>)>,
+        /// Clients that yield.
+        has_left: Arc<Mutex<String>>,
     }
 
     impl Uses {
@@ -422,7 +498,10 @@ mod tests {
         /// rejected.
         fn start(&mut self, name: char) -> &'static str {
             let limit = self.limit.clone();
-            let mut permit = async move { limit.acquire(client(name)).await }.boxed_local();
+            let has_left = self.has_left.clone();
+            let yields = move || has_left.lock().unwrap().contains(name);
+            let mut permit =
+                async move { limit.acquire_yielding(client(name), yields).await }.boxed_local();
             match permit.as_mut().now_or_never() {
                 Some(Some(permit)) => self.in_use.push((name, permit)),
                 Some(None) => return "!",
@@ -441,10 +520,12 @@ mod tests {
             let mut admitted = String::new();
             for (name, mut permit) in std::mem::take(&mut self.waiting) {
                 match permit.as_mut().now_or_never() {
-                    Some(permit) => {
+                    Some(Some(permit)) => {
                         admitted.push(name);
-                        self.in_use.push((name, permit.expect("a permit")));
+                        self.in_use.push((name, permit));
                     }
+                    // It has lost its place in the queue.
+                    Some(None) => {}
                     None => self.waiting.push((name, permit)),
                 }
             }
@@ -453,7 +534,8 @@ mod tests {
     }
 
     /// Each row: the limits, and the uses of clients: `a` is admitted, `a?` waits, `a!` is
-    /// rejected, and `-a:b` is the end of a use, after which `b` is admitted.
+    /// rejected, `-a:b` is the end of a use, after which `b` is admitted, and `~a` is the time from
+    /// which `a` yields.
     #[test]
     fn admits_clients_within_their_shares() {
         let runtime = runtime();
@@ -474,10 +556,24 @@ mod tests {
             (4, 2, 0, "A A A! B C! a -A: C B!"),
             (8, 2, 8, "A A B B C D? D? D! a a a? -A:D -a:a"),
             (0, 0, 0, "a!"),
+            // Clients that have left come last, as long as any others may be admitted.
+            (1, 1, 4, "a b? b? c? ~b -a:c -c:b -b:b"),
+            (2, 1, 4, "a b a? b? ~b -a:a -b:b"),
+            (1, 1, 4, "a b? b? c? -a:b"),
+            // Their places in a full queue are free for the same client, and for all if it is full
+            // in total; for clients that have left themselves they are not.
+            (1, 1, 2, "a b? c? d! ~b d? -a:c -c:d -d:"),
+            (1, 1, 2, "a b? c? ~b ~d d! -a:c -c:b -b:"),
+            (4, 2, 4, "a a a? a? ~b a! ~a a!"),
         ] {
             let limit = limit(max, per_client, queued);
-            let mut uses = Uses { limit, in_use: Vec::new(), waiting: Vec::new() };
+            let has_left = Arc::default();
+            let mut uses = Uses { limit, in_use: Vec::new(), waiting: Vec::new(), has_left };
             for event in events.split(' ') {
+                if let Some(names) = event.strip_prefix('~') {
+                    uses.has_left.lock().unwrap().push_str(names);
+                    continue;
+                }
                 let found = match event.strip_prefix('-').and_then(|rest| rest.chars().next()) {
                     Some(name) => format!("-{name}:{}", uses.end(name)),
                     None => {

@@ -8,10 +8,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use argon2::{Argon2, PasswordVerifier};
 use sha_crypt::ShaCrypt;
 use sha2::{Digest as _, Sha256};
-use weft::client_limit::{Client, ClientLimit};
+use weft::client_limit::ClientLimit;
 use weft::middleware::User;
 
-use crate::base::verifications::{self, Busy, Digest, Verifications};
+use crate::base::verifications::{self, Busy, Digest, Requester, Verifications};
 use crate::base::watched_file::WatchedFile;
 
 /// A password file, which is read again when it changes.
@@ -83,7 +83,7 @@ impl PasswordFile {
         name: &str,
         password: &str,
         field: &[u8],
-        client: Option<Client>,
+        requester: Requester,
     ) -> Result<Option<User>, Busy> {
         if password.len() > MAX_PASSWORD_BYTES {
             return Ok(None);
@@ -92,7 +92,7 @@ impl PasswordFile {
         let (password, hash_to_verify) = (password.to_owned(), hash.clone());
         let verify = move || is_match(&hash_to_verify, &password);
         let question = self.question(field, &hash);
-        let is_right = self.verifications.verify(question, client, verify).await?;
+        let is_right = self.verifications.verify(question, requester, verify).await?;
         if !(is_right && is_known) {
             return Ok(None);
         }
@@ -341,7 +341,7 @@ mod tests {
         let field = format!("{name}:{password}").into_bytes();
         let user = match file.remembered(&field) {
             Some(user) => Some(user),
-            None => file.verify(name, password, &field, None).await.unwrap(),
+            None => file.verify(name, password, &field, Requester::default()).await.unwrap(),
         };
         user.is_some_and(|user| user.as_str() == name)
     }
@@ -356,7 +356,8 @@ mod tests {
         std::fs::write(&path, line).unwrap();
         let file = PasswordFile::open(&path).unwrap();
         runtime().block_on(async {
-            let verify = || file.verify("nobody", "open sesame", field.as_bytes(), None);
+            let verify =
+                || file.verify("nobody", "open sesame", field.as_bytes(), Requester::default());
             let after_the_change = async {
                 std::fs::write(&path, format!("{line}\nnobody:{BCRYPT}\n")).unwrap();
                 file.file.expire();

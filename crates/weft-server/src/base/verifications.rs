@@ -2,12 +2,14 @@
 //! signatures of tokens.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared, WeakShared};
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
-use weft::{Response, StatusCode, header};
+use weft::message::HalfClose;
+use weft::net::IpNetwork;
+use weft::{Request, Response, StatusCode, header};
 
 /// Concurrent verifications of one kind. Guessing occupies at most this number of processors.
 const MAX_CONCURRENT: usize = 2;
@@ -24,10 +26,34 @@ pub(crate) type Digest = [u8; 32];
 
 /// Verifies credentials in blocking threads. One client may occupy one of them, so that it cannot
 /// delay the logins of others by guessing. Requests with the same credentials share a verification:
-/// a browser sends many at once.
+/// a browser sends many at once. Verifications for clients that may have left wait behind all
+/// others.
 pub(crate) struct Verifications<T> {
     limit: ClientLimit,
-    running: Mutex<HashMap<Digest, WeakShared<Verification<T>>>>,
+    running: Mutex<HashMap<Digest, Running<T>>>,
+}
+
+/// A verification that waits or runs.
+struct Running<T> {
+    verification: WeakShared<Verification<T>>,
+    requesters: Requesters,
+}
+
+/// The connections of the requests that share a verification.
+type Requesters = Arc<Mutex<Vec<HalfClose>>>;
+
+/// The client that a verification counts for, and its connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requester {
+    client: Option<Client>,
+    half_close: HalfClose,
+}
+
+impl Requester {
+    pub(crate) fn of_request(request: &Request, proxies: &[IpNetwork]) -> Requester {
+        let client = Client::of_request(request, proxies);
+        Requester { client, half_close: request.half_close() }
+    }
 }
 
 type Verification<T> = BoxFuture<'static, Result<T, Busy>>;
@@ -59,36 +85,49 @@ impl<T: Clone + Send + Sync + 'static> Verifications<T> {
     pub(crate) async fn verify(
         &self,
         digest: Digest,
-        client: Option<Client>,
+        requester: Requester,
         verify: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        self.join(digest, client, verify).await
+        self.join(digest, requester, verify).await
     }
 
     /// Joins the verification of the same credentials, or starts one.
     fn join(
         &self,
         digest: Digest,
-        client: Option<Client>,
+        requester: Requester,
         verify: impl FnOnce() -> T + Send + 'static,
     ) -> Shared<Verification<T>> {
+        let Requester { client, half_close } = requester;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(same) = running.get(&digest).and_then(WeakShared::upgrade) {
-            return same;
+        if let Some(same) = running.get(&digest)
+            && let Some(verification) = same.verification.upgrade()
+        {
+            lock(&same.requesters).push(half_close);
+            return verification;
         }
         let limit = self.limit.clone();
+        let requesters = Requesters::new(Mutex::new(vec![half_close]));
+        let may_have_left = {
+            let requesters = requesters.clone();
+            move || lock(&requesters).iter().all(HalfClose::is_detected)
+        };
         let verification = async move {
-            let permit = limit.acquire(client).await.ok_or(Busy)?;
+            let permit = limit.acquire_yielding(client, may_have_left).await.ok_or(Busy)?;
             permit.spawn_blocking(verify).await.map_err(|_| Busy)
         };
         let verification = verification.boxed().shared();
         // Each remaining verification has a request that waits, and the queue is limited.
-        running.retain(|_, verification| verification.upgrade().is_some());
+        running.retain(|_, running| running.verification.upgrade().is_some());
         if let Some(weak) = verification.downgrade() {
-            running.insert(digest, weak);
+            running.insert(digest, Running { verification: weak, requesters });
         }
         verification
     }
+}
+
+fn lock(requesters: &Requesters) -> MutexGuard<'_, Vec<HalfClose>> {
+    requesters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Busy {
@@ -106,8 +145,9 @@ mod tests {
 
     use futures_util::future::join_all;
 
-    fn client(last: u8) -> Option<Client> {
-        Some(Client::new([192, 0, 2, last].into()))
+    fn client(last: u8) -> Requester {
+        let client = Some(Client::new([192, 0, 2, last].into()));
+        Requester { client, ..Requester::default() }
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -130,7 +170,7 @@ mod tests {
             runtime().block_on(async {
                 let verifications = Verifications::new(new_limit());
                 let (end, ended) = mpsc::channel::<()>();
-                let ended = std::sync::Arc::new(Mutex::new(ended));
+                let ended = Arc::new(Mutex::new(ended));
                 let mut open = Vec::new();
                 let mut refused = 0;
                 for (number, last) in clients.iter().enumerate() {

@@ -3,13 +3,16 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::common::external::words;
-use crate::common::{self, PATIENCE, Weft, raw_upstream, read_head, weft};
+use crate::common::{self, PATIENCE, Weft, raw_upstream, read_head, until, weft};
 
 /// Time after which an upstream or a script responds, so that the server reads the end of the input
 /// before.
@@ -102,4 +105,105 @@ fn reset_behind_the_end_of_the_input_ends_the_request() {
     drop(stream);
     assert_eq!(events.recv_timeout(PATIENCE), Ok("end"));
     server.stop();
+}
+
+/// Starts an upstream that accepts a tunnel, reports the end of its input, and then waits for
+/// longer than the test.
+fn tunnel_upstream() -> (SocketAddr, mpsc::Receiver<&'static str>) {
+    let (sender, events) = mpsc::channel();
+    let upstream = raw_upstream(move |_, mut stream| {
+        read_head(&mut stream);
+        let fields = "Connection: upgrade\r\nUpgrade: echo\r\n";
+        let _ = write!(stream, "HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n");
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        sender.send("end").unwrap();
+        std::thread::sleep(3 * PATIENCE);
+    });
+    (upstream, events)
+}
+
+/// A tunnel whose client has left by a reset, behind the end of its input, ends at once. A client
+/// that is only half-closed keeps it.
+#[test]
+fn reset_behind_the_end_of_the_input_ends_a_tunnel() {
+    for is_reset in [true, false] {
+        let (upstream, events) = tunnel_upstream();
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("access.log");
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nlog = {{ access = \"access.log\", format = \"{{event}}\" }}\n\
+             [hosts.\"*\"]\n\"/\" = \">> http://{upstream}\"\n"
+        );
+        fs::write(folder.path().join("weft.toml"), config).unwrap();
+        let server = Weft::start(weft(["--config"]).arg(folder.path().join("weft.toml")));
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+            .unwrap();
+        assert!(read_head(&mut stream).is_some_and(|head| head.contains(" 101 ")));
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(events.recv_timeout(PATIENCE), Ok("end"));
+        let has_ended = || fs::read_to_string(&log).unwrap_or_default().contains("tunnel");
+        if is_reset {
+            common::reset_on_close(&stream);
+            drop(stream);
+            until("the tunnel has ended", has_ended);
+        } else {
+            std::thread::sleep(3 * DELAY);
+            assert!(!has_ended());
+        }
+        server.stop();
+    }
+}
+
+/// The password is `open sesame`. Its verification takes much longer than a request.
+const SLOW_USER: &str = "alice:$6$rounds=300000$weftweft$qJ4huEmy8b.hpaDwAUd1ElnWCnlSbWdlZMjHRb/\
+                         soAS50IFBcENmrgCbKS2ga6rTYzlexT9bXfhEvp6hfQyWp0\n";
+
+/// Verifications of one client that may run and wait.
+const MAX_VERIFICATIONS: usize = 1 + 16;
+
+/// Starts a login with a password.
+fn log_in(server: &Weft, password: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let credentials = STANDARD.encode(format!("alice:{password}"));
+    let fields = format!("Host: a\r\nConnection: close\r\nAuthorization: Basic {credentials}");
+    write!(stream, "GET / HTTP/1.1\r\n{fields}\r\n\r\n").unwrap();
+    stream
+}
+
+/// Logins of clients that may have left wait behind all others, and yield their places in a full
+/// queue. Logins of clients that stay do not.
+#[test]
+fn logins_of_half_closed_clients_yield_to_others() {
+    for (is_half_closed, expected) in [(true, " 200 "), (false, " 503 ")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("users"), SLOW_USER).unwrap();
+        fs::write(path("index.html"), "ok").unwrap();
+        let config = "listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n[hosts.\"*\"]\n\
+                      \"/\" = { files = \".\", basic_auth = \"users\" }\n";
+        fs::write(path("weft.toml"), config).unwrap();
+        let server = Weft::start(weft(["--config"]).arg(path("weft.toml")));
+        let count = 40;
+        let (sender, refusals) = mpsc::channel();
+        for number in 0..count {
+            let mut stream = log_in(&server, &format!("wrong {number}"));
+            if is_half_closed {
+                stream.shutdown(Shutdown::Write).unwrap();
+            }
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let head = read_head(&mut stream).unwrap_or_default();
+                head.contains(" 503 ").then(|| sender.send(()));
+            });
+        }
+        // The queue is full.
+        for _ in MAX_VERIFICATIONS..count {
+            refusals.recv_timeout(PATIENCE).unwrap();
+        }
+        let head = read_head(&mut log_in(&server, "open sesame")).unwrap();
+        assert!(head.contains(expected), "{is_half_closed} {head}");
+        server.stop();
+    }
 }

@@ -1,5 +1,6 @@
 //! The connection of a request: the state that it shares with the engine.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -34,6 +35,8 @@ pub(crate) struct RequestContext {
     has_record_parts: AtomicBool,
     /// Set while the final response is sent, from the first wait for its body.
     is_responding: AtomicBool,
+    /// Set once the client was found to have shut down its sending direction.
+    is_half_closed: AtomicBool,
 }
 
 /// Values that middleware has set for the [`Record`](crate::hooks::Record) of an exchange.
@@ -75,7 +78,8 @@ pub(crate) struct Interim {
 impl RequestContext {
     pub(crate) fn new(peer: Arc<Peer>, shutdown: Arc<ShutdownSignal>) -> Arc<RequestContext> {
         let (exchange_number, interim, has_interim) = Default::default();
-        let (record_parts, has_record_parts, is_responding) = Default::default();
+        let (record_parts, has_record_parts) = Default::default();
+        let (is_responding, is_half_closed) = Default::default();
         Arc::new(RequestContext {
             peer,
             shutdown,
@@ -85,6 +89,7 @@ impl RequestContext {
             record_parts,
             has_record_parts,
             is_responding,
+            is_half_closed,
         })
     }
 
@@ -126,6 +131,12 @@ impl RequestContext {
     #[inline]
     pub(crate) fn set_responding(&self, is_responding: bool) {
         self.is_responding.store(is_responding, Relaxed);
+    }
+
+    /// Records that the client has shut down its sending direction.
+    #[cold]
+    pub(crate) fn set_half_closed(&self) {
+        self.is_half_closed.store(true, Relaxed);
     }
 
     /// Records that the body of the current exchange exceeded a limit.
@@ -327,8 +338,36 @@ impl Connection {
         self.is_secure.unwrap_or(self.shared.peer.tls.is_some())
     }
 
+    /// The same as [`Request::half_close`](crate::Request::half_close).
+    pub fn half_close(&self) -> HalfClose {
+        HalfClose(Some(self.shared.clone()))
+    }
+
     /// The same as [`Request::shutdown`](crate::Request::shutdown).
     pub fn shutdown(&self) -> Shutdown {
         self.shared.shutdown()
+    }
+}
+
+/// Tells if the client of a request has shut down its sending direction (RFC 9112 §9.6). Such a
+/// client still gets its response, unless it has closed its connection, which TCP does not tell
+/// apart. Work for it may therefore wait behind the work for other clients.
+///
+/// Over HTTP/2 and HTTP/3, the end of a request's content does not count: a client that leaves
+/// resets its stream.
+#[derive(Clone, Default)]
+pub struct HalfClose(Option<Arc<RequestContext>>);
+
+impl HalfClose {
+    /// Returns true if the client has shut down its sending direction. Always false for the
+    /// default value.
+    pub fn is_detected(&self) -> bool {
+        self.0.as_deref().is_some_and(|connection| connection.is_half_closed.load(Relaxed))
+    }
+}
+
+impl fmt::Debug for HalfClose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HalfClose({})", self.is_detected())
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod upgrade;
 
 pub use self::bandwidth::Bandwidth;
 pub use self::body::Body;
+pub use self::connection::HalfClose;
 pub use self::request::Request;
 pub use self::request_head::RequestHead;
 pub use self::response::Response;

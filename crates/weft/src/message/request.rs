@@ -15,7 +15,7 @@ use http::{Extensions, Method, StatusCode};
 
 use crate::error::Result;
 use crate::message::body::Body;
-use crate::message::connection::{Connection, RequestContext};
+use crate::message::connection::{Connection, HalfClose, RequestContext};
 use crate::message::fields::Fields;
 use crate::message::record_data::RecordData;
 use crate::message::request_head::RequestHead;
@@ -110,6 +110,11 @@ impl Request {
     /// `http`.
     pub fn scheme(&self) -> &'static str {
         if self.is_secure() { "https" } else { "http" }
+    }
+
+    /// Returns a handle that tells if the client has shut down its sending direction.
+    pub fn half_close(&self) -> HalfClose {
+        self.connection.half_close()
     }
 
     /// Returns a handle that is notified of the server's shutdown.

@@ -120,7 +120,8 @@ impl Cgi {
         let Shared { settings, limit, .. } = &*self.0;
         let (client, space) = (self.limited_client(request), &self.0.buffer_space);
         let (input, length) = Input::from_request(request, settings, space, client).await?;
-        let permit = limit.acquire(client).await;
+        let half_close = request.half_close();
+        let permit = limit.acquire_yielding(client, move || half_close.is_detected()).await;
         let permit = permit.ok_or(GatewayError::Overloaded("too many scripts are running"))?;
         let command = self.command(request, script, length);
         let name = script.file.to_string_lossy().into();

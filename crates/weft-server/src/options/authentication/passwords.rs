@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weft::client_limit::Client;
 use weft::header::HeaderValue;
 use weft::middleware::{User, basic_credentials};
 use weft::net::IpNetwork;
 use weft::{Request, Response};
 
 use crate::base::password_file::PasswordFile;
-use crate::base::verifications::Busy;
+use crate::base::verifications::{Busy, Requester};
 use crate::options::unauthorized;
 
 /// Verifies the passwords of requests against a file.
@@ -55,8 +54,8 @@ impl Passwords {
             return Ok(user);
         }
         let (name, password) = basic_credentials(request).ok_or_else(refusal)?;
-        let client = Client::of_request(request, &self.trusted_proxies);
-        let user = self.users.verify(&name, &password, field, client).await;
+        let requester = Requester::of_request(request, &self.trusted_proxies);
+        let user = self.users.verify(&name, &password, field, requester).await;
         user.map_err(Busy::response)?.ok_or_else(refusal)
     }
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Validation, decode, decode_header, get_current_timestamp};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use weft::client_limit::{Client, ClientLimit};
+use weft::client_limit::ClientLimit;
 use weft::header::HeaderValue;
 use weft::middleware::{User, bearer_token};
 use weft::net::IpNetwork;
@@ -17,7 +17,7 @@ use weft::{Request, Response, StatusCode};
 
 use super::keys::{KeySet, KeySource};
 use super::{JwtKeys, JwtOptions};
-use crate::base::verifications::{self, Busy, Digest, Verifications};
+use crate::base::verifications::{self, Busy, Digest, Requester, Verifications};
 use crate::options::unauthorized;
 
 /// Difference of clocks that is permitted by default.
@@ -134,9 +134,9 @@ impl Tokens {
             let (rules, token, keys) = (self.rules.clone(), token.to_owned(), keys.clone());
             move || rules.verify(&token, &header, &keys)
         };
-        let client = Client::of_request(request, &self.trusted_proxies);
+        let requester = Requester::of_request(request, &self.trusted_proxies);
         let question = question(&digest, &keys);
-        let valid = self.verifications.verify(question, client, verify).await;
+        let valid = self.verifications.verify(question, requester, verify).await;
         let valid = valid.map_err(Busy::response)?;
         self.remember(digest, keys, valid.clone());
         valid.map(|token| token.user).ok_or_else(invalid)

@@ -1,5 +1,8 @@
 //! Attacks over HTTP/1, on files.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use super::attack::{Attack, Reads};
 use super::check;
 use super::wire::{CHUNKED, CLOSE, get, head, list_field, post};
@@ -16,6 +19,11 @@ fn heads_stay_within_budget() {
 #[test]
 fn bodies_stay_within_budget() {
     check("HTTP/1: bodies", bodies());
+}
+
+#[test]
+fn leaving_clients_stay_within_budget() {
+    check("HTTP/1: clients that leave", leaving_clients());
 }
 
 #[test]
@@ -151,6 +159,21 @@ fn bodies() -> Vec<Attack> {
             .answer("405|400")
             .requests(300.0),
     ]
+}
+
+/// Logins whose clients close the connection after the request, without a wait for the response.
+fn leaving_clients() -> Vec<Attack> {
+    let leaves = |name| row(name, "client churn").held_ms(0).answer("nothing|401|503");
+    vec![
+        leaves("logins whose client leaves").connections(64).once(log_in(0)).cpu(40.0),
+        // A response to a client that has left resets the connection.
+        leaves("pipelined logins whose client leaves").flood(40, log_in).requests(150.0).cpu(40.0),
+    ]
+}
+
+fn log_in(number: usize) -> Vec<u8> {
+    let credentials = STANDARD.encode(format!("alice:{number}"));
+    get("/password/small.txt", &format!("Authorization: Basic {credentials}\r\n"))
 }
 
 /// Responses that are large, many, or not read.

@@ -99,7 +99,15 @@ impl ConcurrencyLimit {
 
 impl Middleware for ConcurrencyLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        match self.limit.acquire(Client::of_request(&request, &self.proxies)).await {
+        let client = Client::of_request(&request, &self.proxies);
+        let permit = match self.limit.try_acquire(client) {
+            None => {
+                let half_close = request.half_close();
+                self.limit.acquire_yielding(client, move || half_close.is_detected()).await
+            }
+            permit => permit,
+        };
+        match permit {
             Some(_permit) => next.call(request).await,
             None => retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
         }

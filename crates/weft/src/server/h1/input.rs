@@ -257,11 +257,17 @@ impl<'a> Input<'a> {
 
     /// Ready when the connection is broken. The end of the input alone does not break it: the
     /// client may have shut down its sending direction only (RFC 9112 §9.6).
-    pub(super) fn poll_broken(&mut self, cx: &mut Context<'_>, writer: &Writer) -> Poll<Error> {
+    pub(super) fn poll_broken(
+        &mut self,
+        cx: &mut Context<'_>,
+        writer: &Writer,
+        shared: &RequestContext,
+    ) -> Poll<Error> {
         if self.broken.is_none() {
             if let Err(error) = ready!(self.poll_read_ahead(cx)) {
                 return Poll::Ready(Error::of_connection(error));
             }
+            shared.set_half_closed();
             self.broken = Some(Box::pin(writer.broken()));
         }
         let broken = self.broken.as_mut().map(|broken| broken.as_mut().poll(cx));

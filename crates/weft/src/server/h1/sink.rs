@@ -129,7 +129,7 @@ impl<A: Application> ResponseSink for Sink<'_, A> {
                 Poll::Pending
             }
             (Poll::Ready(Err(error)), _) => Poll::Ready(error),
-            (_, Disconnect::Cancel) => self.input.poll_broken(cx, self.writer),
+            (_, Disconnect::Cancel) => self.input.poll_broken(cx, self.writer, self.shared),
             (_, Disconnect::CancelAtEof) => self.input.poll_disconnected(cx),
         }
     }
