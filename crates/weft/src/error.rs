@@ -66,6 +66,9 @@ pub enum ErrorKind {
     /// The server closed the connection before the end of the response, for example at the end of
     /// the grace period of a shutdown.
     Cancelled,
+    /// The application closes the connection without a response:
+    /// [`Response::close`](crate::Response::close).
+    Unanswered,
     /// The application panicked.
     Panicked,
     /// The application's `Content-Length` is not the length of its body.
@@ -107,7 +110,9 @@ impl ErrorKind {
             | TooSlow | TlsFailed | ProxyHeader | Disconnected => Fault::Peer,
             Status(status) if status.is_client_error() => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
-            | InvalidSetting | InvalidField | WouldBlock | Status(_) | Other => Fault::Application,
+            | InvalidSetting | InvalidField | WouldBlock | Status(_) | Other | Unanswered => {
+                Fault::Application
+            }
             NoCertificate | Cancelled | Listen | Accept | Io => Fault::System,
         }
     }
@@ -128,8 +133,8 @@ impl ErrorKind {
             Status(status) => Some(status),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting | InvalidField | Other => Some(StatusCode::INTERNAL_SERVER_ERROR),
-            TlsFailed | NoCertificate | ProxyHeader | Disconnected | Cancelled | WouldBlock
-            | Listen | Accept | Io => None,
+            TlsFailed | NoCertificate | ProxyHeader | Disconnected | Cancelled | Unanswered
+            | WouldBlock | Listen | Accept | Io => None,
         }
     }
 }

@@ -15,6 +15,9 @@ use super::{ResponseFuture, respond_now};
 use crate::options::RouteOptions;
 use crate::template::Template;
 
+/// Status that closes the connection without a response, as in nginx.
+const CLOSE: u16 = 444;
+
 /// Values of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RespondForm {
@@ -29,7 +32,8 @@ pub(crate) struct RespondForm {
 static KEYS: [Key<RespondForm>; 3] = [
     Key {
         name: "respond",
-        help: "text of the response",
+        help: "text of the response; an empty text with `status = 444` closes the connection without a \
+               response",
         kind: ValueKind::Text(|form, text| {
             form.text = text.value;
             Ok(())
@@ -67,7 +71,7 @@ impl RouteForm for RespondForm {
 
     fn plan(&mut self, _: &mut RouteOptions, context: &PlanContext<'_>) -> Result<(), String> {
         let status = *self.status.get_or_insert(200);
-        if matches!(status, 204 | 205 | 304) && !self.text.is_empty() {
+        if matches!(status, 204 | 205 | 304 | CLOSE) && !self.text.is_empty() {
             return Err(format!("a response of status {status} has no text"));
         }
         let text = context.patterns.parse_template(&self.text)?;
@@ -123,6 +127,7 @@ impl Respond {
     fn response(&self, request: &Request) -> Response {
         let body = match &self.text {
             Text::Literal(literal) => Body::from(literal.clone()),
+            Text::None if self.status.as_u16() == CLOSE => return Response::close(),
             Text::None if self.status.as_u16() >= 400 => return self.status.into(),
             Text::None => return Response::new(self.status),
             Text::Template(template) => match template.expand(request) {

@@ -63,6 +63,29 @@ impl Response {
         Response::with_parts(status, Fields::default(), Payload::empty())
     }
 
+    /// Closes the connection without a response, for scanners that shall learn nothing. A TCP
+    /// connection is reset, and so is a stream of HTTP/2 or HTTP/3, whose connection stays open.
+    ///
+    /// The request is recorded with the status 444, as in nginx, if no middleware replaces the
+    /// response.
+    ///
+    /// ```
+    /// use weft::{Request, Response};
+    ///
+    /// async fn app(request: Request) -> Response {
+    ///     if request.path().ends_with(".php") {
+    ///         return Response::close();
+    ///     }
+    ///     Response::text("no PHP here\n")
+    /// }
+    /// # weft::testing::get(app, "/").assert_text("no PHP here\n");
+    /// ```
+    pub fn close() -> Response {
+        let status = StatusCode::from_u16(444).expect("a status has three digits");
+        let error = Error::new(ErrorKind::Unanswered, "the application sends no response");
+        Response::new(status).with_error(error)
+    }
+
     fn with_parts(status: StatusCode, headers: Fields, payload: Payload) -> Response {
         let extensions = Extensions::new();
         Response {

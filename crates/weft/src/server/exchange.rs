@@ -280,6 +280,12 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         if let Ok(response) = &result
             && let Some(error) = response.shared_error()
         {
+            if error.kind() == ErrorKind::Unanswered {
+                self.status = Some(response.status);
+                self.sink.abandon(error);
+                self.record(None);
+                return None;
+            }
             self.report(error);
             self.cause = Some(error.clone());
         }

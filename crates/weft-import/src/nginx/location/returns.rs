@@ -23,8 +23,7 @@ pub(crate) fn translate<'a>(
             Ok(Responder::Redirect)
         }
         444 => {
-            location.lost(response, "the connection gets a response, 403");
-            table.set_response("", 403);
+            table.set_response("", 444);
             Ok(Responder::Text)
         }
         200..=599 => {

@@ -337,7 +337,7 @@ fn rewrites_with_exceptions_have_two_routes() {
 }
 
 #[test]
-fn differences_of_addresses_and_closed_connections_are_losses() {
+fn differences_of_addresses_and_ports_are_losses() {
     for (text, is_complete) in [
         ("server { listen 80; listen [::]:80; root /a; }", true),
         ("server { listen [::]:80; root /a; }", false),
@@ -345,7 +345,7 @@ fn differences_of_addresses_and_closed_connections_are_losses() {
             "server { listen [::]:80; root /a; }\nserver { listen 80; server_name b; root /a; }",
             true,
         ),
-        ("server { listen 80; return 444; }", false),
+        ("server { listen 80; return 444; }", true),
         ("server { listen 80; return 403; }", true),
         (
             "server { listen 80; location / { proxy_pass http://h; proxy_set_header Host $host; } }",
