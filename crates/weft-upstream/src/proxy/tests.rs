@@ -105,7 +105,7 @@ fn forwards_head_from_a_function() {
     };
     for (method, text) in [("HEAD", ""), ("GET", "text")] {
         let request = testing::request(format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
-        let response = testing::call(&gateway, request);
+        let response = testing::call(gateway, request);
         assert_eq!(response.header("x-method"), Some(method));
         response.assert_text(text);
     }
