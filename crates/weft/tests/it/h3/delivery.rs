@@ -53,14 +53,20 @@ fn data_before_a_failure_is_delivered() {
     });
 }
 
-/// The transport has all of the response at once; the path transports it in several round trips.
+/// The transport has all of the response at once; the path transports it in 700 ms, more than three of
+/// the first round trips and the resolution of the clock.
 #[test]
 fn a_shutdown_waits_until_responses_are_delivered() {
     let large = async |_: Request| Response::text("a".repeat(200_000));
     run(async {
-        let settings = Settings { max_requests: 1, ..Settings::default() };
+        let settings = Settings {
+            max_requests: 1,
+            head_timeout: Duration::from_millis(400),
+            ..Settings::default()
+        };
         let server = Transport::Http3.serve_with(settings, large);
-        let relay = Relay::start(server.address, DELAY).await;
+        let interval = Duration::from_millis(4);
+        let relay = Relay::with_interval(server.address, DELAY, interval).await;
         assert_eq!(content(relay.address).await, (200_000, None));
         server.stop().await;
     });
