@@ -11,7 +11,7 @@ use super::echo;
 use super::raw_client::RawClient;
 use crate::common::clients::{CREDENTIALS, Transport, TransportServer};
 
-/// What a client does differently.
+/// A deviation of a client.
 #[derive(Clone, Default)]
 struct Case {
     removed: Option<u8>,
