@@ -58,7 +58,8 @@ impl ControlReader {
         }
     }
 
-    /// Takes the number of frames received since the last call, with the frames that have no effect.
+    /// Takes the number of frames received since the last call, including frames without
+    /// effect.
     pub fn take_frame_count(&mut self) -> usize {
         std::mem::take(&mut self.frames)
     }

@@ -1,5 +1,5 @@
-//! The handshake of a connection by rustls, as the transport requires it (RFC 9001). The session of the
-//! transport's crate does not return the cipher suite, nor whether the client has resumed a session.
+//! The handshake of a connection by rustls, as the transport requires it (RFC 9001). The session of
+//! the transport's crate returns neither the cipher suite nor the resumption of a session.
 
 use std::any::Any;
 use std::io::Cursor;

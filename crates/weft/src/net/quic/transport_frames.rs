@@ -1,4 +1,4 @@
-//! Frames of the transport that carry no data. The transport processes them, and gives their numbers.
+//! Frames of the transport that carry no data. The transport processes and counts them.
 
 use quinn_proto::FrameStats;
 

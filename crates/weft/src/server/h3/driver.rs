@@ -110,8 +110,8 @@ struct Driver<'a, A, E, F> {
     exchange: E,
     exchanges: Exchanges<F>,
     phase: Phase,
-    /// Deadline of the oldest request whose head is incomplete, or of output that the client does not
-    /// receive.
+    /// Deadline of the oldest request whose head is incomplete, or of output that the client does
+    /// not receive.
     stream_deadline: Deadline,
     /// Deadline of the next PING while requests are in progress.
     keep_alive: Deadline,
@@ -279,8 +279,8 @@ where
         }
     }
 
-    /// Returns true if the client has received all responses, or has had the time for it: the end of
-    /// the connection discards the rest.
+    /// Returns true if the client has received all responses, or has had the time for it: the end
+    /// of the connection discards the rest.
     fn poll_delivered(&mut self, cx: &mut Context<'_>) -> bool {
         let connection = &mut *self.connection.borrow_mut();
         let elapsed = self.drained.elapsed();

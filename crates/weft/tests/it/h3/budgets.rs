@@ -1,5 +1,5 @@
-//! Clients that send cheap input without end: each kind of input has a budget. Within it, the client
-//! is served; beyond it, the connection is closed with H3_EXCESSIVE_LOAD.
+//! Clients that send cheap input without end: each kind of input has a budget. Within it, the
+//! client is served; beyond it, the connection is closed with H3_EXCESSIVE_LOAD.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

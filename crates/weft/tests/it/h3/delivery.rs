@@ -53,8 +53,8 @@ fn data_before_a_failure_is_delivered() {
     });
 }
 
-/// The transport has all of the response at once; the path transports it in 700 ms, more than three of
-/// the first round trips and the resolution of the clock.
+/// The transport has all of the response at once; the path transports it in 700 ms: more than three
+/// of the first round trips and the resolution of the clock.
 #[test]
 fn a_shutdown_waits_until_responses_are_delivered() {
     let large = async |_: Request| Response::text("a".repeat(200_000));

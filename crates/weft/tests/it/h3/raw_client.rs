@@ -1,5 +1,5 @@
-//! A client on `quinn-proto` whose datagrams the test sends: for frames and packets that a client with
-//! an event loop does not send.
+//! A client on `quinn-proto` whose datagrams the test sends: for frames and packets that a client
+//! with an event loop does not send.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
