@@ -84,7 +84,7 @@ fn text_of(headers: &HeaderMap, name: &str) -> String {
 
 /// A response whose pieces are sent one by one; `None` is an error.
 fn stream(pieces: &[Option<&'static str>]) -> impl IntoResponse + use<> {
-    let pieces: Vec<_> = pieces.iter().copied().collect();
+    let pieces = pieces.to_vec();
     let failed = || std::io::Error::other("the disk has failed");
     Body::from_stream(futures_util::stream::iter(
         pieces.into_iter().map(move |piece| piece.ok_or_else(failed)),
