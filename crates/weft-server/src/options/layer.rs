@@ -10,7 +10,7 @@ use weft::{Application, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;
-use super::response_cache::RouteCache;
+use super::response_cache::RouteCacheCounts;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
@@ -19,7 +19,7 @@ pub(crate) struct RouteMiddleware {
     layers: Vec<Layer>,
     has_cors: bool,
     /// The cache of one of the layers.
-    cache: Option<RouteCache>,
+    cache: Option<RouteCacheCounts>,
 }
 
 /// Values of the plan on which middleware depends, besides the options of the route.
@@ -34,7 +34,7 @@ pub(crate) struct OpenContext<'a> {
 /// A layer of middleware: wraps the application of a worker.
 pub(crate) struct Layer {
     wrap: Box<Wrap>,
-    cache: Option<RouteCache>,
+    cache: Option<RouteCacheCounts>,
 }
 
 type Wrap = dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync;
@@ -112,7 +112,7 @@ impl Layer {
 
     /// Makes a layer with the cache of the route.
     pub(super) fn of_cache(
-        cache: RouteCache,
+        cache: RouteCacheCounts,
         wrap: impl Fn(WrappedApp) -> WrappedApp + Send + Sync + 'static,
     ) -> Layer {
         Layer { cache: Some(cache), ..Layer::new(move |app, _| wrap(app)) }
@@ -159,7 +159,7 @@ impl RouteMiddleware {
     }
 
     /// Returns the cache of the route, if it has one.
-    pub(crate) fn cache(&self) -> Option<&RouteCache> {
+    pub(crate) fn cache(&self) -> Option<&RouteCacheCounts> {
         self.cache.as_ref()
     }
 

@@ -41,7 +41,7 @@ use crate::base::listen_end::HostBinding;
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::{UpstreamChange, UpstreamChangeKind};
 use crate::logs::{OpenLogs, RouteLogPlan};
-use crate::options::response_cache::RouteCache;
+use crate::options::response_cache::RouteCacheCounts;
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{MapSource, PrefixLength, RequestMaps, escape};
@@ -280,7 +280,7 @@ impl Routing {
     }
 
     /// Returns the caches of the routes, each with the name of its route.
-    pub(crate) fn caches(&self) -> impl Iterator<Item = (&RouteName, &RouteCache)> {
+    pub(crate) fn caches(&self) -> impl Iterator<Item = (&RouteName, &RouteCacheCounts)> {
         let targets = self.names.iter().zip(&self.targets);
         targets.filter_map(|(name, target)| Some((name, target.middleware.as_ref()?.cache()?)))
     }

@@ -176,7 +176,7 @@ fn log_in(server: &Weft, password: &str) -> TcpStream {
 /// queue. Logins of clients that stay do not.
 #[test]
 fn logins_of_half_closed_clients_yield_to_others() {
-    for (is_half_closed, expected) in [(true, " 200 "), (false, " 503 ")] {
+    for is_half_closed in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("users"), SLOW_USER).unwrap();
@@ -202,8 +202,11 @@ fn logins_of_half_closed_clients_yield_to_others() {
         for _ in MAX_VERIFICATIONS..count {
             refusals.recv_timeout(PATIENCE).unwrap();
         }
-        let head = read_head(&mut log_in(&server, "open sesame")).unwrap();
-        assert!(head.contains(expected), "{is_half_closed} {head}");
+        // The server may notice an end of input later than the login behind it.
+        let head = || read_head(&mut log_in(&server, "open sesame")).unwrap();
+        let mut heads = (0..10).map(|_| head());
+        let is_admitted = heads.any(|head| head.contains(" 200 "));
+        assert_eq!(is_admitted, is_half_closed);
         server.stop();
     }
 }

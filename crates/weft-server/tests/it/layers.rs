@@ -145,6 +145,7 @@ const HOMONYMS: &[(&str, &[&str])] = &[
     (
         "status",
         &[
+            "apps/respond.rs",
             "base/log_format.rs",
             "base/request_notes/upstream.rs",
             "cli/args.rs",

@@ -3,8 +3,8 @@
 use http::StatusCode;
 
 use crate::semantics::caching::control::{Control, MAX_SECONDS, seconds};
+use crate::semantics::caching::exchange::{Defaults, Exchange};
 use crate::semantics::caching::fields::FieldValues;
-use crate::semantics::caching::policy::{Defaults, Exchange};
 use crate::semantics::date::parse_http_date;
 
 /// The longest lifetime that is estimated, one day.

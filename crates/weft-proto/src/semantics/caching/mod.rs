@@ -29,6 +29,7 @@
 //! ```
 
 mod control; // directives of Cache-Control and of targeted fields
+mod exchange; // a request and its response, and settings
 mod fields; // field values of messages, whatever holds them
 mod freshness; // lifetime and age
 mod policy; // Policy: what is known about a stored response
@@ -41,6 +42,7 @@ pub mod vary; // selecting fields of requests
 mod tests;
 
 pub use control::{MAX_SECONDS, TARGETED_FIELDS};
+pub use exchange::{Defaults, Exchange};
 pub use fields::FieldValues;
-pub use policy::{Defaults, Exchange, Policy, Refusal, Reuse};
+pub use policy::{Policy, Refusal, Reuse};
 pub use request_control::RequestControl;

@@ -13,8 +13,16 @@ fn cache(directives: &str) -> (Option<String>, String) {
     let text = imported(&text).text;
     let value = text.lines().find_map(|line| line.split_once("response_cache = "));
     let value = value.map(|(_, value)| value.strip_suffix(" }").unwrap_or(value).to_owned());
+    let value = value.or_else(|| sub_table(&text));
     let notes = text.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
     (value, notes)
+}
+
+/// Returns a long value, which is a table of its own, as if it were short.
+fn sub_table(text: &str) -> Option<String> {
+    let (_, table) = text.split_once(".response_cache]\n")?;
+    let keys: Vec<&str> = table.lines().take_while(|line| line.contains('=')).collect();
+    Some(format!("{{ {}", keys.join(", ")))
 }
 
 const REST: &str = "heuristic = false, ignore_client = true";

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::cache::{Cache, Statistics, Store};
+use weft::cache::{Cache, Store};
 use weft::header::{HeaderName, HeaderValue};
 use weft::{Application, Method, Request, Response};
 
+use super::counts::RouteCacheCounts;
 use super::settings::CacheSettings;
 use crate::options::layer::{Layer, WrappedApp};
 use crate::route::{Conditions, RequestValues};
@@ -20,29 +20,21 @@ const BYPASSED: HeaderValue = HeaderValue::from_static("Weft; fwd=bypass");
 
 /// The cache of a route, shared by all workers.
 #[derive(Clone)]
-pub(crate) struct RouteCache {
+pub(super) struct RouteCache {
     cache: Cache,
     bypass: Option<Arc<Conditions>>,
-    /// Requests that have passed the cache because of `bypass`.
-    bypassed: Arc<AtomicU64>,
+    counts: RouteCacheCounts,
 }
 
 impl RouteCache {
     pub(super) fn new(settings: &CacheSettings, store: &Store) -> RouteCache {
         let bypass = settings.bypass.as_ref().map(|bypass| bypass.0.clone());
-        RouteCache { cache: settings.cache(store), bypass, bypassed: Arc::default() }
-    }
-
-    /// Returns the counts of the route.
-    pub(crate) fn statistics(&self) -> Statistics {
-        let mut statistics = self.cache.statistics();
-        statistics.bypassed += self.bypassed.load(Relaxed);
-        statistics
+        let cache = settings.cache(store);
+        RouteCache { counts: RouteCacheCounts::new(cache.clone()), cache, bypass }
     }
 
     pub(super) fn into_layer(self) -> Layer {
-        let cache = self.clone();
-        Layer::of_cache(self, move |app| cache.wrap(app))
+        Layer::of_cache(self.counts.clone(), move |app| self.wrap(app))
     }
 
     fn wrap(&self, app: WrappedApp) -> WrappedApp {
@@ -67,7 +59,7 @@ impl RouteCache {
     }
 
     fn bypass(&self, request: Request, app: &WrappedApp) -> LocalBoxFuture<'static, Response> {
-        self.bypassed.fetch_add(1, Relaxed);
+        self.counts.add_bypassed();
         let response = app.respond(request);
         async move { response.await.with_header(CACHE_STATUS, BYPASSED) }.boxed_local()
     }

@@ -1,5 +1,6 @@
 //! Storage of the responses of upstreams and scripts (RFC 9111).
 
+mod counts; // counts of the cache of a route
 mod layer; // the cache of a route in a worker
 mod settings; // keys of a table
 
@@ -8,7 +9,8 @@ use weft_config::{
     ConfigResult, CustomType, Given, Key, Value, ValueKind, print_entries, schema, unknown_key,
 };
 
-pub(crate) use self::layer::RouteCache;
+pub(crate) use self::counts::RouteCacheCounts;
+use self::layer::RouteCache;
 pub(crate) use self::settings::{CacheSettings, RESPONSE_CACHE};
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};

@@ -87,7 +87,7 @@ impl TicketKeys {
             keys,
             #[cfg(feature = "http3")]
             quic_secret: hkdf::Salt::new(hkdf::HKDF_SHA256, b"weft quic")
-                .extract(&bytes[..KEY_BYTES]),
+                .extract(bytes.get(..KEY_BYTES)?),
         })
     }
 }

@@ -16,6 +16,7 @@ mod connection; // streams and their requests
 mod driver; // the task of a connection
 mod listener; // connection attempts of a socket
 mod outgoing; // content that the transport has not accepted
+mod pending_reset; // resets that wait for the delivery of earlier output
 mod sink; // the sending side of an exchange
 mod stream; // a request and its response
 

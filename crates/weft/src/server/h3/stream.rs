@@ -5,8 +5,8 @@ use std::task::{Context, Waker};
 
 use bytes::Bytes;
 
-use crate::server::h3::connection::PendingReset;
 use crate::server::h3::outgoing::Outgoing;
+use crate::server::h3::pending_reset::PendingReset;
 use crate::server::multiplex::pipe::{Pipe, RecvEnd};
 use crate::server::multiplex::ready_queue::register;
 use weft_proto::http3::request::{RequestPart, RequestReader};

@@ -112,12 +112,23 @@ impl Transport {
     }
 
     fn listen<A: Application + 'static>(self, server: Server<A>) -> Server<A> {
-        let address = "127.0.0.1:0";
         let bound = match self.is_tls() {
-            true => server.listen_tls(address, &CREDENTIALS.server),
-            false => server.listen(address),
+            true => server.listen_tls(free_address(), &CREDENTIALS.server),
+            false => server.listen("127.0.0.1:0"),
         };
         bound.unwrap()
+    }
+}
+
+/// Returns an address whose port is free for TCP and, for HTTP/3, for UDP: the sockets of other
+/// tests have many ports of UDP.
+fn free_address() -> SocketAddr {
+    loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = udp.local_addr().unwrap();
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
     }
 }
 

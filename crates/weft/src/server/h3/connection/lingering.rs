@@ -4,14 +4,11 @@
 //! The reset of a QUIC stream discards the data that the client has not received (RFC 9000 §3.1). A
 //! response that fails behind data ends as over TCP: the data, then the reset.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-
-use bytes::Bytes;
 
 use crate::server::h3::connection::Http3Connection;
 use crate::server::h3::outgoing::Outgoing;
+use crate::server::h3::pending_reset::PendingReset;
 use crate::settings::Settings;
 use weft_proto::http3::ErrorCode;
 
@@ -24,42 +21,17 @@ pub(super) struct LingeringStream {
     since: Option<u64>,
 }
 
-/// A reset that waits for the delivery of earlier output.
-pub(in crate::server::h3) struct PendingReset {
-    code: ErrorCode,
-    is_delivered: Arc<AtomicBool>,
-}
-
-/// A frame of a reserved type, which has no effect (RFC 9114 §7.2.8). The transport drops it when
-/// the client has acknowledged it, and all output before it.
-struct DeliveryMark(Arc<AtomicBool>);
-
-const RESERVED_FRAME: &[u8] = &[0x21, 0];
-
-impl AsRef<[u8]> for DeliveryMark {
-    fn as_ref(&self) -> &[u8] {
-        RESERVED_FRAME
-    }
-}
-
-impl Drop for DeliveryMark {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 impl Http3Connection {
     /// Resets the stream of a response that cannot be completed, behind its complete frames. The
     /// client has [`linger_timeout`](Settings::linger_timeout) to receive them.
     pub(in crate::server::h3) fn abandon_behind_output(&mut self, id: u64, code: ErrorCode) {
-        let mark = Arc::new(AtomicBool::new(false));
-        let frame = Bytes::from_owner(DeliveryMark(mark.clone()));
+        let (reset, frame) = PendingReset::new(code);
         if self.send(id, Outgoing::complete(frame), 0).is_err() {
             return self.abandon(id, code);
         }
         self.stop_content(id);
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.pending_reset = Some(Box::new(PendingReset { code, is_delivered: mark }));
+            stream.pending_reset = Some(Box::new(reset));
         }
     }
 
@@ -103,7 +75,7 @@ impl Http3Connection {
     ) -> Lingering {
         let Some(stream) = self.streams.get(&lingering.id) else { return Lingering::Ended };
         let (code, timeout) = match &stream.pending_reset {
-            Some(reset) if reset.is_delivered.load(Relaxed) => {
+            Some(reset) if reset.is_due() => {
                 self.abandon(lingering.id, reset.code);
                 return Lingering::Ended;
             }

@@ -22,7 +22,6 @@ use quinn_proto::{Dir, Side, StreamEvent, StreamId, VarInt};
 use self::control::UnidirectionalStreams;
 use self::incomplete::IncompleteHeads;
 use self::lingering::LingeringStream;
-pub(super) use self::lingering::PendingReset;
 use self::priority::PriorityUpdates;
 pub(super) use self::send::MAX_SMALL_CONTENT_BYTES;
 use crate::message::connection::RequestContext;
