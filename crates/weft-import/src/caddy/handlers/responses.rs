@@ -109,8 +109,14 @@ pub(super) fn error(
     Flow::Done
 }
 
+/// Closes the connection without a response, as the status 444 does in Weft. A named matcher may
+/// become rules about networks, whose response is 403.
 pub(super) fn abort(chain: &Chain<'_>, directive: &Directive, outcome: &mut Outcome) -> Flow {
-    chain.lost(directive, "the connection gets a response, 403");
-    outcome.responder = Responder::Fixed { text: String::new(), status: 403 };
+    let is_named = directive.arg(0).starts_with('@');
+    if is_named {
+        chain.lost(directive, "the connection gets a response, 403");
+    }
+    let status = if is_named { 403 } else { 444 };
+    outcome.responder = Responder::Fixed { text: String::new(), status };
     Flow::Done
 }
