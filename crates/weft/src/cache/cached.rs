@@ -11,7 +11,7 @@ use weft_proto::semantics::caching::vary::selecting_value;
 use weft_proto::semantics::caching::{RequestControl, Reuse};
 
 use crate::app::Application;
-use crate::cache::fetch::{Fetch, Fetched};
+use crate::cache::fetch::{Fetch, Fetched, is_conditional};
 use crate::cache::flight::{Arrival, Landing, Participant, Pilot, Turn};
 use crate::cache::key::{self, Key};
 use crate::cache::settings::Cache;
@@ -149,12 +149,16 @@ impl<A: Application + Clone + 'static> Cached<A> {
         let (hash, settings) = (store.hash(&lookup.key.url), self.cache.settings());
         let is_whole = *request.method() == Method::GET
             && (need.stale.is_some() || !request.headers().contains("range"));
+        let is_private = need.stale.is_none() && store.admission().is_private(hash, wall::now());
         let is_passed = !is_whole
             || lookup.control.is_no_store
-            || need.stale.is_none() && store.admission().is_private(hash, wall::now())
+            || is_private && is_conditional(request.headers())
             || !store.admission().admits(hash, settings.min_uses);
         if is_passed {
             return self.pass(request, need.reason).await;
+        }
+        if is_private {
+            return self.fetch_alone(request, lookup, need).await;
         }
         let participant = store.flights().join(&lookup.key.url, &self.selecting(&lookup));
         match timeout(settings.collapse_timeout, participant.turn()).await {
@@ -200,6 +204,11 @@ impl<A: Application + Clone + 'static> Cached<A> {
         if is_private {
             return self.pass(request, need.reason).await;
         }
+        self.fetch_alone(request, lookup, need).await
+    }
+
+    /// Forwards a request for whose response no other request waits.
+    async fn fetch_alone(&self, request: Request, lookup: Lookup, need: Need) -> Response {
         let participant = self.cache.store().flights().alone(&lookup.key.url);
         match participant.turn().await {
             Turn::Fetch(pilot) => self.fly(request, lookup, need, pilot).await,

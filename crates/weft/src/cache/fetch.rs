@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{AGE, DATE};
 use http::{HeaderValue, Method, StatusCode};
+use weft_proto::headers::Headers;
 use weft_proto::semantics::caching::vary::Selector;
 use weft_proto::semantics::caching::{Exchange, FieldValues, Policy, stored_fields};
 use weft_proto::semantics::date::http_date;
@@ -90,8 +91,7 @@ impl Fetch {
     ) -> Option<Exchanged> {
         let head = request.head().clone();
         let validators = stale.and_then(StoredResponse::validators).unwrap_or_default();
-        let is_partial = PARTIAL.iter().any(|name| head.headers().contains(name));
-        if is_partial || !validators.is_empty() {
+        if is_conditional(head.headers()) || !validators.is_empty() {
             let value = |name: &str| validators.iter().find(|(other, _)| *other == name);
             let fields = PARTIAL.map(|name| (name, value(name).map_or(&b""[..], |field| field.1)));
             // A head with too many fields is forwarded as it is.
@@ -169,7 +169,9 @@ impl Fetch {
                 if let Some(stale) = &self.stale {
                     store.remove(stale);
                 }
-                store.admission().set_private(hash, exchanged.received);
+                if is_private(&exchanged) {
+                    store.admission().set_private(hash, exchanged.received);
+                }
                 pilot.land(Landing::Private);
             }
             return (Fetched::Private(exchanged.response), None);
@@ -288,6 +290,19 @@ impl Drop for Receiving<'_> {
         self.cache.store().flights().subtract_growing(self.growing);
         self.arrival.body.fail();
     }
+}
+
+/// Returns true if a request asks for less than the whole response.
+pub(super) fn is_conditional(headers: &Headers) -> bool {
+    PARTIAL.iter().any(|name| headers.contains(name))
+}
+
+/// Returns true if other requests of the URL need not wait for each other: its response is for one
+/// client by its own nature. A client cannot bring that about by credentials or by an error.
+fn is_private(exchanged: &Exchanged) -> bool {
+    let status = exchanged.response.status();
+    let has_credentials = exchanged.head.headers().contains("authorization");
+    (status.is_success() || status.is_redirection()) && !has_credentials
 }
 
 /// Errors of an application that a stale response may replace (RFC 5861 §4).

@@ -278,6 +278,25 @@ fn a_soft_purge_keeps_responses_for_errors() {
     send(&app, "GET /?cc=max-age%3D90").assert_text("response 3");
 }
 
+/// A client with a cookie gets a private response of a URL, and others get a public one.
+#[test]
+fn private_responses_do_not_keep_others_out_of_the_cache() {
+    let origin = async |request: Request| {
+        let control = match request.headers().get("cookie") {
+            Some(_) => "private",
+            None => "max-age=90",
+        };
+        Response::text("page").with_header("cache-control", control)
+    };
+    let cache = Cache::new(&Store::new());
+    let app = cache.over(origin);
+    send(&app, "GET /\nCookie: user=1");
+    send(&app, "GET /");
+    assert_eq!(cache.statistics().hits, 0);
+    send(&app, "GET /");
+    assert_eq!(cache.statistics().hits, 1);
+}
+
 #[test]
 fn what_is_requested_once_is_not_stored_with_min_uses() {
     let (store, origin) = (Store::new(), Origin::default());
