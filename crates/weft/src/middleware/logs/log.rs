@@ -285,8 +285,8 @@ fn is_sent(response: &Response, is_head: bool) -> bool {
     }
 }
 
-/// Takes a body whose outcome the engine determines, leaving an empty one: a stream, or the bytes of
-/// a response that is not sent.
+/// Takes a body whose outcome the engine determines, leaving an empty one: a stream, or the bytes
+/// of a response that is not sent.
 fn take_unlogged(payload: &mut Payload, is_sent: bool) -> Option<Body> {
     let Payload::Body(body) = payload else { return None };
     match std::mem::take(body).into_bytes() {
