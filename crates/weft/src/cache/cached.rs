@@ -71,7 +71,9 @@ impl<A: Application + Clone + 'static> Cached<A> {
                 Reuse::Fresh { .. } => return self.hit(&stored, &lookup.head, Event::Hit, now),
                 Reuse::WhileRevalidating { .. } => {
                     let response = self.hit(&stored, &lookup.head, Event::Stale, now);
-                    self.revalidate(request, lookup, Need::validation(stored, true));
+                    if is_get(&lookup.head) {
+                        self.revalidate(request, lookup, Need::validation(stored, true));
+                    }
                     return response;
                 }
                 Reuse::Validate { may_replace_error, .. } => {
@@ -84,7 +86,8 @@ impl<A: Application + Clone + 'static> Cached<A> {
 
     /// Returns the key of a request, unless it has to pass the cache.
     fn lookup(&self, request: &mut Request) -> Result<Lookup, Forwarded> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let is_get_or_head = |method: &Method| matches!(*method, Method::GET | Method::HEAD);
+        if !is_get_or_head(request.method()) || !is_get_or_head(request.received_method()) {
             return Err(Forwarded::Method);
         }
         let settings = self.cache.settings();
@@ -147,7 +150,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
         let store = self.cache.store();
         let (hash, settings) = (store.hash(&lookup.key.url), self.cache.settings());
-        let is_whole = *request.method() == Method::GET
+        let is_whole = is_get(request.head())
             && (need.stale.is_some() || !request.headers().contains("range"));
         let is_private = need.stale.is_none() && store.admission().is_private(hash, wall::now());
         let is_passed = !is_whole
@@ -356,6 +359,12 @@ impl Need {
     fn validation(stale: Arc<StoredResponse>, may_replace_error: bool) -> Need {
         Need { reason: Forwarded::Stale, stale: Some(stale), may_replace_error }
     }
+}
+
+/// Returns true if the response has content: some applications obey the method that the client has
+/// sent, also if middleware has set another.
+fn is_get(head: &RequestHead) -> bool {
+    *head.method() == Method::GET && *head.received_method() == Method::GET
 }
 
 /// Returns the response to a request whose fetch has panicked.

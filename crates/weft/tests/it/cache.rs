@@ -9,7 +9,7 @@ use futures_util::stream;
 use tokio::sync::Semaphore;
 use weft::cache::{Cache, EntryOrder, Purge, QueryKey, Store};
 use weft::testing::{self, TestResponse};
-use weft::{Application, Body, Request, Response, StatusCode};
+use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use crate::common::clients::{ClientRequest, Transport, wait_until};
 
@@ -276,6 +276,23 @@ fn a_soft_purge_keeps_responses_for_errors() {
     origin.fail_next(&[503]);
     send(&app, "GET /?cc=max-age%3D90").assert_text("response 1");
     send(&app, "GET /?cc=max-age%3D90").assert_text("response 3");
+}
+
+/// An application that obeys the method of the client, behind middleware that sets another one.
+#[test]
+fn responses_to_head_are_never_stored() {
+    let origin = async |request: Request| {
+        let content = if *request.received_method() == Method::HEAD { "" } else { "content" };
+        Response::text(content).with_header("cache-control", "max-age=0, stale-while-revalidate=90")
+    };
+    let cached = Cache::new(&Store::new()).over(origin);
+    let app = async move |mut request: Request| {
+        request.set_method(Method::GET);
+        cached.call(request).await
+    };
+    for line in ["HEAD /", "GET /", "HEAD /", "GET /", "GET /"] {
+        send(&app, line).assert_text(if line == "GET /" { "content" } else { "" });
+    }
 }
 
 /// A client with a cookie gets a private response of a URL, and others get a public one.

@@ -36,6 +36,8 @@ pub async fn quic_connect(address: SocketAddr) -> io::Result<(Endpoint, Connecti
 /// Configuration of a client with these names of protocols.
 pub fn quic_config(protocols: &[&[u8]]) -> ClientConfig {
     let mut tls = CREDENTIALS.client.clone();
+    // Sessions of other tests are not resumed.
+    tls.resumption = rustls::client::Resumption::in_memory_sessions(8);
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     config.transport_config(Arc::new(TransportConfig::default()));
