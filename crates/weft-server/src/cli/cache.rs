@@ -69,7 +69,7 @@ pub(crate) fn run<'a>(
     action: &CacheAction,
     addresses: impl Iterator<Item = &'a str>,
 ) -> Result<String, String> {
-    // A Unix socket is the one that usually permits changes.
+    // Changes are usually permitted for a Unix socket only.
     let mut addresses: Vec<_> = addresses.collect();
     addresses.sort_by_key(|address| !address.starts_with("unix:"));
     let address = addresses.first().ok_or(

@@ -4,13 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use weft::cache::Store;
+use weft::cache::{Cache, Store};
 use weft::net::IpNetwork;
 use weft::{Application, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;
-use super::response_cache::RouteCacheCounts;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
@@ -19,7 +18,7 @@ pub(crate) struct RouteMiddleware {
     layers: Vec<Layer>,
     has_cors: bool,
     /// The cache of one of the layers.
-    cache: Option<RouteCacheCounts>,
+    cache: Option<Cache>,
 }
 
 /// Values of the plan on which middleware depends, besides the options of the route.
@@ -34,7 +33,7 @@ pub(crate) struct OpenContext<'a> {
 /// A layer of middleware: wraps the application of a worker.
 pub(crate) struct Layer {
     wrap: Box<Wrap>,
-    cache: Option<RouteCacheCounts>,
+    cache: Option<Cache>,
 }
 
 type Wrap = dyn Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync;
@@ -84,6 +83,15 @@ impl WrappedApp {
         WrappedApp(Rc::new(respond))
     }
 
+    /// Wraps an application of another type.
+    fn of(app: impl Application + 'static) -> WrappedApp {
+        let app = Rc::new(app);
+        WrappedApp::new(move |request| {
+            let app = app.clone();
+            async move { app.call(request).await }.boxed_local()
+        })
+    }
+
     /// Handles a request. The future borrows nothing, so that a reload may replace the router.
     pub(crate) fn respond(&self, request: Request) -> LocalBoxFuture<'static, Response> {
         (self.0)(request)
@@ -101,21 +109,14 @@ impl Layer {
     pub(super) fn of_middleware(
         middleware: impl Middleware + Clone + Send + Sync + 'static,
     ) -> Layer {
-        Layer::new(move |app, _| {
-            let app = Rc::new(app.wrap(middleware.clone()));
-            WrappedApp::new(move |request| {
-                let app = app.clone();
-                async move { app.call(request).await }.boxed_local()
-            })
-        })
+        Layer::new(move |app, _| WrappedApp::of(app.wrap(middleware.clone())))
     }
 
     /// Makes a layer with the cache of the route.
-    pub(super) fn of_cache(
-        cache: RouteCacheCounts,
-        wrap: impl Fn(WrappedApp) -> WrappedApp + Send + Sync + 'static,
-    ) -> Layer {
-        Layer { cache: Some(cache), ..Layer::new(move |app, _| wrap(app)) }
+    pub(super) fn of_cache(cache: Cache) -> Layer {
+        let wrapping = cache.clone();
+        let layer = Layer::new(move |app, _| WrappedApp::of(wrapping.over(app)));
+        Layer { cache: Some(cache), ..layer }
     }
 
     fn new(wrap: impl Fn(WrappedApp, &NamedRoutes) -> WrappedApp + Send + Sync + 'static) -> Layer {
@@ -159,7 +160,7 @@ impl RouteMiddleware {
     }
 
     /// Returns the cache of the route, if it has one.
-    pub(crate) fn cache(&self) -> Option<&RouteCacheCounts> {
+    pub(crate) fn cache(&self) -> Option<&Cache> {
         self.cache.as_ref()
     }
 

@@ -41,7 +41,6 @@ use crate::base::listen_end::HostBinding;
 use crate::base::request_notes::{NotedRoute, RequestNotes};
 use crate::config_change::{UpstreamChange, UpstreamChangeKind};
 use crate::logs::{OpenLogs, RouteLogPlan};
-use crate::options::response_cache::RouteCacheCounts;
 use crate::options::{NamedRoutes, RouteMiddleware, WrappedApp};
 use crate::route::{Conditions, PathKey, Rewrite, RouteKey, RouteName, Split, Unrouted};
 use crate::template::{MapSource, PrefixLength, RequestMaps, escape};
@@ -280,7 +279,7 @@ impl Routing {
     }
 
     /// Returns the caches of the routes, each with the name of its route.
-    pub(crate) fn caches(&self) -> impl Iterator<Item = (&RouteName, &RouteCacheCounts)> {
+    pub(crate) fn caches(&self) -> impl Iterator<Item = (&RouteName, &weft::cache::Cache)> {
         let targets = self.names.iter().zip(&self.targets);
         targets.filter_map(|(name, target)| Some((name, target.middleware.as_ref()?.cache()?)))
     }

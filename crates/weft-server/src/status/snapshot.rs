@@ -17,7 +17,6 @@ use super::worker::WorkerCounts;
 use crate::logs::lost_lines;
 use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
-use crate::options::response_cache::RouteCacheCounts;
 use crate::route::RouteName;
 use crate::router::{ByClass, RouteMetrics, Routing};
 use crate::sections::tracing::SpanCounts;
@@ -199,7 +198,7 @@ impl CacheTotals {
 }
 
 /// The caches of routes.
-type RouteCaches<'a> = HashMap<&'a RouteName, &'a RouteCacheCounts>;
+type RouteCaches<'a> = HashMap<&'a RouteName, &'a weft::cache::Cache>;
 
 impl Snapshot {
     /// Reads all metrics.

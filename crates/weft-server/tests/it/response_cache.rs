@@ -141,7 +141,7 @@ fn is_hit(response: &Response) -> bool {
     status.contains("; hit") || status.contains("; collapsed")
 }
 
-/// What only an attacker sends, and the origin reflects, is in no response to others. The same
+/// Fields that only an attacker sends, and the origin reflects, are in no response to others. The same
 /// request again shows that the cache is in use.
 #[test]
 fn unkeyed_parts_of_requests_poison_nothing() {

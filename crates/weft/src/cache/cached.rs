@@ -72,12 +72,12 @@ impl<A: Application + Clone + 'static> Cached<A> {
                 Reuse::WhileRevalidating { .. } => {
                     let response = self.hit(&stored, &lookup.head, Event::Stale, now);
                     if is_get(&lookup.head) {
-                        self.revalidate(request, lookup, Need::validation(stored, true));
+                        self.revalidate(request, lookup, Need::validation(stored, true, now));
                     }
                     return response;
                 }
                 Reuse::Validate { may_replace_error, .. } => {
-                    Need::validation(stored, may_replace_error)
+                    Need::validation(stored, may_replace_error, now)
                 }
             },
         };
@@ -92,7 +92,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
         let settings = self.cache.settings();
         let has_body = request.body().length() != Some(0);
-        let is_bypassed = settings.bypass.as_ref().is_some_and(|bypass| bypass(request.head()));
+        let is_bypassed = settings.bypass.as_ref().is_some_and(|bypass| bypass(request));
         if has_body || is_bypassed || request.headers().contains("upgrade") {
             return Err(Forwarded::Bypass);
         }
@@ -119,10 +119,12 @@ impl<A: Application + Clone + 'static> Cached<A> {
     /// Passes a request to the application. A change of a resource removes its responses.
     async fn pass(&self, request: Request, reason: Forwarded) -> Response {
         self.cache.count(Event::Bypassed);
-        let is_safe = request.method().is_safe();
-        let key = Key::of(request.scheme(), request.head(), &self.cache.settings().key);
+        let changed = match request.method().is_safe() {
+            true => None,
+            false => Key::of(request.scheme(), request.head(), &self.cache.settings().key),
+        };
         let response = self.app.call(request).await;
-        if let Some(key) = key.filter(|_| !is_safe) {
+        if let Some(key) = changed {
             self.invalidate(&key.url, &response);
         }
         self.forwarded(response, Handling::passed(reason))
@@ -173,7 +175,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
     }
 
-    /// Returns what tells requests of a URL apart, as far as stored responses show it.
+    /// Returns the values that tell requests of a URL apart, as far as stored responses show it.
     fn selecting(&self, lookup: &Lookup) -> Vec<u8> {
         let mut selecting = lookup.key.extras.to_vec();
         let known = self.cache.store().last_variant(&lookup.key.url);
@@ -356,8 +358,12 @@ impl Need {
         Need { reason, stale: None, may_replace_error: false }
     }
 
-    fn validation(stale: Arc<StoredResponse>, may_replace_error: bool) -> Need {
-        Need { reason: Forwarded::Stale, stale: Some(stale), may_replace_error }
+    fn validation(stale: Arc<StoredResponse>, may_replace_error: bool, now: u64) -> Need {
+        let reason = match stale.reuse(&RequestControl::default(), now) {
+            Reuse::Fresh { .. } => Forwarded::Request,
+            _ => Forwarded::Stale,
+        };
+        Need { reason, stale: Some(stale), may_replace_error }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) enum Fetched {
     Private(Response),
 }
 
-/// What the application was asked, and what it responded.
+/// A request to the application, and its response.
 struct Exchanged {
     head: RequestHead,
     response: Response,
@@ -128,6 +128,8 @@ impl Fetch {
             let response = stale.first_hand();
             return Some(Fetched::Private(response));
         };
+        let mut fields = fields;
+        stored_fields::retain_stored(&mut fields, policy.excluded_fields());
         let updated = Arc::new(stale.updated(fields, policy));
         if pilot.may_store() {
             store.insert(updated.clone());
@@ -180,6 +182,7 @@ impl Fetch {
         let length = exchanged.response.length();
         let body = match payload::to_body(exchanged.response.payload).0.into_bytes() {
             Ok(content) => {
+                let content = store.memory().hold(content.to_vec());
                 let stored = Arc::new(StoredResponse::new(head, content));
                 if pilot.may_store() {
                     store.insert(stored.clone());
@@ -189,7 +192,10 @@ impl Fetch {
             }
             Err(body) => body,
         };
-        let arrival = Arc::new(Arrival { head, body: Arc::new(GrowingBody::new(length)) });
+        let arrival = Arc::new(Arrival {
+            head,
+            body: Arc::new(GrowingBody::new(length, store.memory().clone())),
+        });
         let reader = arrival.body.reader(pilot.participant());
         pilot.land(Landing::Arriving(arrival.clone()));
         let receipt = Receipt { cache: self.cache.clone(), arrival: arrival.clone(), body };
@@ -234,7 +240,7 @@ impl Receipt {
         let cache = self.cache.clone();
         let settings = cache.settings();
         let max_bytes = settings.max_object_bytes.min(cache.store().max_response_bytes());
-        let mut receiving = Receiving { cache: &cache, arrival: &self.arrival, growing: 0 };
+        let mut receiving = Receiving { cache: &cache, arrival: &self.arrival, received: 0 };
         let mut is_passing = false;
         loop {
             let chunk = match settings.finishes_abandoned && !is_passing {
@@ -272,22 +278,19 @@ impl Receipt {
 struct Receiving<'a> {
     cache: &'a Cache,
     arrival: &'a Arrival,
-    /// Bytes that it has of the room for all bodies that grow.
-    growing: usize,
+    received: usize,
 }
 
 impl Receiving<'_> {
-    /// Takes room for a piece. Returns false if the body becomes too large, or all bodies together.
+    /// Returns true if a further piece fits into memory, and the body into its limit.
     fn has_room(&mut self, bytes: usize, max_bytes: usize) -> bool {
-        let store = self.cache.store();
-        self.growing += bytes;
-        store.flights().add_growing(bytes) <= store.max_growing_bytes() && self.growing <= max_bytes
+        self.received += bytes;
+        self.received <= max_bytes && self.cache.store().memory().has_room(bytes)
     }
 }
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        self.cache.store().flights().subtract_growing(self.growing);
         self.arrival.body.fail();
     }
 }

@@ -17,13 +17,11 @@ use crate::cache::stored_response::{StoredHead, StoredResponse};
 /// The fetches of a store.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// By the URL, then by what else selects the response.
+    /// By the URL, then by the values that select the response.
     by_url: Mutex<HashMap<Box<str>, Vec<Selected>>>,
-    /// Bytes of all bodies that grow.
-    growing_bytes: AtomicUsize,
 }
 
-/// What selects a response of a URL, and its fetch.
+/// The values that select a response of a URL, and its fetch.
 type Selected = (Box<[u8]>, Weak<Flight>);
 
 /// A fetch, from the first request that waits for it to its last byte.
@@ -85,7 +83,7 @@ pub(super) struct Pilot {
 }
 
 impl Flights {
-    /// Takes part in the fetch for a URL and what else selects the response.
+    /// Takes part in the fetch for a URL and the values that select the response.
     pub(super) fn join(self: &Arc<Self>, url: &str, selecting: &[u8]) -> Participant {
         let mut by_url = lock(&self.by_url);
         let flights = by_url.entry(url.into()).or_default();
@@ -106,24 +104,18 @@ impl Flights {
 
     /// Keeps the responses of fetches in progress from being stored.
     pub(super) fn make_obsolete(&self, purge: &Purge) {
-        for (url, flights) in lock(&self.by_url).iter() {
-            if purge.concerns(url) {
-                let flights = flights.iter().filter_map(|(_, flight)| flight.upgrade());
-                flights.for_each(|flight| flight.is_obsolete.store(true, Relaxed));
-            }
+        let mark = |flights: &Vec<Selected>| {
+            let flights = flights.iter().filter_map(|(_, flight)| flight.upgrade());
+            flights.for_each(|flight| flight.is_obsolete.store(true, Relaxed));
+        };
+        let by_url = lock(&self.by_url);
+        match purge {
+            Purge::Url(url) => by_url.get(&**url).into_iter().for_each(mark),
+            _ => by_url.iter().filter(|(url, _)| purge.concerns(url)).for_each(|(_, it)| mark(it)),
         }
     }
 
-    /// Changes the number of bytes of all bodies that grow. Returns the new number.
-    pub(super) fn add_growing(&self, bytes: usize) -> usize {
-        self.growing_bytes.fetch_add(bytes, Relaxed) + bytes
-    }
-
-    pub(super) fn subtract_growing(&self, bytes: usize) {
-        self.growing_bytes.fetch_sub(bytes, Relaxed);
-    }
-
-    /// Removes a flight, and those of the same URL that have ended.
+    /// Removes a flight, and ended flights of the same URL.
     fn remove(&self, flight: &Flight) {
         let mut by_url = lock(&self.by_url);
         let Some(flights) = by_url.get_mut(&flight.url) else { return };

@@ -1,13 +1,15 @@
 //! A body that arrives while it is sent to several clients, each at its own pace.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use crate::cache::content_memory::ContentMemory;
 use crate::error::{Error, ErrorKind};
 use crate::message::body::Body;
 
@@ -21,13 +23,18 @@ const WINDOW: usize = 256 << 10;
 pub(super) struct GrowingBody {
     /// The length that the head declares.
     length: Option<u64>,
+    memory: ContentMemory,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    pieces: Vec<Bytes>,
+    pieces: VecDeque<Piece>,
+    /// Number of pieces that were dropped before the first one.
+    dropped: usize,
+    /// Number of bytes of all pieces.
+    kept: usize,
     /// Number of bytes received.
     received: usize,
     readers: Vec<Option<Place>>,
@@ -39,10 +46,8 @@ struct State {
 enum Phase {
     /// All content is kept.
     Growing,
-    /// Content is dropped once all have read it; this many bytes are kept.
-    Passing {
-        kept: usize,
-    },
+    /// Content is dropped once all have read it.
+    Passing,
     /// All content, in one piece.
     Complete(Bytes),
     /// A passing body has ended.
@@ -50,24 +55,33 @@ enum Phase {
     Failed,
 }
 
+#[derive(Debug)]
+struct Piece {
+    content: Bytes,
+    /// Number of readers that have to read it. Counted for passing bodies only.
+    unread: usize,
+}
+
 /// The place of a reader.
 #[derive(Debug)]
 struct Place {
     waker: Option<Waker>,
-    /// The next piece.
+    /// Number of the next piece, from the start of the body.
     piece: usize,
 }
 
 impl GrowingBody {
-    pub(super) fn new(length: Option<u64>) -> GrowingBody {
+    pub(super) fn new(length: Option<u64>, memory: ContentMemory) -> GrowingBody {
         let state = State {
             phase: Phase::Growing,
-            pieces: Vec::new(),
+            pieces: VecDeque::new(),
+            dropped: 0,
+            kept: 0,
             received: 0,
             readers: Vec::new(),
             fetch: None,
         };
-        GrowingBody { length, state: Mutex::new(state) }
+        GrowingBody { length, memory, state: Mutex::new(state) }
     }
 
     /// Appends a piece. It is copied, because it may be a small part of a large buffer.
@@ -75,19 +89,26 @@ impl GrowingBody {
         if piece.is_empty() {
             return;
         }
+        let content = self.memory.hold(piece.to_vec());
         self.update(|state| {
-            state.pieces.push(Bytes::copy_from_slice(piece));
+            let unread = state.readers.iter().flatten().count();
+            state.pieces.push_back(Piece { content, unread });
             state.received += piece.len();
-            if let Phase::Passing { kept } = &mut state.phase {
-                *kept += piece.len();
-            }
+            state.kept += piece.len();
         });
     }
 
     /// Makes this a passing body.
     pub(super) fn pass(&self) {
         self.update(|state| {
-            state.phase = Phase::Passing { kept: state.received };
+            state.phase = Phase::Passing;
+            let mut starts = vec![0; state.pieces.len() + 1];
+            state.readers.iter().flatten().for_each(|place| starts[place.piece] += 1);
+            let mut unread = 0;
+            for (piece, starting) in state.pieces.iter_mut().zip(starts) {
+                unread += starting;
+                piece.unread = unread;
+            }
             state.drop_read();
         });
     }
@@ -96,11 +117,10 @@ impl GrowingBody {
     pub(super) async fn readers_follow(&self) -> bool {
         poll_fn(|cx| {
             let mut state = self.lock();
-            let Phase::Passing { kept } = state.phase else { return Poll::Ready(true) };
             if state.readers.iter().all(Option::is_none) {
                 return Poll::Ready(false);
             }
-            if kept <= WINDOW {
+            if state.kept <= WINDOW {
                 return Poll::Ready(true);
             }
             state.fetch = Some(cx.waker().clone());
@@ -109,7 +129,7 @@ impl GrowingBody {
         .await
     }
 
-    /// Ends the body. Returns the content; `None` if it is not as long as declared, or was passed.
+    /// Ends the body. Returns the content; `None` if it is not as long as declared, or has passed.
     pub(super) fn finish(&self) -> Option<Bytes> {
         let mut whole = None;
         self.update(|state| {
@@ -117,8 +137,8 @@ impl GrowingBody {
             state.phase = match state.phase {
                 _ if is_short => Phase::Failed,
                 Phase::Growing => {
-                    let bytes = joined(&state.pieces, state.received);
-                    state.pieces = Vec::new();
+                    let bytes = self.joined(&state.pieces);
+                    state.pieces = VecDeque::new();
                     whole = Some(bytes.clone());
                     Phase::Complete(bytes)
                 }
@@ -131,18 +151,18 @@ impl GrowingBody {
     /// Ends the body with an error for all readers, unless it has ended.
     pub(super) fn fail(&self) {
         self.update(|state| {
-            if let Phase::Growing | Phase::Passing { .. } = state.phase {
+            if let Phase::Growing | Phase::Passing = state.phase {
                 state.phase = Phase::Failed;
             }
         });
     }
 
     /// Returns a body that reads from the start, and drops `guard` at its end; `None` for a passing
-    /// body, and for one that has failed.
+    /// body and a failed one.
     pub(super) fn reader<G: Send + Unpin + 'static>(self: &Arc<Self>, guard: G) -> Option<Body> {
         let place = {
             let mut state = self.lock();
-            if let Phase::Passing { .. } | Phase::Passed | Phase::Failed = state.phase {
+            if let Phase::Passing | Phase::Passed | Phase::Failed = state.phase {
                 return None;
             }
             state.readers.push(Some(Place { waker: None, piece: 0 }));
@@ -150,6 +170,16 @@ impl GrowingBody {
         };
         let body = self.clone();
         Some(Body::boxed(Reader { body, place, sent: 0, _guard: guard }))
+    }
+
+    fn joined(&self, pieces: &VecDeque<Piece>) -> Bytes {
+        match pieces.len() {
+            1 => pieces[0].content.clone(),
+            _ => {
+                let contents: Vec<&[u8]> = pieces.iter().map(|piece| &piece.content[..]).collect();
+                self.memory.hold(contents.concat())
+            }
+        }
     }
 
     /// Changes the state, and wakes all readers.
@@ -176,11 +206,12 @@ impl State {
         if let Phase::Complete(whole) = &self.phase {
             return Some(Ok(whole.slice(sent..)));
         }
-        if let Some(piece) = self.pieces.get(place.piece) {
-            let piece = piece.clone();
+        if let Some(piece) = self.pieces.get_mut(place.piece - self.dropped) {
             place.piece += 1;
+            piece.unread = piece.unread.saturating_sub(1);
+            let content = piece.content.clone();
             self.drop_read();
-            return Some(Ok(piece));
+            return Some(Ok(content));
         }
         match self.phase {
             Phase::Passed => Some(Ok(Bytes::new())),
@@ -192,30 +223,27 @@ impl State {
         }
     }
 
-    /// Drops the pieces of a passing body that all readers have read. Their places stay, empty.
+    /// Drops the pieces of a passing body that all readers have read.
     fn drop_read(&mut self) {
-        let Phase::Passing { kept } = &mut self.phase else { return };
-        let slowest = self.readers.iter().flatten().map(|place| place.piece).min();
-        let read = slowest.unwrap_or(self.pieces.len());
-        for piece in self.pieces[..read].iter_mut().rev().take_while(|piece| !piece.is_empty()) {
-            *kept -= piece.len();
-            *piece = Bytes::new();
+        if !matches!(self.phase, Phase::Passing | Phase::Passed) {
+            return;
+        }
+        while self.pieces.front().is_some_and(|piece| piece.unread == 0) {
+            let piece = self.pieces.pop_front();
+            self.dropped += 1;
+            self.kept -= piece.map_or(0, |piece| piece.content.len());
         }
         if let Some(fetch) = self.fetch.take() {
             fetch.wake();
         }
     }
-}
 
-fn joined(pieces: &[Bytes], length: usize) -> Bytes {
-    match pieces {
-        [] => Bytes::new(),
-        [only] => only.clone(),
-        several => {
-            let mut whole = BytesMut::with_capacity(length);
-            several.iter().for_each(|piece| whole.extend_from_slice(piece));
-            whole.freeze()
-        }
+    /// Removes a reader, which reads no further pieces.
+    fn leave(&mut self, reader: usize) {
+        let Some(place) = self.readers[reader].take() else { return };
+        let unread = self.pieces.iter_mut().skip(place.piece - self.dropped);
+        unread.for_each(|piece| piece.unread = piece.unread.saturating_sub(1));
+        self.drop_read();
     }
 }
 
@@ -262,8 +290,6 @@ impl<G: Unpin> http_body::Body for Reader<G> {
 
 impl<G> Drop for Reader<G> {
     fn drop(&mut self) {
-        let mut state = self.body.lock();
-        state.readers[self.place] = None;
-        state.drop_read();
+        self.body.lock().leave(self.place);
     }
 }

@@ -33,9 +33,9 @@ pub enum QueryKey {
     /// All, in the order received. The default.
     #[default]
     All,
-    /// Those with one of these names.
+    /// Parameters with one of these names.
     Only(Vec<String>),
-    /// All but those with one of these names, such as `utm_source`.
+    /// All but the parameters with one of these names, such as `utm_source`.
     Except(Vec<String>),
 }
 

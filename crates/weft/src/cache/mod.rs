@@ -43,6 +43,7 @@
 
 mod admission; // URLs whose responses are not stored
 mod cached; // Cached: the application
+mod content_memory; // contents stored, arriving and being sent
 mod eviction; // the order in which responses leave the store
 mod fetch; // a request to the application on behalf of all that wait for it
 mod flight; // fetches in progress

@@ -7,13 +7,13 @@ use crate::cache::stored_response::StoredResponse;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Purge {
-    /// All.
+    /// All responses.
     All,
-    /// Those of a URL, such as `https://example.org/page?n=1`, in all variants.
+    /// The responses of a URL, such as `https://example.org/page?n=1`, in all variants.
     Url(String),
-    /// Those whose URL starts with this text, such as `https://example.org/images/`.
+    /// All responses whose URL starts with this text, such as `https://example.org/images/`.
     Prefix(String),
-    /// Those with this tag in `Cache-Tag` or `Surrogate-Key`.
+    /// All responses with this tag in `Cache-Tag` or `Surrogate-Key`.
     Tag(String),
 }
 

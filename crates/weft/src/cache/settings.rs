@@ -10,7 +10,7 @@ use weft_proto::semantics::caching::Defaults;
 use crate::cache::key::{KeySettings, QueryKey};
 use crate::cache::statistics::{Counters, Event, Statistics};
 use crate::cache::store::Store;
-use crate::message::request_head::RequestHead;
+use crate::message::request::Request;
 
 /// The cache of a route: its settings, and the [`Store`] that it uses.
 ///
@@ -54,7 +54,7 @@ pub(super) struct Settings {
     stores_cookies: bool,
 }
 
-type Bypass = dyn Fn(&RequestHead) -> bool + Send + Sync;
+type Bypass = dyn Fn(&Request) -> bool + Send + Sync;
 
 impl Cache {
     /// Creates a cache with default settings.
@@ -147,8 +147,9 @@ impl Cache {
         self.with(|settings| settings.stores_cookies = stores_cookies)
     }
 
-    /// Lets requests for which `predicate` returns true pass the cache.
-    pub fn bypass(self, predicate: impl Fn(&RequestHead) -> bool + Send + Sync + 'static) -> Cache {
+    /// Lets GET and HEAD requests for which `predicate` returns true pass the cache: their responses
+    /// are neither looked for nor stored.
+    pub fn bypass(self, predicate: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Cache {
         self.with(|settings| settings.bypass = Some(Arc::new(predicate)))
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use crate::cache::admission::Admission;
+use crate::cache::content_memory::ContentMemory;
 use crate::cache::eviction::{Eviction, Limits};
 use crate::cache::flight::Flights;
 use crate::cache::key::Key;
@@ -26,7 +27,8 @@ const MAX_VARIANTS: usize = 64;
 /// Stored responses in memory, shared by its clones.
 ///
 /// Limits: [`max_bytes`](Store::max_bytes), [`max_entries`](Store::max_entries), and 64 variants
-/// per URL. What was used least leaves first (S3-FIFO), so that a scan displaces a tenth of it.
+/// per URL. The least used responses leave first (S3-FIFO), so that a scan displaces a tenth of
+/// them. Contents on their way to slow clients have [the same memory again](Store::content_bytes).
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
@@ -35,6 +37,7 @@ struct Shared {
     shards: Box<[Mutex<Shard>]>,
     eviction: Mutex<Eviction>,
     limits: Limits,
+    memory: ContentMemory,
     flights: Arc<Flights>,
     admission: Admission,
     counters: Counters,
@@ -70,6 +73,8 @@ impl Store {
             shards,
             eviction: Mutex::default(),
             limits,
+            // The stored contents, and as much again.
+            memory: ContentMemory::new(limits.bytes.saturating_mul(2)),
             flights: Arc::default(),
             admission: Admission::default(),
             counters: Counters::default(),
@@ -134,6 +139,13 @@ impl Store {
         lock(&self.0.eviction).totals()
     }
 
+    /// Memory of contents in bytes: stored, arriving, and of responses that have left the store and
+    /// are still being sent. At most twice [`max_bytes`](Store::max_bytes), and 256 KiB for each
+    /// request whose response passes without being stored, because there is no room.
+    pub fn content_bytes(&self) -> usize {
+        self.0.memory.held()
+    }
+
     /// Lists at most `limit` responses.
     pub fn entries(&self, order: EntryOrder, limit: usize) -> Vec<Entry> {
         let now = wall::now();
@@ -161,9 +173,8 @@ impl Store {
         &self.0.admission
     }
 
-    /// The most bytes of all bodies that grow.
-    pub(super) fn max_growing_bytes(&self) -> usize {
-        self.0.limits.bytes
+    pub(super) fn memory(&self) -> &ContentMemory {
+        &self.0.memory
     }
 
     /// The most bytes that one response may have.
@@ -186,7 +197,7 @@ impl Store {
         self.shard(url).get(url).and_then(|variants| variants.last().cloned())
     }
 
-    /// Stores a response, in place of the one that the same requests selected before.
+    /// Stores a response, in place of the response that the same requests selected before.
     pub(super) fn insert(&self, response: Arc<StoredResponse>) {
         if response.bytes() > self.max_response_bytes() {
             return;
@@ -249,7 +260,7 @@ impl Store {
 }
 
 /// Returns the position of the response with the fewest recent uses, the oldest among them. One
-/// client with many variants of a URL displaces its own before those that others use.
+/// client with many variants of a URL displaces its own before the variants of others.
 fn least_used(variants: &Variants) -> usize {
     let uses = |at: &usize| variants[*at].uses.load(std::sync::atomic::Ordering::Relaxed);
     (0..variants.len()).min_by_key(uses).unwrap_or(0)

@@ -47,8 +47,17 @@ pub(super) struct StoredResponse {
     /// Recent uses, for eviction.
     pub(super) uses: AtomicU8,
     hits: AtomicU64,
-    /// The fields of a hit, for the age of which they tell. They differ once per second.
-    hit_fields: Mutex<Option<(u64, Fields)>>,
+    /// The fields of the last hit. They change once per second.
+    hit_fields: Mutex<Option<HitFields>>,
+}
+
+/// The fields of a hit, by the values on which they depend.
+#[derive(Debug)]
+struct HitFields {
+    age: u64,
+    /// The name of the cache.
+    name: Box<str>,
+    fields: Fields,
 }
 
 /// Order of [`Store::entries`](super::Store::entries).
@@ -172,10 +181,10 @@ impl StoredResponse {
         let age = self.head.policy.age(now);
         let mut hit_fields = self.hit_fields.lock().unwrap_or_else(PoisonError::into_inner);
         let fields = match &*hit_fields {
-            Some((of_age, fields)) if *of_age == age => fields.clone(),
+            Some(hit) if hit.age == age && *hit.name == *name => hit.fields.clone(),
             _ => {
                 let fields = self.serialized_fields(name, age, now);
-                *hit_fields = Some((age, fields.clone()));
+                *hit_fields = Some(HitFields { age, name: name.into(), fields: fields.clone() });
                 fields
             }
         };

@@ -233,6 +233,51 @@ fn a_304_confirms_the_stored_response() {
     assert_eq!(*requests.lock().unwrap(), [None, Some("\"1\"".to_owned())]);
 }
 
+/// A 304 excludes one of its fields. The field that differs in one letter is stored.
+#[test]
+fn a_304_stores_no_excluded_fields() {
+    let origin = async |request: Request| match request.headers().contains("if-none-match") {
+        true => Response::new(StatusCode::NOT_MODIFIED)
+            .with_header("cache-control", "max-age=60, private=\"x-user\"")
+            .with_header("x-user", "bob")
+            .with_header("x-usef", "bob"),
+        false => Response::text("whole")
+            .with_header("cache-control", "max-age=0")
+            .with_header("etag", "\"1\""),
+    };
+    let app = Cache::new(&Store::new()).over(origin);
+    send(&app, "GET /");
+    send(&app, "GET /");
+    let hit = send(&app, "GET /");
+    assert_eq!((hit.header("x-user"), hit.header("x-usef")), (None, Some("bob")));
+}
+
+/// The client asks for the validation of a fresh response, or a stale one needs it.
+#[test]
+fn the_reason_of_a_validation_is_stated() {
+    for (cc, request, reason) in
+        [("max-age%3D90", "\nCache-Control: no-cache", "request"), ("max-age%3D0", "", "stale")]
+    {
+        let app = Cache::new(&Store::new()).over(Origin::default());
+        let target = format!("GET /?etag=%221%22&cc={cc}{request}");
+        send(&app, &target);
+        let status = format!("Weft; fwd={reason}; fwd-status=200; stored");
+        assert_eq!(send(&app, &target).header("cache-status"), Some(&*status));
+    }
+}
+
+/// Two routes with caches of different names share a store.
+#[test]
+fn hits_have_the_name_of_their_cache() {
+    let (store, origin) = (Store::new(), Origin::default());
+    let [one, two] = ["One", "Two"].map(|name| Cache::new(&store).name(name).over(origin.clone()));
+    send(&one, "GET /?cc=max-age%3D90");
+    for (app, name) in [(&one, "One; hit"), (&two, "Two; hit"), (&one, "One; hit")] {
+        let reply = send(app, "GET /?cc=max-age%3D90");
+        assert!(reply.header("cache-status").unwrap().starts_with(name), "{name}");
+    }
+}
+
 #[test]
 fn purges() {
     let store = Store::new();
@@ -539,6 +584,41 @@ fn bodies_over_the_limit_pass_at_the_pace_of_their_reader() {
         let response = response.collect().await;
         assert_eq!((response.status, response.body.len()), (200, 512 * PIECE));
         assert_eq!((store.totals().0, requests.load(SeqCst)), (0, 1));
+        server.stop().await;
+    });
+}
+
+/// Clients that do not read hold responses of 4 MiB that have left a store of 8 MiB. With room
+/// for twice the store, further responses pass without being stored, and are complete.
+#[test]
+fn contents_on_their_way_have_a_bound() {
+    on_http1(async || {
+        const PIECE: usize = 64 << 10;
+        const STORE: usize = 8 << 20;
+        const CLIENTS: usize = 16;
+        let origin = async |_: Request| {
+            let pieces = (0..64).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; PIECE])));
+            Response::from_body(Body::stream(stream::iter(pieces)))
+                .with_header("cache-control", "max-age=90")
+        };
+        let store = Store::new().max_bytes(STORE);
+        let server =
+            Transport::Http1.serve(Cache::new(&store).max_object_bytes(8 << 20).over(origin));
+        let bound = 2 * STORE + CLIENTS * (256 << 10) + 64 * PIECE;
+        let (mut clients, mut responses) = (Vec::new(), Vec::new());
+        for number in 0..CLIENTS {
+            let mut client = server.client().await;
+            let request = ClientRequest::get(format!("/{number}"));
+            responses.push(client.send(request).await.read_head().await.unwrap());
+            assert!(store.content_bytes() <= bound, "{} bytes", store.content_bytes());
+            clients.push(client);
+        }
+        for response in responses {
+            assert_eq!(response.collect().await.body.len(), 64 * PIECE);
+        }
+        wait_until("only stored contents remain", || store.content_bytes() <= STORE).await;
+        store.purge(&Purge::All, false);
+        wait_until("nothing remains", || store.content_bytes() == 0).await;
         server.stop().await;
     });
 }

@@ -4,7 +4,7 @@ use crate::list::list_members;
 use crate::semantics::caching::fields::FieldValues;
 
 /// The targeted fields that a cache of this kind obeys, most specific first (RFC 9213 §2). The
-/// first one that is present and valid replaces `Cache-Control` and `Expires`.
+/// first valid field replaces `Cache-Control` and `Expires`.
 pub const TARGETED_FIELDS: [&str; 2] = ["weft-cache-control", "cdn-cache-control"];
 
 /// The greatest number of seconds of a directive, about 68 years (RFC 9111 §1.2.2).

@@ -1,4 +1,4 @@
-//! What a cache sees of a request and its response, and its settings for what they leave open.
+//! A request and its response, and the settings for what they leave open.
 
 use std::ops::RangeInclusive;
 
@@ -21,7 +21,7 @@ pub struct Exchange<'a, Q, R> {
     pub received: u64,
 }
 
-/// Settings of a cache for what responses leave open.
+/// Settings of a cache for properties that responses do not state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Defaults<'a> {
     /// Lifetimes in seconds of responses that state none, by their status. The first range that

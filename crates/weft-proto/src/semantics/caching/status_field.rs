@@ -19,8 +19,6 @@ pub enum Forwarded {
     Request,
     /// The stored response is stale.
     Stale,
-    /// The stored response is partial.
-    Partial,
 }
 
 impl Forwarded {
@@ -33,7 +31,6 @@ impl Forwarded {
             Forwarded::VaryMiss => "vary-miss",
             Forwarded::Request => "request",
             Forwarded::Stale => "stale",
-            Forwarded::Partial => "partial",
         }
     }
 }

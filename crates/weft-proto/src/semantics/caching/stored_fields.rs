@@ -1,5 +1,7 @@
 //! The fields of a response that are stored (RFC 9111 §3.1), and their update by a 304 (§3.2).
 
+use std::collections::HashSet;
+
 use http::{HeaderName, HeaderValue};
 
 use crate::list::list_members;
@@ -27,14 +29,13 @@ const OF_CONTENT: [&str; 5] =
 /// `excluded`, whose names are in lowercase.
 pub fn retain_stored(fields: &mut Vec<(HeaderName, HeaderValue)>, excluded: &[String]) {
     let lines = fields.iter().filter(|(name, _)| *name == http::header::CONNECTION);
-    let named: Vec<String> = lines
+    let mut not_stored: HashSet<String> = lines
         .flat_map(|(_, value)| list_members(value.as_bytes()))
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
         .collect();
+    not_stored.extend(excluded.iter().cloned());
     fields.retain(|(name, _)| {
-        let name = name.as_str();
-        let is_in = |list: &[String]| list.iter().any(|other| other == name);
-        !NEVER_STORED.contains(&name) && !is_in(&named) && !is_in(excluded)
+        !NEVER_STORED.contains(&name.as_str()) && !not_stored.contains(name.as_str())
     });
 }
 

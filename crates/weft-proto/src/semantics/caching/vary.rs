@@ -51,8 +51,8 @@ impl Selector {
         })
     }
 
-    /// Returns true if the language of the response is the one that the client prefers to all
-    /// others: the origin has it, and would select it.
+    /// Returns true if the client prefers the language of the response to all others: the origin has
+    /// it, and would select it.
     fn is_preferred_language(&self, request: &impl FieldValues) -> bool {
         let Some(language) = &self.language else { return false };
         let mut ranges: Vec<_> =

@@ -1,7 +1,5 @@
 //! Storage of the responses of upstreams and scripts (RFC 9111).
 
-mod counts; // counts of the cache of a route
-mod layer; // the cache of a route in a worker
 mod settings; // keys of a table
 
 use weft::Settings;
@@ -9,8 +7,6 @@ use weft_config::{
     ConfigResult, CustomType, Given, Key, Value, ValueKind, print_entries, schema, unknown_key,
 };
 
-pub(crate) use self::counts::RouteCacheCounts;
-use self::layer::RouteCache;
 pub(crate) use self::settings::{CacheSettings, RESPONSE_CACHE};
 use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
@@ -63,7 +59,8 @@ impl RouteOption for ResponseCacheOptions {
     fn open(&self, _: &RouteOptions, context: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
         let settings = self.cache.as_ref().and_then(Setting::value);
         let settings = settings.filter(|_| context.has_application);
-        let layer = |settings| RouteCache::new(settings, context.response_store).into_layer();
+        let layer =
+            |settings: &CacheSettings| Layer::of_cache(settings.cache(context.response_store));
         Ok(settings.map(layer).into_iter().collect())
     }
 }

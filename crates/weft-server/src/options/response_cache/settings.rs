@@ -12,7 +12,7 @@ use weft_config::{
 };
 
 use crate::options::access_log::StatusRange;
-use crate::route::{CONDITIONS, Conditions, read_conditions, show_conditions};
+use crate::route::{CONDITIONS, Conditions, RequestValues, read_conditions, show_conditions};
 
 /// Maximum number of names and of lifetimes of a route, each.
 pub(super) const MAX_ITEMS: usize = 64;
@@ -89,7 +89,13 @@ impl CacheSettings {
             .collapse_timeout(self.collapse_timeout)
             .finish_abandoned(self.finishes_abandoned);
         let lifetimes = self.lifetimes.iter();
-        lifetimes.fold(cache, |cache, (status, time)| cache.lifetime(status.range(), *time))
+        let cache =
+            lifetimes.fold(cache, |cache, (status, time)| cache.lifetime(status.range(), *time));
+        let Some(Bypass(conditions)) = self.bypass.clone() else { return cache };
+        cache.bypass(move |request| {
+            // Undecided: the conditions may be there to protect a response.
+            conditions.match_request(&RequestValues::new(request)).unwrap_or(true)
+        })
     }
 
     fn query_key(&self) -> QueryKey {
