@@ -28,8 +28,8 @@ impl StoreSettings {
 pub(crate) static RESPONSE_CACHE: [Key<StoreSettings>; 2] = [
     Key {
         name: "memory",
-        help: "maximum memory of stored responses, with their fields and keys; responses that are \
-               used least leave first",
+        help: "maximum memory of stored responses, with their fields and keys; the least used ones \
+               leave first, and contents on their way to clients have as much again",
         kind: ValueKind::Size(1 << 20..=1 << 40, |store, bytes| store.memory = bytes),
         show: |store| quoted(&show_size(store.memory)),
         ..Key::FILE_ONLY
