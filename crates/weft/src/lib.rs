@@ -176,6 +176,6 @@ pub mod path {
 }
 
 /// Compiles the recipes of the cookbook as documentation tests.
-#[cfg(all(doctest, feature = "anyhow", feature = "axum", feature = "json"))]
+#[cfg(all(doctest, feature = "anyhow", feature = "axum", feature = "cache", feature = "json"))]
 #[doc = include_str!("../../../docs/cookbook.md")]
 mod cookbook {}

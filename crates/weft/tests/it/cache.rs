@@ -412,6 +412,30 @@ fn variants_of_a_url_are_limited_and_displace_each_other() {
     assert_eq!(origin.count(), 1_000);
 }
 
+/// Counts the requests of an application, each of which waits for a permit.
+#[derive(Clone)]
+struct Gate {
+    requests: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+}
+
+impl Gate {
+    fn new() -> Gate {
+        Gate { requests: Arc::default(), permits: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Returns the number of the request, from 0, when it has its permit.
+    async fn pass(&self) -> usize {
+        let number = self.requests.fetch_add(1, SeqCst);
+        self.permits.acquire().await.unwrap().forget();
+        number
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(SeqCst)
+    }
+}
+
 /// A stream of pieces, the next of which each permit releases.
 fn released(pieces: usize, length: usize, gate: Arc<Semaphore>) -> Body {
     let pieces = stream::unfold(0, move |number| {
@@ -460,26 +484,25 @@ fn requests_at_the_same_time_share_a_response_that_arrives() {
 #[test]
 fn private_responses_are_not_shared_with_requests_that_wait() {
     on_http1(async || {
-        let (requests, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-        let (count, opener) = (requests.clone(), gate.clone());
+        let gate = Gate::new();
+        let guarded = gate.clone();
         let origin = async move |_: Request| {
-            let number = count.fetch_add(1, SeqCst);
-            gate.acquire().await.unwrap().forget();
+            let number = guarded.pass().await;
             Response::text(format!("{number}")).with_header("cache-control", "private")
         };
         let server = Transport::Http1.serve(Cache::new(&Store::new()).over(origin));
         let (mut one, mut other) = (server.client().await, server.client().await);
         let first = one.send(ClientRequest::get("/")).await;
-        wait_until("the first request is forwarded", || requests.load(SeqCst) == 1).await;
+        wait_until("the first request is forwarded", || gate.requests() == 1).await;
         let second = other.send(ClientRequest::get("/")).await;
-        opener.add_permits(2);
+        gate.permits.add_permits(2);
         assert_eq!(first.collect().await.text(), "0");
         assert_eq!(second.collect().await.text(), "1");
         // Requests of this URL no longer wait for each other.
         let pending =
             (one.send(ClientRequest::get("/")).await, other.send(ClientRequest::get("/")).await);
-        wait_until("both are forwarded", || requests.load(SeqCst) == 4).await;
-        opener.add_permits(2);
+        wait_until("both are forwarded", || gate.requests() == 4).await;
+        gate.permits.add_permits(2);
         pending.0.collect().await;
         pending.1.collect().await;
         server.stop().await;
@@ -489,16 +512,12 @@ fn private_responses_are_not_shared_with_requests_that_wait() {
 #[test]
 fn a_failure_wakes_the_next_request() {
     on_http1(async || {
-        let (requests, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-        let (count, opener) = (requests.clone(), gate.clone());
-        let origin = async move |_: Request| {
-            let number = count.fetch_add(1, SeqCst);
-            gate.acquire().await.unwrap().forget();
-            match number {
-                0 => Response::new(StatusCode::SERVICE_UNAVAILABLE),
-                1 => panic!("the application panics"),
-                _ => Response::text("good").with_header("cache-control", "max-age=90"),
-            }
+        let gate = Gate::new();
+        let guarded = gate.clone();
+        let origin = async move |_: Request| match guarded.pass().await {
+            0 => Response::new(StatusCode::SERVICE_UNAVAILABLE),
+            1 => panic!("the application panics"),
+            _ => Response::text("good").with_header("cache-control", "max-age=90"),
         };
         let server = Transport::Http1.serve(Cache::new(&Store::new()).over(origin));
         let mut clients = Vec::new();
@@ -506,18 +525,18 @@ fn a_failure_wakes_the_next_request() {
             clients.push(server.client().await);
         }
         let mut pending = vec![clients[0].send(ClientRequest::get("/")).await];
-        wait_until("the first request is forwarded", || requests.load(SeqCst) == 1).await;
+        wait_until("the first request is forwarded", || gate.requests() == 1).await;
         for client in &mut clients[1..] {
             pending.push(client.send(ClientRequest::get("/")).await);
         }
-        opener.add_permits(3);
+        gate.permits.add_permits(3);
         let mut statuses = Vec::new();
         for response in pending {
             statuses.push(response.collect().await.status);
         }
         statuses.sort_unstable();
         assert_eq!(statuses, [200, 200, 200, 200, 500, 503]);
-        assert_eq!(requests.load(SeqCst), 3);
+        assert_eq!(gate.requests(), 3);
         server.stop().await;
     });
 }
