@@ -112,7 +112,7 @@ fn input_without_effect_has_a_budget() {
         ("streams that are reset", ResetUniStreams(vec![0x40]), 500, 5_000),
         ("duplicates", instructions(b"\0"), 5_000, 50_000),
         ("changes of the capacity", instructions(b"\x20\x3f\xe1\x1f"), 1_000, 50_000),
-        ("empty insertions", instructions(b"\x40\0"), 5_000, 60_000),
+        ("empty insertions", instructions(b"\x40\0"), 5_000, 200_000),
         ("cancellations", Uni(vec![3], vec![0x44]), 200_000, usize::MAX),
         ("stopped requests", Stopped(get(&[])), 50, 5_000),
     ];
