@@ -56,7 +56,9 @@ pub use from_fn::{FromFn, from_fn};
 pub use grpc::Grpc;
 pub use grpc_web::GrpcWeb;
 pub use health::Health;
-pub use limits::{BodyLimit, BodyRate, ConcurrencyLimit, RateLimit, Timeout};
+pub use limits::{
+    BodyLimit, BodyRate, ConcurrencyLimit, RateLimit, SharedRate, TakenRequests, Timeout,
+};
 pub use logs::Log;
 pub use optional::Optional;
 pub use routing::{

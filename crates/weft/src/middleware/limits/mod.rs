@@ -5,10 +5,12 @@ mod body_rate; // minimum rate of request bodies
 mod concurrency; // limit on concurrent requests
 mod rate_limit; // request rate limit per client
 mod retry_after; // Retry-After of responses
+mod shared_rate; // a rate limit that several processes share
 mod timeout; // limit on the response time of the application
 
 pub use body_limit::BodyLimit;
 pub use body_rate::BodyRate;
 pub use concurrency::ConcurrencyLimit;
 pub use rate_limit::RateLimit;
+pub use shared_rate::{SharedRate, TakenRequests};
 pub use timeout::Timeout;

@@ -1,7 +1,7 @@
 //! Request rate limit per client.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::clock::deadline::Stopwatch;
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::limits::retry_after::retry_after;
+use crate::middleware::limits::shared_rate::{SharedRate, SharedSet, SharedTable};
 
 /// Limits the request rate of each client with a token bucket. Requests over the limit get 429
 /// (RFC 6585 §4) with `Retry-After`.
@@ -57,16 +58,26 @@ pub struct RateLimit {
 
 /// Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+pub(super) struct Rate {
     /// Time to refill a bucket by one request.
-    interval: u64,
-    burst: u32,
+    pub(super) interval: u64,
+    pub(super) burst: u32,
 }
 
 /// A hash table of buckets.
-struct Table {
-    keys: RandomState,
+pub(super) struct Table {
+    keys: Keys,
     sets: Box<[Mutex<Set>]>,
+    /// Buckets that have changed, of a limit that several processes share.
+    pub(super) shared: Option<SharedTable>,
+}
+
+/// Hash functions of clients.
+enum Keys {
+    /// Differs in each table.
+    Random(RandomState),
+    /// The same in all processes with this secret.
+    Secret([u8; 16]),
 }
 
 /// A client's bucket may be in any slot of one set.
@@ -75,9 +86,10 @@ struct Set {
     slots: [Slot; SLOTS],
     /// Time at which the overflow bucket, shared by clients without a slot, is full again.
     overflow_full_at: u64,
+    shared: Option<Box<SharedSet>>,
 }
 
-const SLOTS: usize = 16;
+pub(super) const SLOTS: usize = 16;
 
 /// The bucket of one client. Each interval until `full_at` is one request missing from the bucket;
 /// after that time the slot is free.
@@ -123,13 +135,43 @@ impl RateLimit {
     /// # Errors
     /// The response to a request over the limit.
     pub fn take(&self, key: &(impl Hash + ?Sized)) -> Result<(), Response> {
-        self.take_of_client(self.table.keys.hash_one(key))
+        self.take_of_client(self.table.keys.hash(key))
     }
 
     fn take_of_client(&self, client: u64) -> Result<(), Response> {
-        let now = u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let taken = self.table.take(client, now, self.rate);
+        let taken = self.table.take(client, nanos(self.clock.elapsed()), self.rate);
         taken.map_err(|wait| retry_after(StatusCode::TOO_MANY_REQUESTS, wait))
+    }
+
+    /// Shares the limit with other processes: returns the limit, and the part that exchanges its
+    /// buckets with them. Requests are counted in this process and never wait. `secret` is equal in
+    /// all processes of one limit, and a secret: the hashes of clients depend on it. To be called
+    /// after all other settings, because it empties the table.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::middleware::RateLimit;
+    ///
+    /// let (limit, mut shared) = RateLimit::new(3, Duration::from_secs(60)).shared([7; 16]);
+    /// assert!(limit.take("alice").is_ok());
+    /// let taken = shared.take_changes(100);
+    /// assert_eq!((taken.len(), taken[0].total), (1, 1));
+    /// // Other processes have admitted requests of this client, too.
+    /// shared.settle(&taken[0], Duration::from_secs(60));
+    /// assert!(limit.take("alice").is_err());
+    /// ```
+    pub fn shared(self, secret: [u8; 16]) -> (RateLimit, SharedRate) {
+        let sets = self.table.sets.len();
+        let table = Table {
+            keys: Keys::Secret(secret),
+            sets: (0..sets)
+                .map(|_| Mutex::new(Set { shared: Some(Box::default()), ..Set::default() }))
+                .collect(),
+            shared: Some(SharedTable::default()),
+        };
+        let limit = RateLimit { table: Arc::new(table), ..self };
+        let shared = SharedRate::new(Arc::downgrade(&limit.table), limit.rate, limit.clock.clone());
+        (limit, shared)
     }
 
     /// Sets the capacity of the table in clients, rounded up to a power of two. Default: 65,536
@@ -166,31 +208,75 @@ fn client_key(address: IpAddr) -> u64 {
     }
 }
 
-impl Table {
-    fn new(clients: usize) -> Table {
-        let sets = clients.div_ceil(SLOTS).clamp(1, 1 << 24).next_power_of_two();
-        Table { keys: RandomState::new(), sets: (0..sets).map(|_| Mutex::default()).collect() }
-    }
-
-    /// Takes a request from a client's bucket; if it is empty, returns the time until the next.
-    fn take(&self, client: u64, now: u64, rate: Rate) -> Result<(), Duration> {
-        let set = self.keys.hash_one(client) as usize % self.sets.len();
-        let mut set = self.sets[set].lock().unwrap_or_else(PoisonError::into_inner);
-        let Set { slots, overflow_full_at } = &mut *set;
-        let own_slot = slots.iter().position(|slot| slot.client == client);
-        match own_slot.or_else(|| slots.iter().position(|slot| slot.full_at <= now)) {
-            Some(slot) => {
-                slots[slot].client = client;
-                rate.take(&mut slots[slot].full_at, now)
+impl Keys {
+    fn hash(&self, key: &(impl Hash + ?Sized)) -> u64 {
+        match self {
+            Keys::Random(keys) => keys.hash_one(key),
+            Keys::Secret(secret) => {
+                let mut hasher = DefaultHasher::new();
+                hasher.write(secret);
+                key.hash(&mut hasher);
+                hasher.finish()
             }
-            None => rate.overflow().take(overflow_full_at, now),
         }
     }
 }
 
+impl Table {
+    fn new(clients: usize) -> Table {
+        let sets = clients.div_ceil(SLOTS).clamp(1, 1 << 24).next_power_of_two();
+        let sets = (0..sets).map(|_| Mutex::default()).collect();
+        Table { keys: Keys::Random(RandomState::new()), sets, shared: None }
+    }
+
+    pub(super) fn set_number(&self, client: u64) -> usize {
+        self.keys.hash(&client) as usize % self.sets.len()
+    }
+
+    /// Takes a request from a client's bucket; if it is empty, returns the time until the next.
+    fn take(&self, client: u64, now: u64, rate: Rate) -> Result<(), Duration> {
+        let number = self.set_number(client);
+        let mut set = self.sets[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let Set { slots, overflow_full_at, shared } = &mut *set;
+        let own_slot = slots.iter().position(|slot| slot.client == client);
+        let Some(slot) = own_slot.or_else(|| slots.iter().position(|slot| slot.full_at <= now))
+        else {
+            return rate.overflow().take(overflow_full_at, now);
+        };
+        slots[slot].client = client;
+        match (&self.shared, shared) {
+            (Some(table), Some(set)) => {
+                let rate = table.divided(rate);
+                rate.take(&mut slots[slot].full_at, now)?;
+                set.count(slot, own_slot.is_none());
+                table.note(set, number, slots[slot].full_at - now > rate.capacity() / 2);
+                Ok(())
+            }
+            _ => rate.take(&mut slots[slot].full_at, now),
+        }
+    }
+
+    /// Calls a function with the clients, the counts and the buckets of a set.
+    pub(super) fn with_shared<T>(
+        &self,
+        number: usize,
+        apply: impl FnOnce([(u64, &mut u64); SLOTS], &mut SharedSet) -> T,
+    ) -> Option<T> {
+        let mut set = self.sets[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let Set { slots, shared, .. } = &mut *set;
+        let slots = slots.each_mut().map(|slot| (slot.client, &mut slot.full_at));
+        Some(apply(slots, shared.as_deref_mut()?))
+    }
+}
+
+/// A duration as the nanoseconds of buckets.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(MAX_NANOS)
+}
+
 impl Rate {
     /// Time to refill an empty bucket completely, in nanoseconds.
-    fn capacity(self) -> u64 {
+    pub(super) fn capacity(self) -> u64 {
         self.interval.saturating_mul(self.burst.into()).min(MAX_NANOS)
     }
 

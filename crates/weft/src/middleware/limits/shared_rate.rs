@@ -1,0 +1,340 @@
+//! A rate limit that several processes share: the changes of its buckets, and the result that
+//! another place, such as a database, has for all of them.
+//!
+//! A process decides about its requests alone, and reports running totals: the number of requests
+//! since its bucket was full, with the number that was acknowledged before. A report that is sent
+//! again after its response was lost charges nothing twice.
+
+use std::fmt;
+use std::mem;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::clock::deadline::Stopwatch;
+use crate::middleware::limits::rate_limit::{Rate, SLOTS, Table, nanos};
+
+/// Part of a [`RateLimit`](super::RateLimit) that exchanges its buckets with other processes.
+/// [`RateLimit::shared`](super::RateLimit::shared) creates it.
+pub struct SharedRate {
+    table: Weak<Table>,
+    rate: Rate,
+    clock: Stopwatch,
+}
+
+/// Requests of a client that this process has admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TakenRequests {
+    /// Hash of the client, equal in all processes with the same secret.
+    pub client: u64,
+    /// Number of the bucket: another one than before, if this process has forgotten the client
+    /// since.
+    pub bucket: u32,
+    /// Requests of this bucket that were acknowledged by [`SharedRate::settle`].
+    pub acknowledged: u32,
+    /// All requests of this bucket.
+    pub total: u32,
+}
+
+/// State of a table whose buckets are shared.
+pub(super) struct SharedTable {
+    /// Numbers of the sets with changes that were not reported yet; each set at most once.
+    changed: Mutex<Vec<u32>>,
+    /// A bucket is half empty: its changes are urgent.
+    is_urgent: AtomicBool,
+    /// Number of processes that have a part of the limit each, while they cannot exchange buckets.
+    divisor: AtomicU32,
+}
+
+/// Counts of the slots of a set.
+#[derive(Default)]
+pub(super) struct SharedSet {
+    counts: [Count; SLOTS],
+    buckets: u32,
+    is_listed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Count {
+    bucket: u32,
+    acknowledged: u32,
+    total: u32,
+}
+
+impl Default for SharedTable {
+    fn default() -> SharedTable {
+        let changed = Mutex::default();
+        SharedTable { changed, is_urgent: AtomicBool::new(false), divisor: AtomicU32::new(1) }
+    }
+}
+
+impl SharedTable {
+    /// Returns the part of the rate that this process may use by itself.
+    pub(super) fn divided(&self, rate: Rate) -> Rate {
+        match self.divisor.load(Relaxed) {
+            1 => rate,
+            processes => Rate {
+                interval: rate.interval.saturating_mul(processes.into()),
+                burst: (rate.burst / processes).max(1),
+            },
+        }
+    }
+
+    /// Lists a set for the next report.
+    pub(super) fn note(&self, set: &mut SharedSet, number: usize, is_urgent: bool) {
+        if is_urgent && !self.is_urgent.load(Relaxed) {
+            self.is_urgent.store(true, Relaxed);
+        }
+        if !mem::replace(&mut set.is_listed, true) {
+            self.list(number as u32);
+        }
+    }
+
+    fn list(&self, number: u32) {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+}
+
+impl SharedSet {
+    /// Counts a request of a slot, which has got another client if `is_new`.
+    pub(super) fn count(&mut self, slot: usize, is_new: bool) {
+        if is_new {
+            self.buckets = self.buckets.wrapping_add(1);
+            self.counts[slot] = Count { bucket: self.buckets, acknowledged: 0, total: 0 };
+        }
+        let count = &mut self.counts[slot];
+        count.total = count.total.saturating_add(1);
+    }
+}
+
+impl SharedRate {
+    pub(super) fn new(table: Weak<Table>, rate: Rate, clock: Stopwatch) -> SharedRate {
+        SharedRate { table, rate, clock }
+    }
+
+    /// Returns true if the limit is no longer in use.
+    pub fn is_unused(&self) -> bool {
+        self.table.strong_count() == 0
+    }
+
+    /// Returns true if a bucket is half empty, so that its changes should be exchanged soon. Reset
+    /// by [`take_changes`](SharedRate::take_changes).
+    pub fn is_urgent(&self) -> bool {
+        self.shared(|_, shared| shared.is_urgent.load(Relaxed)).unwrap_or(false)
+    }
+
+    /// Time to refill a bucket by one request.
+    pub fn interval(&self) -> Duration {
+        Duration::from_nanos(self.rate.interval)
+    }
+
+    /// Returns the admitted requests of clients whose buckets have changed since the last call, of
+    /// about `max` clients. The other ones are returned by the next call.
+    pub fn take_changes(&mut self, max: usize) -> Vec<TakenRequests> {
+        let taken = self.shared(|table, shared| {
+            shared.is_urgent.store(false, Relaxed);
+            let mut changed = shared.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            let rest = changed.len().saturating_sub(max.div_ceil(4).max(1));
+            let sets = changed.split_off(rest);
+            drop(changed);
+            sets.into_iter().flat_map(|number| changes(table, number)).collect()
+        });
+        taken.unwrap_or_default()
+    }
+
+    /// Sets a bucket to the state that it has for all processes: empty by `debt`, the time until it
+    /// is full. Requests that this process has admitted since the report are added.
+    pub fn settle(&mut self, reported: &TakenRequests, debt: Duration) {
+        let now = nanos(self.clock.elapsed());
+        let interval = self.rate.interval;
+        self.with_bucket(reported, |full_at, count| {
+            count.acknowledged = count.acknowledged.max(reported.total);
+            let since = u64::from(count.total - count.acknowledged);
+            *full_at =
+                now.saturating_add(nanos(debt)).saturating_add(since.saturating_mul(interval));
+        });
+    }
+
+    /// Reports the requests of a client once more, because the exchange has failed.
+    pub fn retry(&mut self, reported: &TakenRequests) {
+        self.shared(|table, shared| {
+            let number = table.set_number(reported.client);
+            table.with_shared(number, |_, set| {
+                if !mem::replace(&mut set.is_listed, true) {
+                    shared.list(number as u32);
+                }
+            });
+        });
+    }
+
+    /// Limits this process to a part of the rate, as one of this number of processes, while they
+    /// cannot exchange their buckets. 1 ends this.
+    pub fn divide(&self, processes: u32) {
+        self.shared(|_, shared| shared.divisor.store(processes.max(1), Relaxed));
+    }
+
+    fn shared<T>(&self, apply: impl FnOnce(&Table, &SharedTable) -> T) -> Option<T> {
+        let table = self.table.upgrade()?;
+        Some(apply(&table, table.shared.as_ref()?))
+    }
+
+    /// Applies a change to the bucket of reported requests, unless the slot has another client now.
+    fn with_bucket(&self, reported: &TakenRequests, apply: impl FnOnce(&mut u64, &mut Count)) {
+        let Some(table) = self.table.upgrade() else { return };
+        table.with_shared(table.set_number(reported.client), |slots, set| {
+            let buckets = slots.into_iter().zip(&mut set.counts);
+            let mut own = buckets.filter(|((client, _), count)| {
+                *client == reported.client && count.bucket == reported.bucket
+            });
+            if let Some(((_, full_at), count)) = own.next() {
+                apply(full_at, count);
+            }
+        });
+    }
+}
+
+/// Returns the requests of a set that were not acknowledged.
+fn changes(table: &Table, number: u32) -> Vec<TakenRequests> {
+    let taken = table.with_shared(number as usize, |slots, set| {
+        set.is_listed = false;
+        let counts = slots.into_iter().zip(&set.counts);
+        let open = counts.filter(|(_, count)| count.total > count.acknowledged);
+        open.map(|((client, _), count)| TakenRequests {
+            client,
+            bucket: count.bucket,
+            acknowledged: count.acknowledged,
+            total: count.total,
+        })
+        .collect()
+    });
+    taken.unwrap_or_default()
+}
+
+impl fmt::Debug for SharedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRate").field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::middleware::RateLimit;
+
+    /// Requests that a limit admits at once.
+    fn admitted(limit: &RateLimit, key: &str, requests: u32) -> usize {
+        (0..requests).filter(|_| limit.take(key).is_ok()).count()
+    }
+
+    fn limit(requests: u32) -> (RateLimit, SharedRate) {
+        RateLimit::new(requests, Duration::from_secs(100_000)).shared([1; 16])
+    }
+
+    fn totals(changes: &[TakenRequests]) -> Vec<(u32, u32)> {
+        changes.iter().map(|taken| (taken.acknowledged, taken.total)).collect()
+    }
+
+    #[test]
+    fn reports_running_totals_until_they_are_acknowledged() {
+        let (limit, mut shared) = limit(10);
+        assert_eq!(shared.take_changes(10), []);
+        assert_eq!(admitted(&limit, "a", 3), 3);
+        let first = shared.take_changes(10);
+        assert_eq!(totals(&first), [(0, 3)]);
+        assert_eq!(shared.take_changes(10), []);
+        // The exchange has failed, and a request was admitted meanwhile.
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        shared.retry(&first[0]);
+        let second = shared.take_changes(10);
+        assert_eq!(totals(&second), [(0, 4)]);
+        shared.settle(&second[0], Duration::from_secs(40_000));
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        assert_eq!(totals(&shared.take_changes(10)), [(4, 5)]);
+    }
+
+    #[test]
+    fn requests_of_other_processes_count() {
+        let (limit, mut shared) = limit(10);
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        let taken = shared.take_changes(10);
+        // Two more were admitted since; 7 of 10 are taken in all.
+        assert_eq!(admitted(&limit, "a", 2), 2);
+        shared.settle(&taken[0], Duration::from_secs(70_000));
+        assert_eq!(admitted(&limit, "a", 10), 1);
+        assert_eq!(admitted(&limit, "b", 10), 10);
+    }
+
+    #[test]
+    fn a_late_result_of_a_former_bucket_is_ignored() {
+        let (limit, mut shared) = limit(10);
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        let mut taken = shared.take_changes(10).remove(0);
+        taken.bucket += 1;
+        shared.settle(&taken, Duration::from_secs(100_000));
+        assert_eq!(admitted(&limit, "a", 10), 9);
+    }
+
+    #[test]
+    fn a_divided_limit_admits_its_part() {
+        for (processes, expected) in [(0, 12), (1, 12), (3, 4), (100, 1)] {
+            let (limit, shared) = limit(12);
+            shared.divide(processes);
+            assert_eq!(admitted(&limit, "a", 20), expected, "{processes}");
+            shared.divide(1);
+            assert!(admitted(&limit, "b", 20) == 12);
+        }
+    }
+
+    #[test]
+    fn half_empty_buckets_are_urgent() {
+        let (limit, mut shared) = limit(10);
+        admitted(&limit, "a", 5);
+        assert!(!shared.is_urgent());
+        admitted(&limit, "a", 1);
+        assert!(shared.is_urgent());
+        shared.take_changes(10);
+        assert!(!shared.is_urgent());
+    }
+
+    #[test]
+    fn changes_of_many_clients_are_returned_in_parts() {
+        let (limit, mut shared) = limit(10);
+        for client in 0..1_000 {
+            admitted(&limit, &client.to_string(), 1);
+        }
+        let mut clients = Vec::new();
+        for part in
+            std::iter::from_fn(|| Some(shared.take_changes(100)).filter(|it| !it.is_empty()))
+        {
+            assert!(part.len() <= 25 * SLOTS, "{}", part.len());
+            clients.extend(part.iter().map(|taken| taken.client));
+        }
+        clients.sort_unstable();
+        clients.dedup();
+        assert_eq!(clients.len(), 1_000);
+    }
+
+    #[test]
+    fn equal_secrets_give_equal_hashes() {
+        let client = |secret| {
+            let (limit, mut shared) =
+                RateLimit::new(1, Duration::from_secs(9)).shared([secret; 16]);
+            admitted(&limit, "a", 1);
+            shared.take_changes(1)[0].client
+        };
+        assert_eq!(client(1), client(1));
+        assert_ne!(client(1), client(2));
+    }
+
+    #[test]
+    fn a_dropped_limit_is_unused() {
+        let (limit, mut shared) = limit(10);
+        assert!(!shared.is_unused());
+        drop(limit);
+        assert!(shared.is_unused());
+        assert_eq!(shared.take_changes(10), []);
+    }
+}
