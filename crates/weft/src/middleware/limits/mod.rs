@@ -2,9 +2,12 @@
 
 mod body_limit; // limit on the size of request bodies
 mod body_rate; // minimum rate of request bodies
+mod bucket_rate; // the rate of a limit, in time that refills a bucket
+mod buckets; // the buckets of clients
 mod concurrency; // limit on concurrent requests
 mod rate_limit; // request rate limit per client
 mod retry_after; // Retry-After of responses
+mod shared_buckets; // changes of buckets that several processes share
 mod shared_rate; // a rate limit that several processes share
 mod timeout; // limit on the response time of the application
 
