@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use weft_config::{ConfigResult, CustomType, Given, Located, quoted, schema};
 
+use crate::base::sys::{FEATURES, SYSLOG_SOCKET};
+
 /// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LogTarget {
@@ -75,7 +77,7 @@ impl DaemonAddress {
         let (daemon, address) = text.split_once(':').unwrap_or((text, ""));
         let is_path = |path: &str| path.starts_with('/') && !path.contains('\0');
         Ok(Some(match (daemon, address.split_once(':')) {
-            ("syslog", None) if text == "syslog" => DaemonAddress::SyslogUnix("/dev/log".into()),
+            ("syslog", None) if text == "syslog" => DaemonAddress::SyslogUnix(SYSLOG_SOCKET.into()),
             ("syslog", Some(("unix", path))) if is_path(path) => {
                 DaemonAddress::SyslogUnix(path.into())
             }
@@ -89,6 +91,9 @@ impl DaemonAddress {
                 return invalid(
                     "syslog, syslog:unix:/PATH, syslog:udp://HOST:PORT or syslog:tcp://HOST:PORT",
                 );
+            }
+            ("journald", _) if text == "journald" && !FEATURES.journald => {
+                return Err("this system has no journald: use `syslog`".to_owned());
             }
             ("journald", _) if text == "journald" => {
                 DaemonAddress::Journald("/run/systemd/journal/socket".into())

@@ -20,6 +20,7 @@ mod route_schema; // the JSON schema of a route
 pub(crate) mod schema; // the JSON schema of the file
 mod sent_scripts; // scripts whose text clients would get
 mod section; // the list of the sections with fixed keys
+mod unsupported; // values that the system cannot apply
 mod upstream_sockets; // Unix sockets of upstreams that cannot be opened
 mod warnings; // probable mistakes in a plan
 mod without_effect; // keys without effect

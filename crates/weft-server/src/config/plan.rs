@@ -12,9 +12,11 @@ use super::host_plan::HostPlan;
 use super::map_references::check_map_names;
 use super::route_plan::{Inherited, plan_routes, route_of_others};
 use super::sent_scripts::withhold_scripts;
+use super::unsupported::unsupported;
 use super::without_effect::without_effect;
 use super::{Config, HostConfig};
 use crate::apps::FilesConfig;
+use crate::base::sys::FEATURES;
 use crate::options::RouteOptions;
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
@@ -84,6 +86,7 @@ impl Plan {
             [&top.listen, &tls.listen, &status.listen].map(|it| it.all().collect()).into();
         listening.extend(of_streams.iter().map(|addresses| addresses.iter().collect()));
         check_listening(&listening, limits.reuse_port, &mut problems);
+        problems.extend(unsupported(&top, &limits, &FEATURES));
         let files = files.or(&FilesConfig::defaults());
         let all_names = || {
             let with_tls = hosts.iter().filter(|(host, _)| !is_without_tls(host));

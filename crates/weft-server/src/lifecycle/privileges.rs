@@ -11,7 +11,7 @@ use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
 use weft_config::Problem;
 
-use crate::base::sys::set_ids;
+use crate::base::sys::{set_groups_of, set_ids};
 use crate::sections::top::RunAs;
 
 /// Changes to another user permanently, with the groups of that user only.
@@ -32,7 +32,7 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
     }
     let gid = group.unwrap_or(gid);
     let change = || {
-        unistd::initgroups(&CString::new(&*name)?, gid)?;
+        set_groups_of(&CString::new(&*name)?, gid)?;
         set_ids(uid, gid)?;
         Ok::<_, io::Error>(())
     };

@@ -110,7 +110,7 @@ impl Default for TopConfig {
         TopConfig {
             listen: Addresses::default(),
             workers: None,
-            defer_accept: crate::base::sys::HAS_DEFER_ACCEPT,
+            defer_accept: crate::base::sys::FEATURES.defer_accept,
             strict_start: false,
             watch: false,
             shutdown_delay: Duration::ZERO,

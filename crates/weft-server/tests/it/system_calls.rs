@@ -1,7 +1,7 @@
 //! The number of system calls of the program, counted by strace.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -123,6 +123,59 @@ fn deadlines_pass_without_a_timer_of_the_kernel() {
     let trace = || fs::read_to_string(&trace).unwrap();
     until("the failure is in the trace", || trace().contains("EMFILE"));
     server.stop();
+}
+
+/// Kernels before 5.6 do not have the call, and some seccomp profiles of containers refuse it.
+#[test]
+fn files_are_served_where_openat2_is_refused() {
+    if !has_tool("strace") {
+        return;
+    }
+    const REQUESTS: usize = 200;
+    let tree = tempfile::tempdir().unwrap();
+    let (site, deep) = (tree.path().join("site"), tree.path().join("site/a/b/c"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(tree.path().join("secret"), "SECRET").unwrap();
+    fs::write(deep.join("file.txt"), "FILE").unwrap();
+    symlink("a/b", site.join("inside")).unwrap();
+    symlink("../secret", site.join("outside")).unwrap();
+    symlink("loop", site.join("loop")).unwrap();
+    settle(&deep);
+    let start = |inject: Option<&str>| {
+        let trace = tree.path().join(format!("trace-{}", inject.unwrap_or("none")));
+        let mut strace = Command::new("strace");
+        strace.args(["-D", "-f", "-e", "trace=openat2,openat", "-o"]).arg(&trace);
+        strace.args(inject.map(|error| format!("-einject=openat2:error={error}")));
+        strace.arg(env!("CARGO_BIN_EXE_weft")).arg(&site);
+        (Weft::start(strace.args(["--listen", "127.0.0.1:0", "--workers", "1"])), trace)
+    };
+    for inject in [None, Some("ENOSYS"), Some("EPERM")] {
+        let (server, trace) = start(inject);
+        let mut client = server.client();
+        for (path, status) in [
+            ("/a/b/c/file.txt", 200),
+            ("/inside/c/file.txt", 200),
+            ("/outside", 404),
+            ("/loop", 404),
+            ("/a/b/c/none", 404),
+            ("/a/b/c/file.txt/more", 404),
+        ] {
+            assert_eq!(client.get(path).status, status, "{path} with {inject:?}");
+        }
+        let count = |call: &str| {
+            let trace = fs::read_to_string(&trace).unwrap();
+            trace.lines().filter(|line| line.contains(call)).count()
+        };
+        let before = count("openat(");
+        for _ in 0..REQUESTS {
+            assert_eq!(client.get("/a/b/c/file.txt").body, b"FILE");
+        }
+        server.stop();
+        let refusals = count("(INJECTED)");
+        assert_eq!(refusals > 0, inject.is_some() && !cfg!(weft_portable), "{inject:?}");
+        // The cached file is revalidated each second, by a walk of four components.
+        assert!(count("openat(") - before < REQUESTS, "{inject:?}");
+    }
 }
 
 #[test]

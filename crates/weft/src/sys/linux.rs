@@ -33,6 +33,19 @@ pub(super) fn nonblocking_socket(family: AddressFamily, kind: SocketType) -> Res
     rustix::net::socket_with(family, kind, flags, None)
 }
 
+/// The kernel's limit on the buffers of a socket.
+#[cfg(feature = "http3")]
+pub(crate) const SOCKET_BUFFER_LIMIT: &str = "net.core.rmem_max";
+
+/// Factor of the buffer sizes that the kernel reports: it may count its own overhead.
+#[cfg(feature = "http3")]
+pub(super) const REPORTED_BUFFER_FACTOR: usize = 2;
+
+/// True if several sockets can have one address, and the kernel distributes connections and
+/// datagrams over them.
+#[cfg(feature = "http3")]
+pub(super) const DISTRIBUTES_PORT: bool = true;
+
 /// Lets several sockets listen on one address. The kernel distributes the connections.
 pub(super) fn share_port(socket: &OwnedFd) -> Result<()> {
     sockopt::set_socket_reuseport(socket, true)

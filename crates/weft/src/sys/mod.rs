@@ -39,7 +39,9 @@ pub(crate) use self::sockets::{
     receive_uninit, send, send_slices, set_keepalive, shutdown, tcp_listener,
 };
 #[cfg(feature = "http3")]
-pub(crate) use self::sockets::{receive_buffer_bytes, shared_udp_socket};
+pub(crate) use self::sockets::{receive_buffer_bytes, shared_udp_socket, udp_socket_count};
+#[cfg(feature = "http3")]
+pub(crate) use self::system::SOCKET_BUFFER_LIMIT;
 #[cfg(feature = "files")]
 pub(crate) use self::system::is_generated;
 #[cfg(all(windows, feature = "_tls"))]

@@ -8,6 +8,8 @@ use std::time::Duration;
 use rustix::io::Result;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketType, sockopt};
 
+#[cfg(feature = "http3")]
+use super::system::{DISTRIBUTES_PORT, REPORTED_BUFFER_FACTOR};
 use super::system::{SEND, SEND_MORE, is_listening, nonblocking_socket, share_port};
 use super::types::{BorrowedFd, OwnedFd};
 
@@ -143,8 +145,15 @@ pub(crate) fn set_keepalive(
     sockopt::set_socket_keepalive(socket, true)
 }
 
-/// Binds a UDP socket to an address, beside other sockets. The kernel gives smaller buffers for
-/// receiving and sending, without an error, if its own limit is lower.
+/// Returns the number of UDP sockets that `workers` use together: one for each of them, or one for
+/// all if the system does not distribute datagrams.
+#[cfg(feature = "http3")]
+pub(crate) fn udp_socket_count(workers: usize) -> usize {
+    if DISTRIBUTES_PORT { workers } else { workers.min(1) }
+}
+
+/// Binds a UDP socket to an address, beside other sockets. Its buffers for receiving and sending are
+/// smaller if the limit of the kernel is lower.
 #[cfg(feature = "http3")]
 pub(crate) fn shared_udp_socket(
     address: SocketAddr,
@@ -153,18 +162,30 @@ pub(crate) fn shared_udp_socket(
 ) -> Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = nonblocking_socket(family, SocketType::DGRAM)?;
-    share_port(&socket)?;
+    if DISTRIBUTES_PORT {
+        share_port(&socket)?;
+    }
     if address.is_ipv6() && address.ip().is_unspecified() {
         sockopt::set_ipv6_v6only(&socket, is_ipv6_only)?;
     }
-    sockopt::set_socket_recv_buffer_size(&socket, receive_bytes)?;
-    sockopt::set_socket_send_buffer_size(&socket, send_bytes)?;
+    set_largest(receive_bytes, |bytes| sockopt::set_socket_recv_buffer_size(&socket, bytes));
+    set_largest(send_bytes, |bytes| sockopt::set_socket_send_buffer_size(&socket, bytes));
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
 }
 
-/// Returns the size of the kernel's receive buffer.
+/// Sets the size of a buffer, or the half if it is over the limit of the kernel, and so on. Linux
+/// applies its limit itself.
+#[cfg(feature = "http3")]
+fn set_largest(bytes: usize, set: impl Fn(usize) -> Result<()>) {
+    const MIN_BUFFER_BYTES: usize = 64 << 10;
+    let mut sizes = std::iter::successors(Some(bytes), |bytes| Some(bytes / 2));
+    sizes.find(|&bytes| bytes < MIN_BUFFER_BYTES || set(bytes).is_ok());
+}
+
+/// Returns the number of bytes of datagrams for which the kernel's receive buffer has room.
 #[cfg(feature = "http3")]
 pub(crate) fn receive_buffer_bytes(socket: &OwnedFd) -> Option<usize> {
-    sockopt::socket_recv_buffer_size(socket).ok()
+    let reported = sockopt::socket_recv_buffer_size(socket).ok()?;
+    Some(reported / REPORTED_BUFFER_FACTOR)
 }

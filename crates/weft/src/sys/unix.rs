@@ -31,6 +31,20 @@ fn set_flags(socket: &OwnedFd) -> Result<()> {
     ioctl_fionbio(socket, true)
 }
 
+/// The kernel's limit on the buffers of a socket.
+#[cfg(feature = "http3")]
+pub(crate) const SOCKET_BUFFER_LIMIT: &str =
+    if cfg!(target_os = "linux") { "net.core.rmem_max" } else { "kern.ipc.maxsockbuf" };
+
+/// Factor of the buffer sizes that the kernel reports: it may count its own overhead.
+#[cfg(feature = "http3")]
+pub(super) const REPORTED_BUFFER_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };
+
+/// True if several sockets can have one address, and the kernel distributes connections and
+/// datagrams over them.
+#[cfg(feature = "http3")]
+pub(super) const DISTRIBUTES_PORT: bool = cfg!(any(target_os = "freebsd", target_os = "linux"));
+
 /// Lets several sockets listen on one address. Only FreeBSD distributes the connections; macOS
 /// gives all of them to one of the sockets, so that workers share a socket there.
 pub(super) fn share_port(socket: &OwnedFd) -> Result<()> {

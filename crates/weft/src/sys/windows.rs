@@ -32,6 +32,19 @@ pub(super) fn nonblocking_socket(
     Ok(socket)
 }
 
+/// The kernel's limit on the buffers of a socket.
+#[cfg(feature = "http3")]
+pub(crate) const SOCKET_BUFFER_LIMIT: &str = "the limit of the system";
+
+/// Factor of the buffer sizes that the kernel reports: it may count its own overhead.
+#[cfg(feature = "http3")]
+pub(super) const REPORTED_BUFFER_FACTOR: usize = 1;
+
+/// True if several sockets can have one address, and the kernel distributes connections and
+/// datagrams over them.
+#[cfg(feature = "http3")]
+pub(super) const DISTRIBUTES_PORT: bool = false;
+
 /// Fails: the system does not distribute connections to several sockets.
 pub(super) fn share_port(_socket: &OwnedFd) -> rustix::io::Result<()> {
     Err(Errno::OPNOTSUPP)

@@ -1,5 +1,6 @@
 //! Linux.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -15,8 +16,19 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, prlimit};
 use tokio::net::unix::pipe;
 
-/// True if the kernel can pass a connection on with its first bytes.
-pub(crate) const HAS_DEFER_ACCEPT: bool = true;
+use super::SystemFeatures;
+
+/// Features of the system that keys of the configuration require.
+pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
+    defer_accept: true,
+    reuse_port: true,
+    groups: true,
+    handover: true,
+    journald: true,
+};
+
+/// Socket of the syslog daemon.
+pub(crate) const SYSLOG_SOCKET: &str = "/dev/log";
 
 /// Flags with which descriptors are received.
 pub(crate) const RECEIVE_RIGHTS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
@@ -74,6 +86,11 @@ nix::setsockopt_impl!(
 /// Lets the kernel wait up to this many seconds for the first bytes of a connection.
 pub(crate) fn set_defer_accept(socket: &OwnedFd, seconds: i32) -> io::Result<()> {
     Ok(DeferAccept.set(socket, &seconds)?)
+}
+
+/// Sets the supplementary groups of the process to the groups of a user.
+pub(crate) fn set_groups_of(user: &CStr, gid: Gid) -> nix::Result<()> {
+    nix::unistd::initgroups(user, gid)
 }
 
 /// Changes all user and group IDs of the process.

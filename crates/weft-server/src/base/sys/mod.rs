@@ -6,7 +6,21 @@
 mod system;
 
 pub(crate) use self::system::{
-    HAS_DEFER_ACCEPT, ProcessExit, RECEIVE_RIGHTS, clear_ambient_capabilities, control_address,
-    message_socket_pair, peer_pid, send_flags, set_child_descriptor_limit, set_defer_accept,
-    set_ids,
+    FEATURES, ProcessExit, RECEIVE_RIGHTS, SYSLOG_SOCKET, clear_ambient_capabilities,
+    control_address, message_socket_pair, peer_pid, send_flags, set_child_descriptor_limit,
+    set_defer_accept, set_groups_of, set_ids,
 };
+
+/// Features of a system that keys of the configuration require.
+pub(crate) struct SystemFeatures {
+    /// The kernel can pass a connection on with its first bytes.
+    pub(crate) defer_accept: bool,
+    /// Several sockets can listen on one address, and the kernel distributes the connections.
+    pub(crate) reuse_port: bool,
+    /// A process can change its supplementary groups.
+    pub(crate) groups: bool,
+    /// A process can pass its sockets to a successor.
+    pub(crate) handover: bool,
+    /// The logging daemon of systemd may exist.
+    pub(crate) journald: bool,
+}

@@ -1,5 +1,6 @@
 //! Unix systems other than Linux.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -11,8 +12,25 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// True if the kernel can pass a connection on with its first bytes.
-pub(crate) const HAS_DEFER_ACCEPT: bool = false;
+use super::SystemFeatures;
+
+/// Features of the system that keys of the configuration require.
+pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
+    defer_accept: false,
+    reuse_port: cfg!(any(target_os = "freebsd", target_os = "linux")),
+    groups: cfg!(not(target_vendor = "apple")),
+    handover: false,
+    journald: cfg!(target_os = "linux"),
+};
+
+/// Socket of the syslog daemon.
+pub(crate) const SYSLOG_SOCKET: &str = if cfg!(target_os = "linux") {
+    "/dev/log"
+} else if cfg!(target_os = "freebsd") {
+    "/var/run/log"
+} else {
+    "/var/run/syslog"
+};
 
 /// Flags with which descriptors are received.
 pub(crate) const RECEIVE_RIGHTS: RecvFlags = RecvFlags::empty();
@@ -69,6 +87,18 @@ pub(crate) fn set_defer_accept(_socket: &OwnedFd, seconds: i32) -> io::Result<()
         0 => Ok(()),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
+}
+
+/// Sets the supplementary groups of the process to the groups of a user.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn set_groups_of(user: &CStr, gid: Gid) -> nix::Result<()> {
+    nix::unistd::initgroups(user, gid)
+}
+
+/// Fails: macOS looks up the groups of a process in its directory service.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn set_groups_of(_user: &CStr, _gid: Gid) -> nix::Result<()> {
+    Err(nix::errno::Errno::ENOTSUP)
 }
 
 /// Changes all user and group IDs of the process. As root, the calls also set the saved IDs.

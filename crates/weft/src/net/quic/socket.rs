@@ -43,7 +43,8 @@ impl QuicSocket {
         Ok(QuicSocket { socket, address })
     }
 
-    /// Binds a socket for each worker. A free port is the same for all of them.
+    /// Binds a socket for each worker, on the same port. If the system does not distribute datagrams
+    /// over them, it binds one socket, and the first worker has all connections.
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
@@ -52,17 +53,18 @@ impl QuicSocket {
         is_ipv6_only: bool,
         workers: usize,
     ) -> Result<Vec<QuicSocket>> {
-        (0..workers).map(|_| QuicSocket::bind(address, is_ipv6_only)).collect()
+        let sockets = sys::udp_socket_count(workers);
+        (0..sockets).map(|_| QuicSocket::bind(address, is_ipv6_only)).collect()
     }
 
     /// Returns an error if the kernel has given less than the requested receive buffer.
     pub(crate) fn warning(&self) -> Option<Error> {
-        // The kernel doubles the value for its own use.
-        let bytes = sys::receive_buffer_bytes(&self.socket)? / 2;
+        let bytes = sys::receive_buffer_bytes(&self.socket)?;
         let reason = format!(
             "UDP {} has a receive buffer of {bytes} bytes, so that HTTP/3 loses datagrams of bursts: set \
-             net.core.rmem_max to {RECEIVE_BUFFER_BYTES}",
-            self.address
+             {} to {RECEIVE_BUFFER_BYTES}",
+            self.address,
+            sys::SOCKET_BUFFER_LIMIT,
         );
         (bytes < RECEIVE_BUFFER_BYTES).then(|| Error::new(ErrorKind::Listen, reason))
     }
