@@ -62,8 +62,8 @@ mod tests {
         journald: false,
     };
 
-    /// Returns the keys in the errors of a system without features; one with all features has no
-    /// error.
+    /// Returns the keys in the errors of a system without features. A system with all features has
+    /// no error.
     fn refused_keys(change: impl Fn(&mut TopConfig, &mut Settings)) -> Vec<String> {
         let (mut top, mut limits) = (TopConfig::default(), Settings::default());
         top.defer_accept = false;

@@ -1,8 +1,8 @@
-//! The rate of a limit, in time that refills a bucket.
+//! The rate of a limit, as the time that refills a bucket.
 
 use std::time::Duration;
 
-/// Times are in nanoseconds.
+/// A rate and the size of its buckets. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     /// Time to refill a bucket by one request.
@@ -11,12 +11,17 @@ pub(super) struct Rate {
 }
 
 /// Factor of the size and the rate of an overflow bucket.
-const OVERFLOW: usize = 16;
+const OVERFLOW: u32 = 16;
+
+/// Largest debt of a bucket, in times to refill it, that another process or a store can report. A
+/// wrong report does not lock a client out for long, and processes that admit requests at the same
+/// time stay below it.
+const MAX_DEBT: u64 = 16;
 
 /// Ten years, in nanoseconds; sums with clock readings do not overflow.
 pub(super) const MAX_NANOS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 
-/// A duration as the nanoseconds of buckets.
+/// Returns a duration in nanoseconds, at most [`MAX_NANOS`].
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(MAX_NANOS)
 }
@@ -27,10 +32,22 @@ impl Rate {
         self.interval.saturating_mul(self.burst.into()).min(MAX_NANOS)
     }
 
+    /// Returns the part of the rate that belongs to one of several processes.
+    pub(super) fn divided(self, processes: u32) -> Rate {
+        let interval = self.interval.saturating_mul(processes.into()).min(MAX_NANOS);
+        Rate { interval, burst: (self.burst / processes).max(1) }
+    }
+
+    /// Returns the time until a bucket is full, after a report of `debt` and further `requests`.
+    pub(super) fn debt(self, debt: Duration, requests: u64) -> u64 {
+        let debt = nanos(debt).saturating_add(self.interval.saturating_mul(requests));
+        debt.min(self.capacity().saturating_mul(MAX_DEBT)).min(MAX_NANOS)
+    }
+
     /// Rate of the overflow bucket.
     pub(super) fn overflow(self) -> Rate {
-        let interval = (self.interval / OVERFLOW as u64).max(1);
-        Rate { interval, burst: self.burst.saturating_mul(OVERFLOW as u32) }
+        let interval = (self.interval / u64::from(OVERFLOW)).max(1);
+        Rate { interval, burst: self.burst.saturating_mul(OVERFLOW) }
     }
 
     /// Takes a request from a bucket; if it is empty, returns the time until the next.

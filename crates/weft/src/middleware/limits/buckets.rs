@@ -9,17 +9,18 @@ use crate::middleware::limits::shared_buckets::{SLOTS, SharedSet, SharedTable};
 
 /// A hash table of buckets.
 pub(super) struct Table {
-    pub(super) keys: Keys,
+    keys: Keys,
     sets: Box<[Mutex<Set>]>,
     /// Buckets that have changed, of a limit that several processes share.
     pub(super) shared: Option<SharedTable>,
 }
 
 /// Hash functions of clients.
-pub(super) enum Keys {
+enum Keys {
     /// Differs in each table.
     Random(RandomState),
-    /// The same in all processes with this secret.
+    /// The same in all processes with this secret. Other processes learn of clients by their hashes
+    /// only.
     Secret([u8; 16]),
 }
 
@@ -41,7 +42,7 @@ struct Slot {
 }
 
 impl Keys {
-    pub(super) fn hash(&self, key: &(impl Hash + ?Sized)) -> u64 {
+    fn hash(&self, key: &(impl Hash + ?Sized)) -> u64 {
         match self {
             Keys::Random(keys) => keys.hash_one(key),
             Keys::Secret(secret) => {
@@ -71,12 +72,30 @@ impl Table {
         }
     }
 
+    /// Returns the client of a key.
+    pub(super) fn client_of_key(&self, key: &(impl Hash + ?Sized)) -> u64 {
+        self.keys.hash(key)
+    }
+
+    /// Returns the client of an address.
+    pub(super) fn client_of_address(&self, address: u64) -> u64 {
+        match self.keys {
+            Keys::Random(_) => address,
+            Keys::Secret(_) => self.keys.hash(&address),
+        }
+    }
+
     pub(super) fn set_number(&self, client: u64) -> usize {
-        self.keys.hash(&client) as usize % self.sets.len()
+        let hash = match self.keys {
+            Keys::Random(_) => self.keys.hash(&client),
+            Keys::Secret(_) => client,
+        };
+        hash as usize % self.sets.len()
     }
 
     /// Takes a request from a client's bucket; if it is empty, returns the time until the next.
     pub(super) fn take(&self, client: u64, now: u64, rate: Rate) -> Result<(), Duration> {
+        let rate = self.shared.as_ref().map_or(rate, |shared| shared.divided(rate));
         let number = self.set_number(client);
         let mut set = self.sets[number].lock().unwrap_or_else(PoisonError::into_inner);
         let Set { slots, overflow_full_at, shared } = &mut *set;
@@ -86,19 +105,15 @@ impl Table {
             return rate.overflow().take(overflow_full_at, now);
         };
         slots[slot].client = client;
-        match (&self.shared, shared) {
-            (Some(table), Some(set)) => {
-                let rate = table.divided(rate);
-                rate.take(&mut slots[slot].full_at, now)?;
-                set.count(slot, own_slot.is_none());
-                table.note(set, number, slots[slot].full_at - now > rate.capacity() / 2);
-                Ok(())
-            }
-            _ => rate.take(&mut slots[slot].full_at, now),
+        rate.take(&mut slots[slot].full_at, now)?;
+        if let (Some(table), Some(set)) = (&self.shared, shared) {
+            set.count(slot, own_slot.is_none());
+            table.note(set, number, slots[slot].full_at - now > rate.capacity() / 2);
         }
+        Ok(())
     }
 
-    /// Calls a function with the clients, the counts and the buckets of a set.
+    /// Calls a function with the clients of a set and their buckets, and with the counts.
     pub(super) fn with_shared<T>(
         &self,
         number: usize,

@@ -94,7 +94,7 @@ impl RateLimit {
     /// # Errors
     /// The response to a request over the limit.
     pub fn take(&self, key: &(impl Hash + ?Sized)) -> Result<(), Response> {
-        self.take_of_client(self.table.keys.hash(key))
+        self.take_of_client(self.table.client_of_key(key))
     }
 
     fn take_of_client(&self, client: u64) -> Result<(), Response> {
@@ -102,10 +102,16 @@ impl RateLimit {
         taken.map_err(|wait| retry_after(StatusCode::TOO_MANY_REQUESTS, wait))
     }
 
-    /// Shares the limit with other processes: returns the limit, and the part that exchanges its
-    /// buckets with them. Requests are counted in this process and never wait. `secret` is equal in
-    /// all processes of one limit, and a secret: the hashes of clients depend on it. To be called
-    /// after all other settings, because it empties the table.
+    /// Shares the limit with other processes. Returns the limit, and the part by which the
+    /// application exchanges its buckets with them. This process decides about its requests alone,
+    /// so that none waits for the exchange.
+    ///
+    /// `secret` is known to the processes of this limit only. They report clients by hashes that
+    /// depend on it, and never by addresses. Processes of different versions of Rust may have
+    /// different hashes. The overflow buckets are not shared.
+    ///
+    /// Call [`burst`](RateLimit::burst) and [`max_clients`](RateLimit::max_clients) before: the shared
+    /// part does not see later changes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,7 +142,7 @@ impl RateLimit {
 impl Middleware for RateLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let Some(address) = request.peer().address() else { return next.call(request).await };
-        match self.take_of_client(client_key(address.ip())) {
+        match self.take_of_client(self.table.client_of_address(client_key(address.ip()))) {
             Ok(()) => next.call(request).await,
             Err(refusal) => refusal,
         }

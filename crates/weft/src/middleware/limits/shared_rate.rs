@@ -1,14 +1,12 @@
-//! A rate limit that several processes share: the changes of its buckets, and the result that
-//! another place, such as a database, has for all of them.
+//! A rate limit that several processes share by a store, such as a database.
 //!
-//! A process decides about its requests alone, and reports running totals: the number of requests
-//! since its bucket was full, with the number that was acknowledged before. A report that is sent
-//! again after its response was lost charges nothing twice.
+//! Each process decides about its own requests, and reports running totals of a client to the
+//! store: the requests that it has admitted so far, and the part that the store has acknowledged. A
+//! report that is sent again, because its response was lost, charges nothing twice.
 
 use std::fmt;
-use std::mem;
+use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 
 use crate::clock::deadline::Stopwatch;
@@ -28,15 +26,15 @@ pub struct SharedRate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TakenRequests {
-    /// Hash of the client, equal in all processes with the same secret.
+    /// Hash of the client's address or key, equal in all processes with the same secret.
     pub client: u64,
-    /// Number of the bucket: another one than before, if this process has forgotten the client
-    /// since.
+    /// Number of the client's bucket in this process. It changes if the process has used the bucket
+    /// for another client in between, and then the counts start at 0.
     pub bucket: u32,
     /// Requests of this bucket that were acknowledged by [`SharedRate::settle`].
-    pub acknowledged: u32,
+    pub acknowledged: u64,
     /// All requests of this bucket.
-    pub total: u32,
+    pub total: u64,
 }
 
 impl SharedRate {
@@ -60,30 +58,31 @@ impl SharedRate {
         Duration::from_nanos(self.rate.interval)
     }
 
-    /// Returns the admitted requests of clients whose buckets have changed since the last call, of
-    /// about `max` clients. The other ones are returned by the next call.
+    /// Returns the admitted requests of clients whose buckets have changed, the oldest changes first.
+    /// Stops at `max` clients, or up to 15 more; the next call returns the others.
     pub fn take_changes(&mut self, max: usize) -> Vec<TakenRequests> {
         let taken = self.shared(|table, shared| {
             shared.is_urgent.store(false, Relaxed);
-            let mut changed = shared.changed.lock().unwrap_or_else(PoisonError::into_inner);
-            let rest = changed.len().saturating_sub(max.div_ceil(4).max(1));
-            let sets = changed.split_off(rest);
-            drop(changed);
-            sets.into_iter().flat_map(|number| changes(table, number)).collect()
+            let mut taken = Vec::new();
+            while taken.len() < max
+                && let Some(number) = shared.next_changed()
+            {
+                taken.extend(changes(table, number));
+            }
+            taken
         });
         taken.unwrap_or_default()
     }
 
-    /// Sets a bucket to the state that it has for all processes: empty by `debt`, the time until it
-    /// is full. Requests that this process has admitted since the report are added.
+    /// Acknowledges a report, and sets the bucket to its state for all processes. `debt` is the time
+    /// until the bucket is full; at most 16 times the time to refill an empty bucket counts, so that
+    /// a wrong value does not lock the client out. Requests that this process has admitted since the
+    /// report are added.
     pub fn settle(&mut self, reported: &TakenRequests, debt: Duration) {
         let now = nanos(self.clock.elapsed());
-        let interval = self.rate.interval;
         self.with_bucket(reported, |full_at, count| {
-            count.acknowledged = count.acknowledged.max(reported.total);
-            let since = u64::from(count.total - count.acknowledged);
-            *full_at =
-                now.saturating_add(nanos(debt)).saturating_add(since.saturating_mul(interval));
+            count.acknowledged = reported.total.clamp(count.acknowledged, count.total);
+            *full_at = now + self.rate.debt(debt, count.total - count.acknowledged);
         });
     }
 
@@ -91,18 +90,14 @@ impl SharedRate {
     pub fn retry(&mut self, reported: &TakenRequests) {
         self.shared(|table, shared| {
             let number = table.set_number(reported.client);
-            table.with_shared(number, |_, set| {
-                if !mem::replace(&mut set.is_listed, true) {
-                    shared.list(number as u32);
-                }
-            });
+            table.with_shared(number, |_, set| shared.note(set, number, false));
         });
     }
 
     /// Limits this process to a part of the rate, as one of this number of processes, while they
     /// cannot exchange their buckets. 1 ends this.
     pub fn divide(&self, processes: u32) {
-        self.shared(|_, shared| shared.divisor.store(processes.max(1), Relaxed));
+        self.shared(|_, shared| shared.processes.store(processes.max(1), Relaxed));
     }
 
     fn shared<T>(&self, apply: impl FnOnce(&Table, &SharedTable) -> T) -> Option<T> {
@@ -126,8 +121,8 @@ impl SharedRate {
 }
 
 /// Returns the requests of a set that were not acknowledged.
-fn changes(table: &Table, number: u32) -> Vec<TakenRequests> {
-    let taken = table.with_shared(number as usize, |slots, set| {
+fn changes(table: &Table, number: usize) -> Vec<TakenRequests> {
+    let taken = table.with_shared(number, |slots, set| {
         set.is_listed = false;
         let counts = slots.into_iter().zip(&set.counts);
         let open = counts.filter(|(_, count)| count.total > count.acknowledged);
@@ -151,8 +146,12 @@ impl fmt::Debug for SharedRate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::Application;
+    use crate::message::request::Request;
+    use crate::message::response::Response;
     use crate::middleware::RateLimit;
     use crate::middleware::limits::shared_buckets::SLOTS;
+    use crate::testing;
 
     /// Requests that a limit admits at once.
     fn admitted(limit: &RateLimit, key: &str, requests: u32) -> usize {
@@ -163,7 +162,7 @@ mod tests {
         RateLimit::new(requests, Duration::from_secs(100_000)).shared([1; 16])
     }
 
-    fn totals(changes: &[TakenRequests]) -> Vec<(u32, u32)> {
+    fn totals(changes: &[TakenRequests]) -> Vec<(u64, u64)> {
         changes.iter().map(|taken| (taken.acknowledged, taken.total)).collect()
     }
 
@@ -208,6 +207,74 @@ mod tests {
     }
 
     #[test]
+    fn wrong_debts_do_not_lock_a_client_out() {
+        for (debt, wait) in [(100_001, 10_001), (1_600_000, 1_510_000), (u64::MAX, 1_510_000)] {
+            let (limit, mut shared) = limit(10);
+            assert_eq!(admitted(&limit, "a", 1), 1);
+            let taken = shared.take_changes(10);
+            shared.settle(&taken[0], Duration::from_secs(debt));
+            let refusal = limit.take("a").unwrap_err();
+            let after: u64 =
+                refusal.header("retry-after").unwrap().to_str().unwrap().parse().unwrap();
+            // The test may take some seconds on a busy machine.
+            assert!((wait - 60..=wait).contains(&after), "{debt}: {after}");
+        }
+    }
+
+    #[test]
+    fn totals_that_were_never_reported_are_not_acknowledged() {
+        let (limit, mut shared) = limit(10);
+        assert_eq!(admitted(&limit, "a", 2), 2);
+        let mut taken = shared.take_changes(10).remove(0);
+        taken.total = u64::MAX;
+        shared.settle(&taken, Duration::ZERO);
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        assert_eq!(totals(&shared.take_changes(10)), [(2, 3)]);
+    }
+
+    #[test]
+    fn the_oldest_changes_are_reported_first() {
+        let client_of = |key| {
+            let (limit, mut shared) = limit(10);
+            admitted(&limit, key, 1);
+            shared.take_changes(1)[0].client
+        };
+        let (limit, mut shared) = limit(10);
+        for key in ["a", "b", "c"] {
+            admitted(&limit, key, 1);
+        }
+        for key in ["a", "b", "c"] {
+            let taken = shared.take_changes(1);
+            assert_eq!((taken.len(), taken[0].client), (1, client_of(key)), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_extreme_rate_can_be_divided() {
+        let (limit, mut shared) = RateLimit::new(1, Duration::MAX).shared([1; 16]);
+        shared.divide(u32::MAX);
+        assert_eq!(admitted(&limit, "a", 3), 1);
+        let taken = shared.take_changes(10);
+        shared.settle(&taken[0], Duration::MAX);
+        assert_eq!(admitted(&limit, "a", 3), 0);
+    }
+
+    #[test]
+    fn addresses_are_reported_as_hashes() {
+        let client = |secret| {
+            let (limit, mut shared) =
+                RateLimit::new(1, Duration::from_secs(9)).shared([secret; 16]);
+            let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            request.set_peer("192.0.2.1:80".parse().unwrap());
+            testing::call((async |_: Request| Response::text("ok")).wrap(limit.clone()), request);
+            shared.take_changes(1)[0].client
+        };
+        assert_ne!(client(1), 0xc000_0201);
+        assert_eq!(client(1), client(1));
+        assert_ne!(client(1), client(2));
+    }
+
+    #[test]
     fn a_divided_limit_admits_its_part() {
         for (processes, expected) in [(0, 12), (1, 12), (3, 4), (100, 1)] {
             let (limit, shared) = limit(12);
@@ -239,7 +306,7 @@ mod tests {
         for part in
             std::iter::from_fn(|| Some(shared.take_changes(100)).filter(|it| !it.is_empty()))
         {
-            assert!(part.len() <= 25 * SLOTS, "{}", part.len());
+            assert!(part.len() < 100 + SLOTS, "{}", part.len());
             clients.extend(part.iter().map(|taken| taken.client));
         }
         clients.sort_unstable();
