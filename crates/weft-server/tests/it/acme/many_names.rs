@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::Site;
 use super::authority::{Authority, AuthoritySettings};
 use crate::common::external::curl;
-use crate::common::{PATIENCE, Weft, until, weft};
+use crate::common::{LONG_PATIENCE, PATIENCE, Weft, until, weft};
 
 const NAMES: usize = 1_000;
 
@@ -82,15 +82,18 @@ fn orders_are_parallel_and_bounded() {
     let Some(site) = Site::new(Authority::start(settings), &hosts.join(" "), "") else { return };
     let start = Instant::now();
     let server = site.start();
-    let issued = || server.stderr().matches("was issued by").count();
+    let logged = |text: &str| server.stderr().matches(text).count();
+    let issued = || logged("was issued by");
+    let patience = LONG_PATIENCE.max(PATIENCE * count as u32 / 8);
     while issued() < count {
-        assert!(start.elapsed() < PATIENCE * count as u32 / 8, "{} of {count}", issued());
+        assert!(start.elapsed() < patience, "{} of {count}: {}", issued(), server.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
     println!("{count} orders took {:?}", start.elapsed());
     until("the last name is trusted", || site.get(&name(count - 1)).is_ok());
-    let max = site.authority.max_orders();
-    assert!((2..=8).contains(&max), "{max} orders were in progress");
+    // The log of the authority does not tell when a failed order has ended.
+    let (max, failed) = (site.authority.max_orders(), logged("no certificate for"));
+    assert!((2..=8 + failed).contains(&max), "{max} orders were in progress, {failed} failed");
     server.stop();
 }
 
