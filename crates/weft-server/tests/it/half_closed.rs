@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use base64::Engine;
@@ -151,6 +151,60 @@ fn reset_behind_the_end_of_the_input_ends_a_tunnel() {
             std::thread::sleep(3 * DELAY);
             assert!(!has_ended());
         }
+        server.stop();
+    }
+}
+
+/// Requests of clients that may have left wait behind all others for a connection to the upstream,
+/// and yield their places in a full queue. Requests of clients that stay do not.
+#[test]
+fn queued_requests_of_half_closed_clients_yield_to_others() {
+    const MAX_QUEUED: usize = 4;
+    for is_half_closed in [true, false] {
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let upstream = raw_upstream(move |_, mut stream| {
+            while read_head(&mut stream).is_some() {
+                let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n[hosts.\"*\"]\n\
+             \"/\" = {{ proxy = \"http://{upstream}\", max_connections = 1, \
+             max_queued = {MAX_QUEUED}, queue_timeout = \"60s\" }}\n"
+        );
+        fs::write(folder.path().join("weft.toml"), config).unwrap();
+        let server = Weft::start(weft(["--config"]).arg(folder.path().join("weft.toml")));
+        let (sender, statuses) = mpsc::channel();
+        let request = |is_half_closed| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            if is_half_closed {
+                stream.shutdown(Shutdown::Write).unwrap();
+            }
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let head = read_head(&mut stream).unwrap_or_default();
+                let _ = sender.send((head.contains(" 200 "), is_half_closed));
+            });
+        };
+        // One is in progress, the queue is full, and one is refused.
+        (0..=1 + MAX_QUEUED).for_each(|_| request(is_half_closed));
+        let next = || statuses.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(next(), (false, is_half_closed));
+        // The server notices the ends of their input.
+        std::thread::sleep(DELAY);
+        request(false);
+        // In place of a client that stays, one that may have left is refused.
+        assert_eq!(next(), (false, is_half_closed));
+        release.send(()).unwrap();
+        assert_eq!(next(), (true, is_half_closed), "the request in progress");
+        release.send(()).unwrap();
+        assert_eq!(next(), (true, false), "the client that stays is the next one");
+        drop(release);
         server.stop();
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, ready};
+use weft::Request;
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 
 use super::idle_connections::IdleConnections;
@@ -100,11 +101,12 @@ impl ConnectionPool {
         self.limit.is_full()
     }
 
-    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one.
-    /// Over HTTP/2, leases a stream of a connection. Adds the time of the wait for other requests
-    /// to `queue_time`, also if there is no connection in the end.
+    /// Leases a connection to a request, which counts for `client`: an idle one, unless `force_new`
+    /// is set, or else a new one. Over HTTP/2, leases a stream of a connection. Adds the time of
+    /// the wait for other requests to `queue_time`, also if there is no connection in the end.
     pub(crate) fn lease(
         self: &Arc<ConnectionPool>,
+        request: &Request,
         client: Option<Client>,
         force_new: bool,
         queue_time: &mut Duration,
@@ -119,13 +121,15 @@ impl ConnectionPool {
             slot => slot,
         };
         // Boxed: the future is large and rarely needed.
-        Either::Right(Box::pin(self.wait_for_lease(client, slot, force_new, queue_time)))
+        let waiting = self.wait_for_lease(request, client, slot, force_new, queue_time);
+        Either::Right(Box::pin(waiting))
     }
 
     /// Leases a connection that is not available at once. `slot` is the right to a connection, if
     /// the limit permits one now.
     async fn wait_for_lease(
         self: &Arc<ConnectionPool>,
+        request: &Request,
         client: Option<Client>,
         slot: Option<PoolSlot>,
         force_new: bool,
@@ -135,8 +139,10 @@ impl ConnectionPool {
             Some(slot) => slot,
             None => {
                 let since = Instant::now();
+                let half_close = request.half_close();
+                let yields = move || half_close.is_detected();
                 // Boxed: the future is large and rarely needed.
-                let permit = Box::pin(self.limit.acquire(client)).await;
+                let permit = Box::pin(self.limit.acquire_yielding(client, yields)).await;
                 *queue_time += since.elapsed();
                 let overloaded = GatewayError::Overloaded("too many requests in progress");
                 PoolSlot::new(&self.idle, permit.ok_or(overloaded)?)

@@ -38,10 +38,11 @@ impl<'a> Attempt<'a> {
         async move {
             // In a block, so that neither the wait nor the lease takes space beside the rest.
             {
-                let client = self.context.shared.limited_client(&self.outbound.request);
+                let request = &self.outbound.request;
+                let client = self.context.shared.limited_client(request);
                 let mut queue_time = Duration::ZERO;
                 let is_retry = self.retry.is_some();
-                let leased = self.pool.lease(client, is_retry, &mut queue_time).await;
+                let leased = self.pool.lease(request, client, is_retry, &mut queue_time).await;
                 if !queue_time.is_zero() {
                     self.record_queue_time(queue_time);
                 }
