@@ -22,6 +22,7 @@ mod location; // a location → a route
 mod upstream; // settings of all upstreams
 mod client_rules; // addresses of clients
 mod maps; // values by the value of a variable
+mod field_values; // values of response fields by media type
 mod logs; // access logs and the error log
 mod log_format; // formats of access logs
 mod streams; // TCP and UDP

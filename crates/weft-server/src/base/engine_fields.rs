@@ -1,4 +1,4 @@
-//! Fields of responses that the engine sets itself.
+//! Fields that the engine sets itself, and the syntax of `Host`.
 
 use weft::header::HeaderName;
 
@@ -10,6 +10,12 @@ const ENGINE_FIELDS: [HeaderName; 5] = [
     weft::header::SERVER,
     weft::header::TRANSFER_ENCODING,
 ];
+
+/// Returns true for a host with or without a port, such as `app.internal:8080`.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    let is_permitted = |b: &u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(b);
+    !value.is_empty() && value.iter().all(is_permitted)
+}
 
 /// Returns true if the engine sets the field itself.
 pub(crate) fn engine_sets(name: &HeaderName) -> bool {

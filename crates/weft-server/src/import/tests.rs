@@ -548,6 +548,49 @@ fn imports_rewrites() {
 }
 
 #[test]
+fn imports_fields_by_media_type() {
+    let with_maps = |text: &str| {
+        let found = imported(&format!(
+            "map $sent_http_content_type $e {{ default off; text/html epoch; ~*image/ 30d; }}\n\
+             map $sent_http_content_type $csp {{ application/javascript a; ~^image/svg\\+xml$ b; }}\n\
+             map $sent_http_content_type $other {{ ~(a|b)/ 1h; }}\n\
+             server {{ listen 80; {text} }}"
+        ));
+        (found.text, found.is_complete)
+    };
+    for (text, expected) in [
+        (
+            "root /a; expires $e;",
+            Some(
+                "Cache-Control = { \"2xx 3xx image/*\" = \"max-age=2592000\", \
+                 \"2xx 3xx text/html\" = \"no-cache\" }",
+            ),
+        ),
+        (
+            "root /a; expires $e; add_header Cache-Control public;",
+            Some(
+                "Cache-Control = { \"2xx 3xx\" = \"public\", \
+                 \"2xx 3xx image/*\" = \"max-age=2592000, public\", \
+                 \"2xx 3xx text/html\" = \"no-cache, public\" }",
+            ),
+        ),
+        (
+            "return 200 x; add_header X-A \"<${csp}>\";",
+            Some(
+                "X-A = { \"*\" = \"<>\", \"image/svg+xml\" = \"<b>\", \
+                 \"text/javascript application/javascript application/x-javascript\" = \"<a>\" }",
+            ),
+        ),
+        ("root /a; expires $other;", None),
+        ("root /a; add_header X-A $other;", None),
+    ] {
+        let (found, is_complete) = with_maps(text);
+        assert_eq!(is_complete, expected.is_some(), "{text}: {found}");
+        assert!(found.contains(expected.unwrap_or("sent_http_content_type")), "{text}: {found}");
+    }
+}
+
+#[test]
 fn imports_scripts() {
     const PASS: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
                         fastcgi_param QUERY_STRING $query_string; fastcgi_pass unix:/p;";

@@ -34,7 +34,8 @@ impl RouteOption for ResponseHeaderOptions {
             name: "response_headers",
             help: "response fields: `{ Name = \"value\" }` or `NAME: VALUE`; each replaces fields of \
                    that name, `\"+Name\"` adds one, `\"?Name\"` sets it if there is none; by status \
-                   `{ Name = { \"404 5xx\" = \"value\" } }`; inherited name by name",
+                   and media type `{ Name = { \"404 5xx\" = \"value\", \"text/css image/*\" = \"value\" } }`; \
+                   inherited name by name",
             kind: ValueKind::Fields(set_headers),
             show: |options| show_fields(&options.changes.set),
             ..Key::FILE_ONLY

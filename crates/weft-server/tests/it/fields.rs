@@ -1,7 +1,7 @@
 //! Changes of a route to the fields of requests and responses.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -57,6 +57,11 @@ fn fields_of_responses_are_set_added_and_completed() {
          \"/two\" = {{ respond = \"\", response_headers = [\"+X-A: 1\", \"+X-A: 2\"] }}\n\
          \"/status\" = {{ respond = \"\", status = 404, response_headers = {{ \
              X-A = {{ \"200\" = \"fine\", \"4xx 500\" = \"error\" }}, X-B = {{ \"5xx\" = \"5\" }} }} }}\n\
+         \"/type\" = {{ respond = \"x\", content_type = \"text/css; charset=utf-8\", response_headers = {{ \
+             X-A = {{ \"*\" = \"other\", \"text/*\" = \"text\", \"text/css image/*\" = \"css\" }}, \
+             X-B = {{ \"text/html\" = \"html\" }}, X-C = {{ \"4xx text/css\" = \"missing\" }} }} }}\n\
+         \"/other\" = {{ respond = \"x\", content_type = \"text/plain\", response_headers = {{ \
+             X-A = {{ \"text/plain\" = \"plain\", \"*\" = \"all\", \"text/css image/*\" = \"css\" }} }} }}\n\
          \"/values\" = {{ respond = \"\", response_headers = {{ X-A = \"{{host}}{{rest}} {{{{a}}\", \
              X-B = \"{{query.b}}\", X-C = \"{{header.X-None}}\" }} }}\n\
          \"~ ^/users/(.+)$\" = {{ respond = \"\", response_headers = {{ X-A = \"{{re.1}}\" }} }}\n"
@@ -70,6 +75,10 @@ fn fields_of_responses_are_set_added_and_completed() {
         ("/status", "x-a", "error"),
         ("/status", "x-b", ""),
         ("/status", "x-c", "defaults"),
+        ("/type", "x-a", "css"),
+        ("/type", "x-b", ""),
+        ("/type", "x-c", ""),
+        ("/other", "x-a", "all"),
         ("/values/d%C3%ADas", "x-a", "127.0.0.1/días {a}"),
         ("/values?b=c", "x-b", "c"),
         ("/values?b=%20c%0D%0AX-Evil:%20d%00%0D%0A", "x-b", "c  X-Evil: d"),
@@ -176,6 +185,64 @@ fn fields_of_requests_have_placeholders() {
     }
 }
 
+/// An application of SCGI whose responses have the received `HTTP_HOST`.
+fn scgi_host() -> SocketAddr {
+    raw_upstream(|_, mut stream| {
+        let mut received = Vec::new();
+        let mut buffer = [0; 4_096];
+        let is_end = |received: &[u8]| received.ends_with(b"\0,");
+        while !is_end(&received) {
+            match stream.read(&mut buffer) {
+                Ok(length @ 1..) => received.extend_from_slice(&buffer[..length]),
+                _ => return,
+            }
+        }
+        let text = String::from_utf8(received).unwrap();
+        let mut pairs = text.split('\0').skip_while(|name| *name != "HTTP_HOST");
+        let body = format!("host={}", pairs.nth(1).unwrap());
+        let head = format!("Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all([head, body].concat().as_bytes()).unwrap();
+    })
+}
+
+/// `Host` of `request_headers` precedes the key `host`, over each protocol to upstreams and scripts.
+#[test]
+fn host_of_request_fields_reaches_upstreams_and_scripts() {
+    let config = |upstream: &str, application: SocketAddr| {
+        format!(
+            r#"
+[hosts."*"]
+"/a/" = {{ proxy = "{upstream}/", host = "fixed", request_headers = {{ Host = "{{host}}:{{port}}" }} }}
+"/b/" = {{ proxy = "{upstream}/", request_headers = {{ Host = "{{header.X-Host}}" }} }}
+"/c/" = {{ proxy = "{upstream}/", request_headers = {{ Host = "c.internal:81" }} }}
+"/d/" = {{ scgi = "{application}", request_headers = {{ Host = "d.internal" }} }}
+"/e/" = {{ scgi = "{application}" }}
+"#
+        )
+    };
+    let (_upstream_folder, upstream) =
+        serve("[hosts.\"*\"]\n\"/\" = { respond = \"host={host}:{port}\" }\n");
+    for protocol in ["http", "h2c"] {
+        let upstream = format!("{protocol}://{}", upstream.address());
+        let (_folder, server) = serve(&config(&upstream, scgi_host()));
+        for (target, fields, expected) in [
+            ("/a/", "", "200 host=a.example:80"),
+            ("/b/", "X-Host: b.internal:82\r\n", "200 host=b.internal:82"),
+            ("/b/", "", "400 "),
+            ("/b/", "X-Host: b/c\r\n", "400 "),
+            ("/c/", "", "200 host=c.internal:81"),
+            ("/d/", "", "200 host=d.internal"),
+            ("/e/", "", "200 host=A.example"),
+        ] {
+            let mut client = server.client();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: A.example\r\n{fields}\r\n"));
+            let response = client.response();
+            let found = format!("{} {}", response.status, String::from_utf8_lossy(&response.body));
+            assert!(found.starts_with(expected), "{protocol} {target} {fields:?}: {found}");
+        }
+    }
+}
+
 #[test]
 fn check_refuses_changes_that_cannot_be() {
     for (options, expected) in [
@@ -184,6 +251,12 @@ fn check_refuses_changes_that_cannot_be() {
         (
             "response_headers = { X-A = { \"6xx\" = \"b\" } }",
             "expected statuses such as 404 or 5xx",
+        ),
+        ("request_headers = { Host = \"a b\" }", "expected a host such as app.internal:8080"),
+        ("remove_request_headers = \"Host\"", "the key `host` of the proxy sets it"),
+        (
+            "response_headers = { X-A = { \"text/css;q=1\" = \"b\" } }",
+            "and media types such as text/css or image/*",
         ),
         ("response_headers = { X-A = \"{hots}\" }", "did you mean {host}?"),
         ("response_headers = { X-A = \"{re.1}\" }", "{re.1} needs a route with a pattern"),

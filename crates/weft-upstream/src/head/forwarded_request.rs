@@ -137,6 +137,9 @@ impl<'a> ForwardedRequest<'a> {
 
     /// Returns the host and port that the upstream gets.
     pub(crate) fn host(&self) -> &'a [u8] {
+        if let Some(host) = RequestFields::of(self.request).and_then(RequestFields::host) {
+            return host.as_bytes();
+        }
         let host = match &self.to.settings.host {
             ForwardedHost::Client => self.authority.filter(|authority| !authority.is_empty()),
             ForwardedHost::Upstream => None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft::Request;
-use weft::header::{HeaderName, HeaderValue};
+use weft::header::{self, HeaderName, HeaderValue};
 
 /// Changes to the fields of a request, made by its route. They are an extension of the request, so
 /// that its head need not be copied, and so that middleware and logs see the fields of the client.
@@ -17,6 +17,8 @@ struct Changes {
     /// Set fields, which replace the fields of the client.
     set: Vec<(HeaderName, HeaderValue)>,
     removed: Vec<HeaderName>,
+    /// `Host`, in place of [`ProxySettings::host`](crate::ProxySettings::host).
+    host: Option<HeaderValue>,
     /// The lengths of all names, modulo 64, as a set of bits.
     lengths: u64,
 }
@@ -41,17 +43,26 @@ impl RequestFields {
         request.extensions_mut().get_or_insert_with(RequestFields::default)
     }
 
-    /// Adds a change: sets a field, and replaces a field that was set before.
+    /// Adds a change: sets a field, and replaces a field that was set before. `Host` takes precedence
+    /// over [`ProxySettings::host`](crate::ProxySettings::host).
     pub fn set_field(&mut self, name: HeaderName, value: HeaderValue) {
         let changes = Arc::make_mut(&mut self.0);
+        if name == header::HOST {
+            changes.host = Some(value);
+            return;
+        }
         changes.lengths |= length_bit(name.as_str().as_bytes());
         changes.set.retain(|(known, _)| *known != name);
         changes.set.push((name, value));
     }
 
-    /// Adds a change: removes a field.
+    /// Adds a change: removes a field. Without a set `Host`, upstreams get another one.
     pub fn remove_field(&mut self, name: HeaderName) {
         let changes = Arc::make_mut(&mut self.0);
+        if name == header::HOST {
+            changes.host = None;
+            return;
+        }
         changes.lengths |= length_bit(name.as_str().as_bytes());
         changes.set.retain(|(known, _)| *known != name);
         changes.removed.push(name);
@@ -65,18 +76,26 @@ impl RequestFields {
         }
         self.0.removed.iter().for_each(|name| all.remove_field(name.clone()));
         self.iter().for_each(|(name, value)| all.set_field(name.clone(), value.clone()));
+        if let Some(host) = self.host() {
+            all.set_field(header::HOST, host.clone());
+        }
     }
 
     /// Returns true for a field of the client that is not passed on, also if its name has other
     /// punctuation: many applications do not distinguish `X_User` from `X-User`.
     pub fn replaces(&self, name: &[u8]) -> bool {
-        let Changes { set, removed, lengths } = &*self.0;
+        let Changes { set, removed, lengths, .. } = &*self.0;
         let mut changed = set.iter().map(|(name, _)| name).chain(removed);
         lengths & length_bit(name) != 0
             && changed.any(|changed| is_alike(changed.as_str().as_bytes(), name))
     }
 
-    /// Returns the set fields.
+    /// Returns the set `Host`.
+    pub fn host(&self) -> Option<&HeaderValue> {
+        self.0.host.as_ref()
+    }
+
+    /// Returns the set fields, except for `Host`.
     pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         self.0.set.iter().map(|(name, value)| (name, value))
     }
@@ -121,6 +140,24 @@ mod tests {
         assert_eq!(set, [(&"x-user".parse().unwrap(), &HeaderValue::from_static("b"))]);
         RequestFields::remove(&mut request, "x-user".parse().unwrap());
         assert_eq!(RequestFields::of(&request).unwrap().iter().count(), 0);
+    }
+
+    #[test]
+    fn host_is_no_other_field() {
+        let mut request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut shared = RequestFields::default();
+        shared.set_field(header::HOST, HeaderValue::from_static("shared"));
+        let host = |request: &Request| {
+            let fields = RequestFields::of(request).unwrap();
+            assert_eq!((fields.iter().count(), fields.replaces(b"host")), (0, false));
+            fields.host().cloned()
+        };
+        RequestFields::set(&mut request, header::HOST, HeaderValue::from_static("b"));
+        assert_eq!(host(&request), Some(HeaderValue::from_static("b")));
+        shared.apply(&mut request);
+        assert_eq!(host(&request), Some(HeaderValue::from_static("shared")));
+        RequestFields::remove(&mut request, header::HOST);
+        assert_eq!(host(&request), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use weft::Request;
+use weft::header::HeaderValue;
 use weft::message::Version;
 use weft::middleware::User;
 use weft::net::IpNetwork;
@@ -163,8 +164,9 @@ pub fn meta_variables_in(
         set.set("CONTENT_TYPE", content_type);
     }
     // The target's authority takes precedence over `Host` (RFC 9112 §3.2.2).
-    if let Some(authority) = authority {
-        set.set("HTTP_HOST", authority.as_bytes());
+    let own = RequestFields::of(request).and_then(RequestFields::host).map(HeaderValue::as_bytes);
+    if let Some(host) = own.or(authority.map(str::as_bytes)) {
+        set.set("HTTP_HOST", host);
     }
     set_fields(set, request, is_from_proxy, rules.credentials);
     variables

@@ -3,6 +3,7 @@
 use super::access;
 use super::{Location, Responder};
 use crate::document::{Table, Value};
+use crate::nginx::field_values::FieldValues;
 use crate::nginx::tree::Directive;
 use crate::values::{duration, lists};
 
@@ -15,11 +16,12 @@ pub(crate) fn responses(
 ) {
     let scope = &location.scope;
     let (mut set, cache) = added_fields(location, responder, table);
-    if let Some(control) = cache_control(location, cache) {
-        match responder {
-            Responder::Files => table.set("cache", control),
-            _ => set.set("Cache-Control", control),
-        }
+    let control = cache_control(location, cache);
+    match (control.single(), responder) {
+        (Some(""), _) => {}
+        (Some(control), Responder::Files) => table.set("cache", control),
+        (Some(control), _) => set.set("Cache-Control", control),
+        (None, _) => set.set_some("Cache-Control", control.for_statuses("2xx 3xx")),
     }
     for directive in scope.all(&["more_set_headers"]) {
         for field in &directive.args {
@@ -45,7 +47,7 @@ fn added_fields(
     location: &Location<'_>,
     responder: Responder,
     table: &mut Table,
-) -> (Table, Vec<String>) {
+) -> (Table, Vec<FieldValues>) {
     let scope = &location.scope;
     let mut set = Table::default();
     let mut cache = Vec::new();
@@ -54,19 +56,19 @@ fn added_fields(
         if directive.arg(1).is_empty() {
             continue;
         }
-        let value = location.variables.response_template(directive.arg(1));
-        let value = match value {
-            Ok(value) => value,
+        let values = match field_values(location, directive.arg(1)) {
+            Ok(values) => values,
             Err(reason) => {
                 scope.outcomes.lost(directive, reason);
                 continue;
             }
         };
+        let Some(value) = values.for_statuses("*") else { continue };
         match name.to_ascii_lowercase().as_str() {
-            "cache-control" if directive.arg(1).contains('$') => {
+            "cache-control" if values.has_placeholders() => {
                 scope.outcomes.lost(directive, "a lifetime in caches has no variables");
             }
-            "cache-control" => cache.push(value),
+            "cache-control" => cache.push(values),
             "content-type" if responder == Responder::Text => {
                 table.set("content_type", value);
             }
@@ -103,6 +105,10 @@ fn removed_fields<'a>(location: &Location<'a>, responder: Responder) -> Vec<&'a 
     removed
 }
 
+fn field_values(location: &Location<'_>, text: &str) -> Result<FieldValues, String> {
+    FieldValues::of(text, &location.variables, &location.global.maps)
+}
+
 /// Returns the value of a field as a template, or reports a variable without an equivalent.
 fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
     let value = location.variables.template(text);
@@ -110,23 +116,38 @@ fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<S
 }
 
 /// Joins the values of `Cache-Control` and the lifetime that `expires` adds to them.
-fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<String> {
+fn cache_control(location: &Location<'_>, mut values: Vec<FieldValues>) -> FieldValues {
     let scope = &location.scope;
-    let expires = scope.one("expires").filter(|expires| expires.arg(0) != "off");
-    if let Some(directive) = expires {
-        let control = match directive.arg(0) {
-            "max" => Some("max-age=315360000".to_owned()),
-            "epoch" => Some("no-cache".to_owned()),
-            time if time.starts_with('-') => Some("no-cache".to_owned()),
-            time => duration(time.trim_start_matches('+'))
-                .map(|time| format!("max-age={}", time.as_secs())),
-        };
-        match control.filter(|_| directive.args.len() == 1) {
-            Some(control) => values.insert(0, control),
-            None => scope.outcomes.lost(directive, "only a time, `max`, `epoch` or `off` is"),
+    if let Some(directive) = scope.one("expires") {
+        let lost = "only a time, `max`, `epoch` or `off` is";
+        let is_time = directive.args.len() == 1;
+        let times = field_values(location, directive.arg(0)).map(|times| times.try_map(lifetime));
+        match times {
+            Ok(Some(control)) if is_time => values.insert(0, control),
+            Ok(_) => scope.outcomes.lost(directive, lost),
+            Err(reason) => scope.outcomes.lost(directive, reason),
         }
     }
-    // One `max-age` is enough, and the first one has precedence in most caches.
+    FieldValues::join(&values, joined)
+}
+
+/// Returns the `Cache-Control` for the argument of `expires`.
+fn lifetime(time: &str) -> Option<String> {
+    match time {
+        "" | "off" => Some(String::new()),
+        "max" => Some("max-age=315360000".to_owned()),
+        "epoch" => Some("no-cache".to_owned()),
+        time if time.starts_with('-') => Some("no-cache".to_owned()),
+        time => {
+            let time = duration(time.trim_start_matches('+'))?;
+            Some(format!("max-age={}", time.as_secs()))
+        }
+    }
+}
+
+/// Joins values of `Cache-Control`. One `max-age` is enough, and the first one has precedence in
+/// most caches.
+fn joined(values: &[&str]) -> String {
     let mut parts = Vec::<&str>::new();
     for part in values.iter().flat_map(|value| value.split(',')).map(str::trim) {
         let is_age = |part: &str| part.starts_with("max-age");
@@ -135,7 +156,7 @@ fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<Str
             parts.push(part);
         }
     }
-    (!parts.is_empty()).then(|| parts.join(", "))
+    parts.join(", ")
 }
 
 /// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets
@@ -158,18 +179,14 @@ pub(crate) fn requests(
         let (name, text) = (directive.arg(0), directive.arg(1));
         match (name.to_ascii_lowercase().as_str(), text) {
             ("host", "$host" | "$http_host") => has_host = true,
-            ("host", "$host:$server_port") => {
-                has_host = true;
-                scope.outcomes.lost(directive, "`Host` has the port that the client has sent");
-            }
             ("host", "$proxy_host") => {}
-            ("host", text) => match location.variables.literal(text) {
-                Some(host) => {
-                    has_host = true;
-                    table.set("host", host);
+            ("host", text) => {
+                has_host = true;
+                match location.variables.literal(text) {
+                    Some(host) => table.set("host", host),
+                    None => set.set_some(name, value(location, directive, text)),
                 }
-                None => scope.outcomes.lost(directive, "`host` has no variables"),
-            },
+            }
             (
                 "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "forwarded"
                 | "upgrade" | "connection" | "te" | "content-length" | "transfer-encoding"

@@ -23,6 +23,7 @@ use super::check::{
     CHECK_TIMEOUT,
 };
 use super::mirror::{MAX_MIRRORED, MIRROR, MIRROR_SHARE, MIRROR_TIMEOUT};
+use crate::base::engine_fields::is_host;
 use crate::base::network_set::networks;
 use crate::sections::limits::limit;
 use crate::sections::resolver::{max_ttl, min_ttl, resolver};
@@ -387,13 +388,10 @@ fn set_trusted(settings: &mut ProxySettings, proxies: Vec<Located<String>>) -> C
 }
 
 fn set_host(settings: &mut ProxySettings, text: Located<String>) -> ConfigResult {
-    let is_permitted = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
     settings.host = match &*text.value {
         "client" => ForwardedHost::Client,
         "upstream" => ForwardedHost::Upstream,
-        host if !host.is_empty() && host.bytes().all(is_permitted) => {
-            ForwardedHost::Fixed(text.value)
-        }
+        host if is_host(host.as_bytes()) => ForwardedHost::Fixed(text.value),
         host => {
             let message = format!(
                 "expected client, upstream or a host such as app.internal:8080, found {host:?}"

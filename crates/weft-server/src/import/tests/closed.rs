@@ -354,7 +354,7 @@ fn differences_of_addresses_and_ports_are_losses() {
         (
             "server { listen 80; location / { proxy_pass http://h; proxy_set_header Host \
              $host:$server_port; } }",
-            false,
+            true,
         ),
     ] {
         let imported = imported(text);

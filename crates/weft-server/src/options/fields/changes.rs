@@ -1,10 +1,11 @@
 //! Changes to the fields of a message.
 
-use weft::header::{HeaderName, HeaderValue};
+use weft::header::{self, HeaderName, HeaderValue};
 use weft_config::{ConfigResult, Located, quoted_list};
 
-use super::names::{NameCheck, check_changed_name, parse_name};
-use super::statuses::Statuses;
+use super::names::{NameCheck, check_set_name, parse_name};
+use super::response_match::ResponseMatch;
+use crate::base::engine_fields::is_host;
 use crate::template::Template;
 
 /// Changes to the fields of a message: some are removed, then some are set or added.
@@ -41,8 +42,8 @@ impl FieldChanges {
 pub(in crate::options) struct Field {
     pub(in crate::options) name: HeaderName,
     pub(in crate::options) operation: FieldOperation,
-    /// Statuses of the responses that are changed. Empty: all.
-    pub(in crate::options) on: Vec<Statuses>,
+    /// Responses that are changed.
+    pub(in crate::options) on: ResponseMatch,
     pub(in crate::options) value: Template,
 }
 
@@ -78,14 +79,13 @@ impl FieldOperation {
 /// Formats fields as in a file.
 pub(in crate::options) fn show_fields(fields: &[Field]) -> String {
     let line = |Field { name, operation, on, value }: &Field| {
-        let on: Vec<_> = on.iter().map(Statuses::to_string).collect();
-        let on = if on.is_empty() { String::new() } else { format!("{{{}}}=", on.join(" ")) };
+        let on = if on.is_all() { String::new() } else { format!("{{{on}}}=") };
         format!("{on}{}{name}: {}", operation.prefix(), value.source())
     };
     quoted_list(fields.iter().map(line))
 }
 
-/// Parses `NAME: VALUE` or `{STATUSES}=NAME: VALUE`.
+/// Parses `NAME: VALUE` or `{RESPONSES}=NAME: VALUE`.
 pub(in crate::options) fn parse_field(
     text: &Located<String>,
     check: NameCheck,
@@ -93,10 +93,10 @@ pub(in crate::options) fn parse_field(
     let invalid = || text.problem(format!("expected NAME: VALUE, found {:?}", text.value));
     let (name, value) = text.value.split_once(':').ok_or_else(invalid)?;
     let (on, name) = match name.rsplit_once('=') {
-        None => (Vec::new(), name),
+        None => (ResponseMatch::default(), name),
         Some((on, name)) => {
             let on = on.trim().trim_start_matches('{').trim_end_matches('}');
-            (Statuses::parse_list(on).map_err(|message| text.problem(message))?, name)
+            (ResponseMatch::parse(on).map_err(|message| text.problem(message))?, name)
         }
     };
     let (operation, name) = FieldOperation::split(name.trim());
@@ -111,14 +111,20 @@ pub(in crate::options) fn parse_field(
 
 /// Parses a field of a request.
 pub(in crate::options) fn parse_request_field(text: &Located<String>) -> ConfigResult<Field> {
-    let field = parse_field(text, check_changed_name)?;
+    let field = parse_field(text, check_set_name)?;
     let name = &field.name;
+    let literal = field.value.as_literal().filter(|_| *name == header::HOST);
+    if let Some(host) = literal.filter(|host| !is_host(host.as_bytes())) {
+        return Err(
+            text.problem(format!("expected a host such as app.internal:8080, found {host:?}"))
+        );
+    }
     Template::parse(field.value.source()).map_err(|message| text.problem(message))?;
-    match (field.operation, field.on.is_empty()) {
+    match (field.operation, field.on.is_all()) {
         (FieldOperation::Add, _) => Err(text.problem(format!(
             "a request field is set, as `{name}`, or only if there is none, as `?{name}`"
         ))),
-        (_, false) => Err(text.problem("a request has no status")),
+        (_, false) => Err(text.problem("a request has no status and no media type of a response")),
         _ => Ok(field),
     }
 }

@@ -4,12 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, ready};
-use weft::header::{HeaderName, HeaderValue};
-use weft::{Request, Response};
+use weft::header::{self, HeaderName, HeaderValue};
+use weft::{Error, ErrorKind, Request, Response};
 use weft_upstream::RequestFields;
 
 use super::changes::{Field, FieldChanges, FieldOperation};
-use super::statuses::Statuses;
+use super::response_match::ResponseMatch;
+use crate::base::engine_fields::is_host;
 use crate::base::request_notes::RequestNotes;
 use crate::options::layer::{WorkerLayer, WrappedApp};
 use crate::template::{ExpansionError, Template, field_value};
@@ -32,8 +33,8 @@ struct Changes {
 struct Change {
     name: HeaderName,
     operation: FieldOperation,
-    /// Statuses of the responses that are changed. Empty: all.
-    on: Vec<Statuses>,
+    /// Responses that are changed.
+    on: ResponseMatch,
     value: Value,
 }
 
@@ -135,9 +136,7 @@ impl Change {
     }
 
     fn applies_to(&self, response: &Response) -> bool {
-        let status = response.status();
-        let is_listed = self.on.is_empty() || self.on.iter().any(|on| on.contains(status));
-        is_listed
+        self.on.contains(response)
             && (self.operation != FieldOperation::IfAbsent
                 || response.header(self.name.as_str()).is_none())
     }
@@ -185,6 +184,9 @@ impl WorkerLayer for RequestFieldChanges {
                 continue;
             }
             match change.value.of(&request) {
+                Ok(host) if *name == header::HOST && !is_host(host.as_bytes()) => {
+                    return ready(invalid_host()).boxed_local();
+                }
                 Ok(value) if value.is_empty() => RequestFields::remove(&mut request, name.clone()),
                 Ok(value) => RequestFields::set(&mut request, name.clone(), value),
                 Err(error) => return ready(error.into()).boxed_local(),
@@ -192,6 +194,13 @@ impl WorkerLayer for RequestFieldChanges {
         }
         next.respond(request)
     }
+}
+
+/// Refuses a request from which an upstream would get an invalid `Host`.
+fn invalid_host() -> Response {
+    let reason = "the request has no valid value for the host that its upstream gets";
+    let error = Error::new(ErrorKind::Malformed, reason);
+    Response::from(&error).with_error(error)
 }
 
 impl ResponseFieldChanges {

@@ -31,6 +31,11 @@ pub(in crate::options) fn check_response_name(name: &HeaderName) -> Result<(), S
     }
 }
 
+/// Refuses fields of requests that cannot be set. A proxy sends the `Host` that is set.
+pub(in crate::options) fn check_set_name(name: &HeaderName) -> Result<(), String> {
+    if *name == header::HOST { Ok(()) } else { check_changed_name(name) }
+}
+
 /// Refuses fields of requests that authentication servers must not set: fields about the client,
 /// and all that [`check_changed_name`] refuses.
 pub(in crate::options) fn check_request_name(name: &HeaderName) -> Result<(), String> {
