@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use weft::tls::{AlpnChallenges, NamedIdentities};
 use weft::{Error, ErrorKind, Request, Response, Result};
@@ -58,7 +58,7 @@ pub struct Acme {
     state: Arc<AcmeState>,
     settings: watch::Sender<Option<Arc<AcmeSettings>>>,
     /// Taken by the thread of the orders.
-    requests: Mutex<Option<UnboundedReceiver<DemandRequest>>>,
+    requests: Mutex<Option<Receiver<DemandRequest>>>,
 }
 
 impl Acme {

@@ -4,10 +4,11 @@ use std::future::ready;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError::Full;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use weft::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
+use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::tls::{IdentitySource, ObtainIdentity};
 
 use super::on_demand_settings::OnDemandSettings;
@@ -23,23 +24,22 @@ pub(crate) struct DemandRequests(Arc<Shared>);
 struct Shared {
     settings: Mutex<Option<Arc<OnDemandSettings>>>,
     waiting: ClientLimit,
-    /// Each request has a permit of `waiting`, which bounds the queue.
-    requests: UnboundedSender<DemandRequest>,
+    requests: Sender<DemandRequest>,
 }
 
 /// A handshake that waits for the certificate of a name.
 pub(crate) struct DemandRequest {
     pub(crate) name: Name,
     pub(crate) client: Option<Client>,
+    /// Closed if the client has left.
     pub(crate) reply: oneshot::Sender<Result<(), String>>,
-    _permit: ClientPermit,
 }
 
 impl DemandRequests {
     pub(crate) fn new(
         settings: Option<Arc<OnDemandSettings>>,
-    ) -> (DemandRequests, UnboundedReceiver<DemandRequest>) {
-        let (requests, receiver) = unbounded_channel();
+    ) -> (DemandRequests, Receiver<DemandRequest>) {
+        let (requests, receiver) = channel(MAX_WAITING);
         let waiting = ClientLimit::new(ClientLimitSettings::new(MAX_WAITING));
         (
             DemandRequests(Arc::new(Shared { settings: Mutex::new(settings), waiting, requests })),
@@ -60,18 +60,20 @@ impl IdentitySource for DemandRequests {
             return None;
         }
         let client = client.map(Client::new);
-        let Some(_permit) = self.0.waiting.try_acquire(client) else {
+        let (reply, received) = oneshot::channel();
+        let request = DemandRequest { name: name.clone(), client, reply };
+        let permit = self.0.waiting.try_acquire(client);
+        // If the manager has ended, there is no reply.
+        let is_passed_on = || !matches!(self.0.requests.try_send(request), Err(Full(_)));
+        let Some(permit) = permit.filter(|_| is_passed_on()) else {
             let reason = format!(
                 "no certificate for {name}: too many handshakes wait for one, {MAX_WAITING} of all \
                  clients or half as many of this client"
             );
             return Some(Box::pin(ready(Err(reason))));
         };
-        let (reply, received) = oneshot::channel();
-        let request = DemandRequest { name: name.clone(), client, reply, _permit };
-        // Fails only if the manager has ended, and then there is no reply.
-        let _ = self.0.requests.send(request);
         Some(Box::pin(async move {
+            let _permit = permit;
             let result = match timeout(settings.timeout, received).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err("its order was aborted".to_owned()),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::timeout;
-use weft::client_limit::Client;
+use weft::client_limit::{Client, ClientPermit};
 use weft_proto::semantics::date::rfc3339;
 
 use super::attempt::renew;
@@ -20,15 +20,19 @@ const PERMISSION_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Time until the next question if the permission cannot be determined.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Obtains the certificate for a handshake. Without permission there is none, which is no error.
-pub(super) async fn obtain(
+/// Permission for an order on demand, and its place among the orders.
+pub(super) struct AdmittedOrder(ClientPermit);
+
+/// Determines whether the certificate for a handshake is ordered; `None` if the store has it, or
+/// without permission, which is no error. May be cancelled.
+pub(super) async fn admit(
     context: &OrderContext,
     limits: &DemandLimits,
     name: &Name,
     client: Option<Client>,
-) -> Result<(), String> {
+) -> Result<Option<AdmittedOrder>, String> {
     if use_stored(context, name) || !limits.is_permitted(name, client).await? {
-        return Ok(());
+        return Ok(None);
     }
     let stored = StoredCertificate::read(&context.store, name).map_err(not_read)?;
     let (now, failures) = (SystemTime::now(), stored.state.failures);
@@ -37,9 +41,18 @@ pub(super) async fn obtain(
         let reason = stored.state.last_error.unwrap_or_default();
         return Err(format!("the last order failed: {reason}; the next one is possible at {due}"));
     }
-    let _slot = limits.slot(client).await?;
+    let slot = limits.slot(client).await?;
     limits.take(client, Instant::now())?;
     make_room(context, limits, name)?;
+    Ok(Some(AdmittedOrder(slot)))
+}
+
+/// Orders the certificate for a handshake.
+pub(super) async fn order(
+    context: &OrderContext,
+    name: &Name,
+    AdmittedOrder(_slot): AdmittedOrder,
+) -> Result<(), String> {
     let ordered = async {
         // `renew` returns without a result while another process orders the certificate.
         loop {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::attempt::renew;
-use super::demand::{obtain, renew_with_permission};
+use super::demand::{admit, order, renew_with_permission};
 use super::order_context::{AcmeState, OrderContext};
 use super::registry::Origin;
 use crate::name::Name;
@@ -37,7 +37,7 @@ pub(crate) type SettingsReceiver = watch::Receiver<Option<Arc<AcmeSettings>>>;
 pub(crate) fn run(
     state: Arc<AcmeState>,
     settings: SettingsReceiver,
-    requests: UnboundedReceiver<DemandRequest>,
+    requests: Receiver<DemandRequest>,
 ) {
     let manager = Manager {
         state,
@@ -57,16 +57,21 @@ struct Manager {
     state: Arc<AcmeState>,
     /// The settings in effect.
     context: Option<OrderContext>,
-    tasks: JoinSet<(Name, Result<(), String>)>,
+    tasks: JoinSet<(Name, Outcome)>,
     in_progress: HashMap<Name, InProgress>,
     files_read_at: Instant,
     /// Latest time of day since all files were read.
     latest: SystemTime,
 }
 
+/// Outcome of a task; `None` if it was cancelled.
+type Outcome = Option<Result<(), String>>;
+
 /// A task for a name.
 struct InProgress {
     kind: TaskKind,
+    /// Cancels the task before it orders a certificate.
+    cancel: Option<oneshot::Sender<()>>,
     /// Handshakes that wait for its end.
     requests: Vec<DemandRequest>,
 }
@@ -79,17 +84,13 @@ enum TaskKind {
 }
 
 impl Manager {
-    async fn run(
-        mut self,
-        mut settings: SettingsReceiver,
-        mut requests: UnboundedReceiver<DemandRequest>,
-    ) {
+    async fn run(mut self, mut settings: SettingsReceiver, mut requests: Receiver<DemandRequest>) {
         self.set_settings(&mut settings);
         loop {
             let pause = self.start_due();
             tokio::select! {
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok((name, result)) => self.end(&name, &result),
+                    Ok((name, outcome)) => self.end(&name, outcome),
                     // A task has panicked. The others continue, and hold the leases of their names.
                     Err(_) => self.in_progress.clear(),
                 },
@@ -152,7 +153,8 @@ impl Manager {
         let (now, free) = (SystemTime::now(), MAX_ORDERS.saturating_sub(scheduled.count()));
         let (due, next) = registry.due(now, free, |name| !self.in_progress.contains_key(name));
         for name in due {
-            let in_progress = InProgress { kind: TaskKind::Scheduled, requests: Vec::new() };
+            let in_progress =
+                InProgress { kind: TaskKind::Scheduled, cancel: None, requests: Vec::new() };
             self.in_progress.insert(name.clone(), in_progress);
             let context = context.clone();
             self.tasks.spawn(async move {
@@ -166,7 +168,7 @@ impl Manager {
                         registry.read(&context.store, &name, Origin::Configured);
                     }
                 }
-                (name, Ok(()))
+                (name, Some(Ok(())))
             });
         }
         let wait = next.and_then(|next| next.duration_since(now).ok());
@@ -177,31 +179,55 @@ impl Manager {
     /// Obtains the certificate that a handshake waits for.
     fn demand(&mut self, request: DemandRequest) {
         if let Some(in_progress) = self.in_progress.get_mut(&request.name) {
-            // Drops the requests of clients that have disconnected.
-            in_progress.requests.retain(|request| !request.reply.is_closed());
-            return in_progress.requests.push(request);
+            in_progress.requests.push(request);
+            return self.cancel_abandoned();
         }
+        self.cancel_abandoned();
         let context = self.context.as_ref();
         let Some((context, limits)) = context.and_then(|it| Some((it.clone(), it.limits.clone()?)))
         else {
             return drop(request.reply.send(Ok(())));
         };
         let (name, client) = (request.name.clone(), request.client);
-        let in_progress = InProgress { kind: TaskKind::OnDemand, requests: vec![request] };
+        let (cancel, cancelled) = oneshot::channel();
+        let in_progress =
+            InProgress { kind: TaskKind::OnDemand, cancel: Some(cancel), requests: vec![request] };
         self.in_progress.insert(name.clone(), in_progress);
         self.tasks.spawn(async move {
-            let obtained = obtain(&context, &limits, &name, client).await;
-            (name, obtained)
+            let admitted = tokio::select! {
+                admitted = admit(&context, &limits, &name, client) => admitted,
+                Ok(()) = cancelled => return (name, None),
+            };
+            let obtained = match admitted {
+                Ok(Some(admitted)) => order(&context, &name, admitted).await,
+                admitted => admitted.map(|_| ()),
+            };
+            (name, Some(obtained))
         });
     }
 
-    fn end(&mut self, name: &Name, result: &Result<(), String>) {
+    /// Cancels the tasks of clients that have left, unless their orders have begun.
+    fn cancel_abandoned(&mut self) {
+        for InProgress { cancel, requests, .. } in self.in_progress.values_mut() {
+            requests.retain(|request| !request.reply.is_closed());
+            if let Some(cancel) = cancel.take_if(|_| requests.is_empty()) {
+                // Fails if the order has begun.
+                let _ = cancel.send(());
+            }
+        }
+    }
+
+    fn end(&mut self, name: &Name, outcome: Outcome) {
         // A reload may have removed the name, and then the task has read its files again.
         self.retain_planned();
         let requests = self.in_progress.remove(name).map_or_else(Vec::new, |it| it.requests);
         for request in requests {
-            // Fails if the client has disconnected.
-            let _ = request.reply.send(result.clone());
+            match &outcome {
+                // Fails if the client has left.
+                Some(result) => drop(request.reply.send(result.clone())),
+                // Another client has come since the task was cancelled.
+                None => self.demand(request),
+            }
         }
     }
 }

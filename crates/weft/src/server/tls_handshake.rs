@@ -112,12 +112,15 @@ impl<'a, A: Application> Handshake<'a, A> {
     }
 
     /// Waits for the certificate of the client's server name without the semaphore, and takes the
-    /// step with it. The client then has the whole time for its part again. Errors as in
-    /// [`step`](Handshake::step).
+    /// step with it. The client then has the whole time for its part again. If it leaves, it waits
+    /// no longer. Errors as in [`step`](Handshake::step).
     async fn obtain(&mut self) -> Result<Result<()>> {
         let obtained = poll_fn(|cx| match self.tls.poll_obtain(cx) {
             Poll::Ready(obtained) => Poll::Ready(Ok(obtained)),
-            Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(not_obtained())),
+            Poll::Pending => match self.poll_left(cx) {
+                Poll::Ready(error) => Poll::Ready(Err(error)),
+                Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(not_obtained())),
+            },
         });
         if let Err(error) = obtained.await? {
             return Ok(Err(error));
@@ -125,6 +128,19 @@ impl<'a, A: Application> Handshake<'a, A> {
         self.conn.deadline.set_awaiting(Awaited::Head, self.worker.settings.head_timeout);
         let _permit = self.acquire_permit().await?;
         Ok(self.tls.continue_with_obtained())
+    }
+
+    /// Ready when the client has closed the connection. Before its turn it sends little, and what
+    /// is more than [`INPUT_BYTES`] stays in the kernel.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        while self.reader().buffer.len() < INPUT_BYTES {
+            match ready!(self.reader().poll_fill(cx, INPUT_BYTES)) {
+                Ok(0) => return Poll::Ready(Error::disconnected()),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Error::of_connection(error)),
+            }
+        }
+        Poll::Pending
     }
 
     /// Waits for the handshake semaphore, under the connection's deadline.

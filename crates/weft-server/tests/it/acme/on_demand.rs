@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -23,7 +23,8 @@ fn served() -> Result<String, i32> {
     Ok("served\n".to_owned())
 }
 
-/// A server that permits names that begin with `yes`, until they are withdrawn.
+/// A server that permits names that begin with `yes`, until they are withdrawn, and never answers
+/// about names that begin with `never`.
 struct Permissions {
     address: SocketAddr,
     are_withdrawn: Arc<AtomicBool>,
@@ -39,13 +40,19 @@ impl Permissions {
         let are_withdrawn = Arc::new(AtomicBool::new(false));
         let (names, withdrawn) = (asked.clone(), are_withdrawn.clone());
         std::thread::spawn(move || {
+            let mut unanswered = Vec::new();
             for socket in listener.incoming() {
                 let mut socket = BufReader::new(socket.unwrap());
                 let mut line = String::new();
                 socket.read_line(&mut line).unwrap();
-                let name = line.split("/may?of=weft&domain=").nth(1).unwrap();
+                // A question that was given up may have sent nothing.
+                let Some(name) = line.split("/may?of=weft&domain=").nth(1) else { continue };
                 let name = name.split(' ').next().unwrap();
                 names.lock().unwrap().push(name.to_owned());
+                if name.starts_with("never") {
+                    unanswered.push(socket);
+                    continue;
+                }
                 let is_permitted = name.starts_with("yes") && !withdrawn.load(Relaxed);
                 let status = if is_permitted { "204 Yes" } else { "404 No" };
                 let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
@@ -298,6 +305,44 @@ fn a_client_causes_a_limited_number_of_questions() {
         });
     }
     assert_eq!(site.get("example.org"), served());
+    server.stop();
+}
+
+/// Sends the first message of a handshake with this name.
+fn hello(server: &Weft, name: &str) -> TcpStream {
+    let roots = rustls::RootCertStore::empty();
+    let config =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = name.to_owned().try_into().unwrap();
+    let mut session = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = TcpStream::connect(server.tls_address()).unwrap();
+    session.write_tls(&mut stream).unwrap();
+    stream
+}
+
+/// Questions for clients that have left occupy the half of a client among the 16 at the same time,
+/// until another one comes.
+#[test]
+fn questions_of_clients_that_left_are_given_up() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let permissions = Permissions::start();
+    let Some(site) = site(authority, &permissions.keys()) else { return };
+    let server = site.start();
+    until("the configured name has its certificate", || site.get("example.org").is_ok());
+    // All would be asked about in 50 s.
+    let clients: Vec<_> = (0..40).map(|it| hello(&server, &format!("never{it}.example"))).collect();
+    until("half of the questions are asked", || permissions.asked().len() == 8);
+    let _stays = hello(&server, "no.example");
+    for _ in 0..10 {
+        drop(hello(&server, "other.example"));
+    }
+    assert_eq!(permissions.asked().len(), 8, "of clients that stay");
+    drop(clients);
+    until("the question of a client that stays is asked", || {
+        // The server may not have noticed before that the others have left.
+        let _ = hello(&server, "no.example");
+        permissions.asked().contains(&"no.example".to_owned())
+    });
     server.stop();
 }
 

@@ -258,6 +258,17 @@ fn named_identities_precede_the_others() {
 struct SlowSource {
     permits: Arc<tokio::sync::Semaphore>,
     identities: Arc<std::sync::OnceLock<(NamedIdentities, Identity)>>,
+    /// Number of handshakes that wait.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A handshake that waits.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl IdentitySource for SlowSource {
@@ -265,7 +276,10 @@ impl IdentitySource for SlowSource {
         assert_eq!(client, Some([127, 0, 0, 1].into()));
         let name = Some(name.to_owned()).filter(|name| name.ends_with(".slow.test"))?;
         let (permits, identities) = (self.permits.clone(), self.identities.clone());
+        self.waiting.fetch_add(1, Relaxed);
+        let waiting = Waiting(self.waiting.clone());
         Some(Box::pin(async move {
+            let _waiting = waiting;
             permits.acquire_owned().await.unwrap().forget();
             let (named, identity) = identities.get().unwrap();
             match &*name {
@@ -283,7 +297,12 @@ fn handshakes_wait_for_identities_that_are_obtained() {
     let authority = Authority::new("root");
     let permits = Arc::new(tokio::sync::Semaphore::new(0));
     let identities = Arc::new(std::sync::OnceLock::new());
-    let source = SlowSource { permits: permits.clone(), identities: identities.clone() };
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let source = SlowSource {
+        permits: permits.clone(),
+        identities: identities.clone(),
+        waiting: waiting.clone(),
+    };
     let named = NamedIdentities::with_source(source);
     let signed = authority.sign(&["a.slow.test"]);
     let known = authority.sign(&["known.test"]);
@@ -317,6 +336,27 @@ fn handshakes_wait_for_identities_that_are_obtained() {
         let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(reported, (ErrorKind::NoCertificate, reason.to_owned()));
     }
+    // A client that has left waits no longer; one that stays does.
+    permits.forget_permits(8);
+    let hello = |name: &str| {
+        let mut session =
+            ClientConnection::new(Arc::new(config.clone()), name.to_owned().try_into().unwrap())
+                .unwrap();
+        let mut stream = super::connect(&server);
+        session.write_tls(&mut stream).unwrap();
+        stream
+    };
+    let [left, stays] = ["b.slow.test", "c.slow.test"].map(hello);
+    until("both wait", || waiting.load(Relaxed) == 2);
+    drop(left);
+    until("one has left", || waiting.load(Relaxed) == 1);
+    let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(reported.0, ErrorKind::Disconnected);
+    permits.add_permits(1);
+    let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+    let reason = "no certificate for c.slow.test on purpose".to_owned();
+    assert_eq!(reported, (ErrorKind::NoCertificate, reason));
+    drop(stays);
     stop(server);
     let settings = Settings { head_timeout: 2 * SHORT_TIMEOUT, ..Settings::default() };
     let (server, errors) = serve_with(&tls, settings);
