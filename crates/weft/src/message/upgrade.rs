@@ -70,10 +70,8 @@ impl fmt::Debug for Upgrade {
 
 /// The stream of an upgraded connection.
 pub(crate) trait UpgradedStream: Io {
-    /// Completes when the connection is broken although its input has ended.
-    fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(std::future::pending())
-    }
+    /// Completes when the connection, or its stream, is broken although its input has ended.
+    fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 /// A connection that no longer uses HTTP, as a bidirectional byte stream. Bytes received after the
@@ -119,7 +117,7 @@ impl Upgraded {
     /// the connection. Await it behind the end of the input only; before, the next read fails.
     ///
     /// Over TCP, probes behind the end of the input find clients that have closed both directions.
-    /// Over HTTP/2 and HTTP/3 it never completes: there, the next write fails.
+    /// Over HTTP/2 and HTTP/3 it completes when the stream is reset, or its connection ends.
     pub fn broken(&self) -> impl Future<Output = ()> + Send + 'static {
         self.stream.broken()
     }

@@ -40,6 +40,8 @@ struct PipeState {
     /// Set if the connection must be notified when the pipe is finished.
     notify_when_finished: bool,
     reader: Option<Waker>,
+    /// Woken by a reset, whether or not the received data has ended.
+    watcher: Option<Waker>,
     /// Boxed, because only tunnels have any.
     outgoing: Option<Box<Outgoing>>,
     /// Set when the stream was reset.
@@ -163,10 +165,12 @@ impl Pipe {
         if matches!(state.end, RecvEnd::Open) {
             state.end = end;
         }
+        let watcher = if state.is_reset { state.watcher.take() } else { None };
         let reader = state.reader.take();
         drop(state);
         wake(reader);
         wake(writer);
+        wake(watcher);
     }
 
     /// Returns the number of bytes read since the last call.
@@ -240,6 +244,16 @@ impl Pipe {
                 Poll::Pending
             }
         }
+    }
+
+    /// Ready when the stream was reset, also behind the end of its data.
+    pub(crate) fn poll_reset(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.is_reset {
+            return Poll::Ready(());
+        }
+        register(&mut state.watcher, cx);
+        Poll::Pending
     }
 
     /// Returns true if all data up to its end was read.

@@ -1,6 +1,7 @@
 //! A stream as a bidirectional byte stream: a tunnel (RFC 9113 §8.5), or another protocol after an
 //! extended CONNECT (RFC 8441).
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -25,7 +26,12 @@ impl Tunnel {
     }
 }
 
-impl UpgradedStream for Tunnel {}
+impl UpgradedStream for Tunnel {
+    fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let pipe = self.pipe.clone();
+        Box::pin(poll_fn(move |cx| pipe.poll_reset(cx)))
+    }
+}
 
 impl AsyncRead for Tunnel {
     fn poll_read(

@@ -35,6 +35,43 @@ fn moved_tunnel_keeps_the_connection_open() {
     stop(server);
 }
 
+/// A reset behind END_STREAM, or the end of the connection, breaks a tunnel. Without one it stays.
+#[test]
+fn resets_behind_the_end_of_the_input_break_a_tunnel() {
+    let (events, received) = std::sync::mpsc::channel();
+    let server = start(move |_: Request| {
+        let events = events.clone();
+        async move {
+            Response::upgrade("quiet", async move |mut connection| {
+                assert_eq!(connection.read_to_end(&mut Vec::new()).await.ok(), Some(1));
+                events.send("end").unwrap();
+                connection.broken().await;
+                events.send("broken").unwrap();
+            })
+        }
+    });
+    for is_reset in [true, false] {
+        let mut client = RawClient::connect(&server);
+        let [stays, leaves] = [(); 2].map(|()| {
+            let stream = client.request(&extended_connect("quiet", "/"), false);
+            client.data(stream, "x", true);
+            assert_eq!(received.recv_timeout(TEST_TIMEOUT), Ok("end"));
+            stream
+        });
+        if is_reset {
+            client.send(reset(leaves, CANCEL));
+            assert_eq!(received.recv_timeout(TEST_TIMEOUT), Ok("broken"));
+        }
+        client.sync();
+        assert_eq!(received.try_recv().ok(), None, "{stays} stays");
+        drop(client);
+        for _ in 0..2 - usize::from(is_reset) {
+            assert_eq!(received.recv_timeout(TEST_TIMEOUT), Ok("broken"));
+        }
+    }
+    stop(server);
+}
+
 #[test]
 fn serves_tunnels_and_extended_connect() {
     let server = start(async |request: Request| match (request.method(), request.path()) {
