@@ -36,6 +36,7 @@ mod policy; // Policy: what is known about a stored response
 mod request_control; // RequestControl: directives of a request
 pub mod status_field; // members of Cache-Status
 pub mod stored_fields; // fields that are stored, and that a 304 changes
+pub mod stored_form; // bytes that represent a policy and a selector
 pub mod vary; // selecting fields of requests
 
 #[cfg(test)]

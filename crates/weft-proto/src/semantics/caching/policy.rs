@@ -33,14 +33,14 @@ pub enum Refusal {
 /// Facts about a stored response that decide about its reuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    received: u64,
-    initial_age: u64,
-    lifetime: u64,
-    stale_while_revalidate: u64,
-    stale_if_error: u64,
-    is_no_cache: bool,
-    must_revalidate: bool,
-    excluded_fields: Vec<String>,
+    pub(super) received: u64,
+    pub(super) initial_age: u64,
+    pub(super) lifetime: u64,
+    pub(super) stale_while_revalidate: u64,
+    pub(super) stale_if_error: u64,
+    pub(super) is_no_cache: bool,
+    pub(super) must_revalidate: bool,
+    pub(super) excluded_fields: Vec<String>,
 }
 
 /// The use that a request may make of a stored response.

@@ -13,11 +13,11 @@ pub const MAX_NAMES: usize = 16;
 const MAX_NORMALIZED: usize = 1_024;
 
 /// The values of the selecting fields with which a response was requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    fields: Vec<(String, Option<Vec<u8>>)>,
+    pub(super) fields: Vec<(String, Option<Vec<u8>>)>,
     /// The language of the response, if it varies by `Accept-Language`.
-    language: Option<Vec<u8>>,
+    pub(super) language: Option<Vec<u8>>,
 }
 
 /// Returns true if requests can be compared with the request of this response: it does not vary by
