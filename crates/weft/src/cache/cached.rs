@@ -64,7 +64,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
             Err(reason) => return self.pass(request, reason).await,
         };
         let now = wall::now();
-        let need = match self.cache.store().find(&lookup.key, &lookup.head) {
+        let need = match self.find(&lookup).await {
             Found::Nothing => Need::miss(Forwarded::UriMiss),
             Found::OtherVariants => Need::miss(Forwarded::VaryMiss),
             Found::Response(stored) => match stored.reuse(&lookup.control, now) {
@@ -82,6 +82,21 @@ impl<A: Application + Clone + 'static> Cached<A> {
             },
         };
         self.fetch(request, lookup, need).await
+    }
+
+    /// Looks for a stored response, in memory and then in files.
+    async fn find(&self, lookup: &Lookup) -> Found {
+        let (store, Lookup { key, head, .. }) = (self.cache.store(), lookup);
+        let found = store.find(key, head);
+        if matches!(found, Found::Response(_)) || !store.has_file(key) {
+            return found;
+        }
+        // A disk that hangs delays requests no longer than another request does.
+        let load = Box::pin(store.load(key, head));
+        match timeout(self.cache.settings().collapse_timeout, load).await {
+            Ok(Some(response)) => Found::Response(response),
+            _ => found,
+        }
     }
 
     /// Returns the key of a request, unless it has to pass the cache.

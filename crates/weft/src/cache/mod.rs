@@ -1,7 +1,7 @@
 //! A shared response cache (RFC 9111) in front of any application.
 //!
 //! [`Cache`] holds the settings of one route, and makes an application of it; [`Store`] holds the
-//! stored responses of all routes and workers, in memory.
+//! stored responses of all routes and workers, in memory, and with [`Store::disk`] also in files.
 //!
 //! ```
 //! use weft::cache::{Cache, Store};
@@ -44,11 +44,13 @@
 mod admission; // URLs whose responses are not stored
 mod cached; // Cached: the application
 mod content_memory; // contents stored, arriving and being sent
+mod disk_tier; // responses in files
 mod eviction; // the order in which responses leave the store
 mod fetch; // a request to the application on behalf of all that wait for it
 mod flight; // fetches in progress
 mod growing; // bodies that arrive while they are sent
 mod key; // what identifies a resource, and a request for it
+mod open_contents; // responses whose contents are open files
 mod purge; // removal of responses
 mod settings; // Cache: the settings of a route
 mod statistics; // counts
@@ -56,6 +58,7 @@ mod store; // Store: the stored responses
 mod stored_response; // a response, and what decides about its reuse
 
 pub use cached::Cached;
+pub use disk_tier::{DiskSettings, DiskTotals};
 pub use key::QueryKey;
 pub use purge::Purge;
 pub use settings::Cache;

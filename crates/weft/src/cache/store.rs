@@ -1,20 +1,24 @@
 //! The stored responses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::cache::admission::Admission;
 use crate::cache::content_memory::ContentMemory;
+use crate::cache::disk_tier::{DiskSettings, DiskTier, DiskTotals};
 use crate::cache::eviction::{Eviction, Limits};
 use crate::cache::flight::Flights;
 use crate::cache::key::Key;
+use crate::cache::open_contents::OpenContents;
 use crate::cache::purge::Purge;
 use crate::cache::statistics::{Counters, Statistics};
-use crate::cache::stored_response::{Entry, EntryOrder, StoredResponse};
+use crate::cache::stored_response::{Entry, EntryOrder, StoredHead, StoredResponse};
 use crate::clock::wall;
 use crate::message::request_head::RequestHead;
 
@@ -24,7 +28,10 @@ const SHARDS: usize = 64;
 /// Maximum number of responses of a URL: by `Vary`, and by the fields and cookies in the key.
 const MAX_VARIANTS: usize = 64;
 
-/// Stored responses in memory, shared by its clones.
+/// Part of the memory whose responses may wait to be written to files: one of this many.
+const QUEUED_PART: usize = 4;
+
+/// Stored responses in memory, and if [`disk`](Store::disk) says so in files. Its clones share them.
 ///
 /// Limits: [`max_bytes`](Store::max_bytes), [`max_entries`](Store::max_entries), and 64 variants
 /// per URL. The least used responses leave first (S3-FIFO), so that a scan displaces a tenth of
@@ -38,6 +45,8 @@ struct Shared {
     eviction: Mutex<Eviction>,
     limits: Limits,
     memory: ContentMemory,
+    disk: Option<DiskTier>,
+    open_contents: OpenContents,
     flights: Arc<Flights>,
     admission: Admission,
     counters: Counters,
@@ -56,7 +65,7 @@ pub(super) enum Found {
 
 impl Default for Store {
     fn default() -> Store {
-        Store::with_limits(Limits { bytes: 64 << 20, entries: 100_000 })
+        Store::with_limits(Limits { bytes: 64 << 20, entries: 100_000 }, None)
     }
 }
 
@@ -66,7 +75,7 @@ impl Store {
         Store::default()
     }
 
-    fn with_limits(limits: Limits) -> Store {
+    fn with_limits(limits: Limits, disk: Option<DiskTier>) -> Store {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Store(Arc::new(Shared {
             hasher: RandomState::new(),
@@ -75,6 +84,8 @@ impl Store {
             limits,
             // The stored contents, and as much again.
             memory: ContentMemory::new(limits.bytes.saturating_mul(2)),
+            disk,
+            open_contents: OpenContents::default(),
             flights: Arc::default(),
             admission: Admission::default(),
             counters: Counters::default(),
@@ -84,12 +95,41 @@ impl Store {
     /// Creates an empty store with a maximum memory in bytes. Default: 64 MiB. It includes fields
     /// and keys.
     pub fn max_bytes(self, bytes: usize) -> Store {
-        Store::with_limits(Limits { bytes, ..self.0.limits })
+        Store::with_limits(Limits { bytes, ..self.0.limits }, None)
     }
 
     /// Creates an empty store with a maximum number of responses. Default: 100,000.
     pub fn max_entries(self, entries: usize) -> Store {
-        Store::with_limits(Limits { entries, ..self.0.limits })
+        Store::with_limits(Limits { entries, ..self.0.limits }, None)
+    }
+
+    /// Creates an empty store with the same limits, which also keeps responses in files: those that
+    /// leave the memory. They survive the end of the process. Up to 256 files are open for
+    /// responses in use. To be called last.
+    ///
+    /// # Errors
+    /// If the folder cannot be created, or if other users may write to it.
+    pub fn disk(self, settings: &DiskSettings) -> io::Result<Store> {
+        let limits = self.0.limits;
+        let disk = DiskTier::open(settings, limits.bytes / QUEUED_PART)?;
+        Ok(Store::with_limits(limits, Some(disk)))
+    }
+
+    /// Writes the responses in memory to the files, at the end of a process; waits for the disk.
+    /// Returns false if there are no files, or if that takes too long.
+    pub fn save(&self, timeout: Duration) -> bool {
+        let Some(disk) = &self.0.disk else { return false };
+        let (deadline, now) = (Instant::now() + timeout, wall::now());
+        for shard in &self.0.shards {
+            let responses: Vec<_> = lock(shard).values().flatten().cloned().collect();
+            for response in responses.iter().filter(|response| response.is_useful(now)) {
+                if !disk.wait_for_room(response.bytes(), deadline) {
+                    return false;
+                }
+                disk.keep(response);
+            }
+        }
+        disk.wait_until_written(deadline)
     }
 
     /// Removes responses, or makes them stale if `is_soft`: they are then validated at their next
@@ -105,8 +145,21 @@ impl Store {
     pub fn purge(&self, purge: &Purge, is_soft: bool) -> usize {
         let purge = purge.normalized();
         self.0.flights.make_obsolete(&purge);
+        // Before the memory, and after it: a response may be on its way to either of them.
+        let purge_files =
+            || self.0.disk.iter().flat_map(|disk| disk.purge(&purge, is_soft)).collect::<Vec<_>>();
+        let mut files = HashSet::<u64>::from_iter(purge_files());
+        let purged = self.purge_memory(&purge, is_soft);
+        files.extend(purge_files());
+        let has_file = |id: u64| files.contains(&id);
+        let without_file = purged.iter().filter(|it| !it.file_id().is_some_and(has_file));
+        files.len() + without_file.count()
+    }
+
+    /// Purges the memory. Returns the responses.
+    fn purge_memory(&self, purge: &Purge, is_soft: bool) -> Vec<Arc<StoredResponse>> {
         let mut purged = Vec::new();
-        match &purge {
+        match purge {
             Purge::Url(url) => {
                 purged.extend(self.shard(url).get(&**url).into_iter().flatten().cloned())
             }
@@ -122,10 +175,10 @@ impl Store {
         for response in &purged {
             match is_soft {
                 true => response.expire(),
-                false => self.remove(response),
+                false => self.remove_from_memory(response),
             }
         }
-        purged.len()
+        purged
     }
 
     /// Counts of all routes that use the store.
@@ -139,6 +192,11 @@ impl Store {
         lock(&self.0.eviction).totals()
     }
 
+    /// Counts of the files; `None` without them.
+    pub fn disk_totals(&self) -> Option<DiskTotals> {
+        self.0.disk.as_ref().map(DiskTier::totals)
+    }
+
     /// Memory of contents in bytes: stored, arriving, and of responses that have left the store and
     /// are still being sent. At most twice [`max_bytes`](Store::max_bytes), and 256 KiB for each
     /// request whose response passes without being stored, because there is no room.
@@ -146,7 +204,7 @@ impl Store {
         self.0.memory.held()
     }
 
-    /// Lists at most `limit` responses.
+    /// Lists at most `limit` responses in memory.
     pub fn entries(&self, order: EntryOrder, limit: usize) -> Vec<Entry> {
         let now = wall::now();
         let mut entries = Vec::new();
@@ -197,8 +255,36 @@ impl Store {
         self.shard(url).get(url).and_then(|variants| variants.last().cloned())
     }
 
+    /// Returns true if a file may have the response to a request.
+    pub(super) fn has_file(&self, key: &Key) -> bool {
+        self.0.disk.as_ref().is_some_and(|disk| disk.has_files(&key.url))
+    }
+
+    /// Returns a response for a request from its file, and takes it into memory.
+    pub(super) async fn load(
+        &self,
+        key: &Key,
+        request: &RequestHead,
+    ) -> Option<Arc<StoredResponse>> {
+        let permit = self.0.disk.as_ref()?.permit().await?;
+        // Another request may have loaded it while this one has waited.
+        if let Found::Response(response) = self.find(key, request) {
+            return Some(response);
+        }
+        let (store, key, request) = (self.clone(), key.clone(), request.clone());
+        let load = move || {
+            let matches = |head: &StoredHead| head.matches(&key, &request);
+            let response = permit.load(&key.url, matches, &store.0.memory)?;
+            store.insert_loaded(Arc::new(response))
+        };
+        tokio::task::spawn_blocking(load).await.ok().flatten()
+    }
+
     /// Stores a response, in place of the response that the same requests selected before.
     pub(super) fn insert(&self, response: Arc<StoredResponse>) {
+        if let Some(disk) = &self.0.disk {
+            disk.remove_replaced(&response);
+        }
         if response.bytes() > self.max_response_bytes() {
             return;
         }
@@ -214,15 +300,82 @@ impl Store {
             }
             variants.push(response.clone());
         }
-        let mut eviction = lock(&self.0.eviction);
-        replaced.iter().for_each(|response| eviction.forget(response));
-        let evicted = eviction.insert(&response, hash, self.0.limits);
-        drop(eviction);
-        evicted.iter().for_each(|response| _ = self.remove_from_index(response));
+        self.insert_into_order(&response, hash, &replaced);
+        if let Some(disk) = self.0.disk.as_ref().filter(|_| response.is_on_disk()) {
+            // Its content is in a file that was removed with its former head.
+            disk.keep(&response);
+            self.limit_open(&response);
+        }
     }
 
-    /// Removes a response.
+    /// Takes a response from a file into memory. Returns the response in memory for the same
+    /// requests, if there is one by now, and `None` if the file was removed meanwhile.
+    fn insert_loaded(&self, response: Arc<StoredResponse>) -> Option<Arc<StoredResponse>> {
+        let hash = self.hash(&response.key().url);
+        {
+            let mut shard = self.shard(&response.key().url);
+            let variants = shard.entry(response.key().url.clone()).or_default();
+            if let Some(known) = variants.iter().find(|it| response.replaces(it)) {
+                return Some(known.clone());
+            }
+            if variants.len() < MAX_VARIANTS {
+                // The first: it is older than the others.
+                variants.insert(0, response.clone());
+            } else {
+                return Some(response.clone());
+            }
+        }
+        self.insert_into_order(&response, hash, &Variants::new());
+        let disk = self.0.disk.as_ref()?;
+        if !disk.has(&response) {
+            self.remove_from_memory(&response);
+            return None;
+        }
+        if disk.has_expired(&response) {
+            response.expire();
+        }
+        self.limit_open(&response);
+        Some(response)
+    }
+
+    fn insert_into_order(&self, response: &Arc<StoredResponse>, hash: u64, replaced: &Variants) {
+        let mut eviction = lock(&self.0.eviction);
+        replaced.iter().for_each(|response| eviction.forget(response));
+        let evicted = eviction.insert(response, hash, self.0.limits);
+        drop(eviction);
+        evicted.iter().for_each(|response| self.evict(response));
+    }
+
+    /// Takes a response out of the index in memory, and keeps it in a file.
+    fn evict(&self, response: &Arc<StoredResponse>) {
+        let disk = self.0.disk.as_ref().filter(|_| response.is_useful(wall::now()));
+        // The file is known before the memory forgets the response, so that a purge finds it.
+        let kept = disk.and_then(|disk| disk.keep(response));
+        let was_there = self.remove_from_index(response);
+        if let (Some(disk), Some(id), false) = (disk, kept, was_there) {
+            disk.remove(&response.key().url, id);
+        }
+    }
+
+    /// Limits the number of open files: the response that was opened first leaves the memory.
+    fn limit_open(&self, response: &Arc<StoredResponse>) {
+        if response.is_on_disk()
+            && let Some(first) = self.0.open_contents.add(response)
+            && self.remove_from_index(&first)
+        {
+            lock(&self.0.eviction).forget(&first);
+        }
+    }
+
+    /// Removes a response, also its file.
     pub(super) fn remove(&self, response: &Arc<StoredResponse>) {
+        if let Some(disk) = &self.0.disk {
+            disk.remove_replaced(response);
+        }
+        self.remove_from_memory(response);
+    }
+
+    fn remove_from_memory(&self, response: &Arc<StoredResponse>) {
         if self.remove_from_index(response) {
             lock(&self.0.eviction).forget(response);
         }
@@ -230,10 +383,15 @@ impl Store {
 
     /// Removes all responses of a URL (RFC 9111 §4.4).
     pub(super) fn invalidate(&self, url: &str) {
-        self.0.flights.make_obsolete(&Purge::Url(url.to_owned()));
+        let purge = Purge::Url(url.to_owned());
+        self.0.flights.make_obsolete(&purge);
+        let purge_files = || self.0.disk.as_ref().map(|disk| disk.purge(&purge, false));
+        purge_files();
         let variants = self.shard(url).remove(url).unwrap_or_default();
         let mut eviction = lock(&self.0.eviction);
         variants.iter().for_each(|response| eviction.forget(response));
+        drop(eviction);
+        purge_files();
     }
 
     fn remove_from_index(&self, response: &Arc<StoredResponse>) -> bool {

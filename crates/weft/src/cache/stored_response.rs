@@ -44,6 +44,8 @@ pub(super) struct StoredResponse {
     tags: Vec<Box<str>>,
     bytes: usize,
     is_expired: AtomicBool,
+    /// Number of its file in the disk tier; 0 without one.
+    file_id: AtomicU64,
     /// Recent uses, for eviction.
     pub(super) uses: AtomicU8,
     hits: AtomicU64,
@@ -97,26 +99,41 @@ impl StoredHead {
         response.payload = Payload::Body(body);
         response
     }
+
+    /// Returns true if the response may be selected for a request of its URL.
+    pub(super) fn matches(&self, key: &Key, request: &RequestHead) -> bool {
+        self.key.extras == key.extras && self.selector.matches(request.headers())
+    }
+
+    pub(super) fn tags(&self) -> Vec<Box<str>> {
+        tags(self.fields.values("cache-tag"), self.fields.values("surrogate-key"))
+    }
 }
 
 impl StoredResponse {
     pub(super) fn new(head: StoredHead, content: Bytes) -> StoredResponse {
-        let length = content.len() as u64;
-        let content = File::in_memory_of(content);
-        StoredResponse::with_content(head, Arc::new(content), length)
+        StoredResponse::with_content(head, Arc::new(File::in_memory_of(content)))
     }
 
-    fn with_content(head: StoredHead, content: Arc<File>, length: u64) -> StoredResponse {
+    /// Creates a response from its file in the disk tier.
+    pub(super) fn from_file(head: StoredHead, content: File, id: u64) -> StoredResponse {
+        let response = StoredResponse::with_content(head, Arc::new(content));
+        response.set_file_id(id);
+        response
+    }
+
+    fn with_content(head: StoredHead, content: Arc<File>) -> StoredResponse {
         let fields: usize =
             head.fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
         let bytes = OVERHEAD + 2 * fields + head.key.url.len() + head.key.extras.len();
-        let tags = tags(head.fields.values("cache-tag"), head.fields.values("surrogate-key"));
+        let tags = head.tags();
         StoredResponse {
-            bytes: bytes + length as usize,
+            bytes: bytes + content.as_slice().map_or(0, <[u8]>::len),
             head,
             content,
             tags,
             is_expired: AtomicBool::new(false),
+            file_id: AtomicU64::new(0),
             uses: AtomicU8::new(0),
             hits: AtomicU64::new(0),
             hit_fields: Mutex::new(None),
@@ -140,6 +157,36 @@ impl StoredResponse {
         self.bytes
     }
 
+    pub(super) fn content(&self) -> &File {
+        &self.content
+    }
+
+    /// Returns true if the content is not in memory.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.content.as_slice().is_none()
+    }
+
+    pub(super) fn file_id(&self) -> Option<u64> {
+        Some(self.file_id.load(Relaxed)).filter(|id| *id != 0)
+    }
+
+    pub(super) fn set_file_id(&self, id: u64) {
+        self.file_id.store(id, Relaxed);
+    }
+
+    pub(super) fn is_expired(&self) -> bool {
+        self.is_expired.load(Relaxed)
+    }
+
+    /// Returns true if a later request can gain from the response.
+    pub(super) fn is_useful(&self, now: u64) -> bool {
+        let is_needless = matches!(
+            self.reuse(&RequestControl::default(), now),
+            Reuse::Validate { may_replace_error: false, .. }
+        );
+        !is_needless || self.validators().is_some()
+    }
+
     pub(super) fn content_length(&self) -> u64 {
         self.content.length
     }
@@ -150,7 +197,7 @@ impl StoredResponse {
     }
 
     pub(super) fn matches(&self, key: &Key, request: &RequestHead) -> bool {
-        self.head.key.extras == key.extras && self.head.selector.matches(request.headers())
+        self.head.matches(key, request)
     }
 
     /// Makes the response stale.
@@ -235,7 +282,10 @@ impl StoredResponse {
         response.headers = fields;
         response.payload = match self.head.status {
             StatusCode::OK => Payload::File(self.content.clone()),
-            _ => Payload::Body(self.content.in_memory().unwrap_or_default().into()),
+            _ => match self.content.in_memory() {
+                Some(content) => Payload::Body(content.into()),
+                None => Payload::Body((*self.content).clone().into()),
+            },
         };
         response
     }
@@ -269,7 +319,7 @@ impl StoredResponse {
     /// Returns the same content with a new head.
     pub(super) fn updated(&self, fields: Vec<Field>, policy: Policy) -> StoredResponse {
         let head = StoredHead { fields, policy, ..self.head.clone() };
-        let updated = StoredResponse::with_content(head, self.content.clone(), self.content.length);
+        let updated = StoredResponse::with_content(head, self.content.clone());
         updated.uses.store(self.uses.load(Relaxed), Relaxed);
         updated.hits.store(self.hits.load(Relaxed), Relaxed);
         updated

@@ -22,7 +22,7 @@ use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
 
 pub use self::file::File;
-#[cfg(any(feature = "files", feature = "_tls"))]
+#[cfg(any(feature = "cache", feature = "files", feature = "_tls"))]
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
 pub(crate) use self::file::Unsent;

@@ -12,6 +12,8 @@ mod beneath;
 mod folders;
 #[cfg(unix)]
 mod posix;
+#[cfg(all(unix, feature = "cache"))]
+mod private_files;
 mod sockets;
 #[cfg_attr(all(target_os = "linux", not(weft_portable)), path = "linux.rs")]
 #[cfg_attr(all(unix, any(weft_portable, not(target_os = "linux"))), path = "unix.rs")]
@@ -34,6 +36,11 @@ pub(crate) use self::posix::{
     ListenerQueue, bind_unix_listener, fstat, link_stat, poll_client, read_at, read_exact_at,
     unix_listener_path,
 };
+#[cfg(all(unix, feature = "cache"))]
+pub(crate) use self::private_files::{
+    create_private_file, create_private_folder, is_writable_by_others, open_lock_file,
+    open_private_file,
+};
 pub(crate) use self::sockets::{
     Direction, is_ipv6_only, listening_address, local_address, prepare_listener, receive,
     receive_uninit, send, send_slices, set_keepalive, shutdown, tcp_listener,
@@ -54,6 +61,11 @@ pub(crate) use self::system::{
 #[cfg(all(target_os = "linux", not(weft_portable)))]
 pub(crate) use self::system::{Timer, cache_pages, read_nowait, will_need};
 pub(crate) use self::system::{accept, replace_descriptor, reset, send_file, shares_port};
+#[cfg(all(windows, feature = "cache"))]
+pub(crate) use self::system::{
+    create_private_file, create_private_folder, is_writable_by_others, open_lock_file,
+    open_private_file,
+};
 #[cfg(feature = "files")]
 pub(crate) use self::types::MayBlock;
 #[cfg(unix)]

@@ -206,3 +206,33 @@ pub(crate) fn poll_client(socket: &OwnedFd) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+/// Creates a folder, and those above it, unless they exist. It inherits its permissions.
+#[cfg(feature = "cache")]
+pub(crate) fn create_private_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+/// Returns false: permissions are lists, which are not examined.
+#[cfg(feature = "cache")]
+pub(crate) fn is_writable_by_others(_path: &Path) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Creates a file for writing and reading. It must not exist.
+#[cfg(feature = "cache")]
+pub(crate) fn create_private_file(path: &Path) -> io::Result<fs::File> {
+    fs::File::options().read(true).write(true).create_new(true).open(path)
+}
+
+/// Opens a file.
+#[cfg(feature = "cache")]
+pub(crate) fn open_private_file(path: &Path, is_writable: bool) -> io::Result<fs::File> {
+    fs::File::options().read(true).write(is_writable).open(path)
+}
+
+/// Opens a file whose lock shows that a process uses its folder.
+#[cfg(feature = "cache")]
+pub(crate) fn open_lock_file(path: &Path) -> io::Result<fs::File> {
+    fs::File::options().read(true).write(true).create(true).truncate(false).open(path)
+}

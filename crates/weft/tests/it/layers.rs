@@ -83,7 +83,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
     ("form", &["disk", "error", "message"]),
-    ("cache", &["app", "clock", "disk", "error", "message"]),
+    ("cache", &["app", "clock", "disk", "error", "message", "sys"]),
     ("cookie", &["message"]),
     ("json", &["error", "message"]),
 ];

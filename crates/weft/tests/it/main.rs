@@ -16,6 +16,8 @@ mod cache;
 mod compress;
 mod directory;
 mod default_reports;
+#[cfg(all(unix, feature = "cache", feature = "form"))]
+mod disk_cache;
 mod embedding;
 mod entity_tag;
 mod file_cache;

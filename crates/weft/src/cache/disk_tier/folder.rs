@@ -1,0 +1,153 @@
+//! The folder: its files by their numbers.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::checksum::Checksum;
+use super::file_format::{EXPIRED_AT, Layout, PIECE};
+use crate::disk::{File, FileVersion};
+use crate::sys::{
+    create_private_file, create_private_folder, fstat, is_writable_by_others, open_lock_file,
+    open_private_file,
+};
+
+/// Name of the file whose lock shows that a process uses the folder.
+const LOCK_NAME: &str = "lock";
+
+/// Beginning of the names of files that are not complete.
+const TEMPORARY: &str = "new-";
+
+/// A folder of the cache. No name in it depends on a request.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+/// A name in the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileName {
+    /// A file with this number.
+    Complete(u64),
+    Temporary,
+    /// Not of the cache, or the lock.
+    Other,
+}
+
+impl Folder {
+    /// Opens a folder, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be created, or if other users may write to it.
+    pub(super) fn open(path: PathBuf) -> io::Result<Folder> {
+        create_private_folder(&path)?;
+        if is_writable_by_others(&path)? {
+            return Err(io::Error::other("other users may write to it; expected the mode 0700"));
+        }
+        Ok(Folder(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Takes the folder for this process; `None` while another has it.
+    pub(super) fn try_lock(&self) -> io::Result<Option<fs::File>> {
+        let file = open_lock_file(&self.0.join(LOCK_NAME))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn path_of(&self, id: u64) -> PathBuf {
+        self.0.join(format!("{id:016x}"))
+    }
+
+    fn temporary_path(&self, id: u64) -> PathBuf {
+        self.0.join(format!("{TEMPORARY}{id:016x}"))
+    }
+
+    pub(super) fn open_file(&self, id: u64) -> io::Result<fs::File> {
+        open_private_file(&self.path_of(id), false)
+    }
+
+    /// Removes a file. It may have been removed already.
+    pub(super) fn remove(&self, id: u64) {
+        // A file that cannot be removed is found at the next start.
+        let _ = fs::remove_file(self.path_of(id));
+    }
+
+    /// Marks a file as expired.
+    pub(super) fn expire(&self, id: u64) -> io::Result<()> {
+        let mut file = open_private_file(&self.path_of(id), true)?;
+        file.seek(io::SeekFrom::Start(EXPIRED_AT))?;
+        file.write_all(&[1])
+    }
+
+    /// Writes a file with a head and a content. Nobody sees it before it is complete. Returns its
+    /// length and its version.
+    ///
+    /// # Errors
+    /// Errors of the system. No file remains.
+    pub(super) fn write(
+        &self,
+        id: u64,
+        head: &[u8],
+        is_expired: bool,
+        content: &File,
+    ) -> io::Result<(u64, FileVersion)> {
+        let temporary = self.temporary_path(id);
+        let written = create_private_file(&temporary).and_then(|mut file| {
+            let layout = write_contents(&mut file, head, is_expired, content)?;
+            fs::rename(&temporary, self.path_of(id))?;
+            // After that, since it changes the times.
+            Ok((layout.file_length(), FileVersion::new(&fstat(&file)?)))
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+fn write_contents(
+    file: &mut fs::File,
+    head: &[u8],
+    is_expired: bool,
+    content: &File,
+) -> io::Result<Layout> {
+    let layout = Layout::new(head, content.length, 0);
+    file.seek(io::SeekFrom::Start(layout.content_start()))?;
+    let mut checksum = Checksum::default();
+    for at in (0..content.length).step_by(PIECE) {
+        let end = content.length.min(at + PIECE as u64);
+        let piece = content.clone().slice(at..end).read()?;
+        checksum.update(&piece);
+        file.write_all(&piece)?;
+    }
+    // An empty content has no byte that makes the room for the head.
+    file.set_len(layout.file_length())?;
+    let layout = layout.with_checksum(checksum.finish());
+    file.rewind()?;
+    file.write_all(&layout.start_of_file(head, is_expired))?;
+    Ok(layout)
+}
+
+impl FileName {
+    pub(super) fn parse(name: &OsStr) -> FileName {
+        let Some(name) = name.to_str() else { return FileName::Other };
+        let is_number = |text: &str| text.len() == 16 && text.bytes().all(is_digit);
+        match name.strip_prefix(TEMPORARY) {
+            Some(rest) if is_number(rest) => FileName::Temporary,
+            None if is_number(name) => {
+                u64::from_str_radix(name, 16).map_or(FileName::Other, FileName::Complete)
+            }
+            _ => FileName::Other,
+        }
+    }
+}
+
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}

@@ -1,0 +1,206 @@
+//! Responses in files: those that have left the memory, and those that are too large for it.
+//!
+//! A thread of its own writes the files, out of a bounded queue, so that no request waits for it.
+//! Requests read them on the blocking pool. The index of all files is in memory.
+
+mod checksum; // checksums of files
+mod disk_shared; // state that requests and the thread share
+mod disk_writer; // the thread that changes the folder
+mod file_format; // bytes of a file
+mod file_index; // the files, in the order in which they leave
+mod folder; // files by their numbers
+mod settings; // DiskSettings
+mod unscanned; // changes before the files of a former process are found
+mod write_queue; // work for the thread
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use self::settings::{DiskSettings, DiskTotals};
+
+use self::disk_shared::{DiskShared, now};
+use self::file_format::is_damage;
+use self::file_index::{FileState, IndexedFile};
+use self::write_queue::Write;
+use crate::cache::content_memory::ContentMemory;
+use crate::cache::purge::Purge;
+use crate::cache::stored_response::{StoredHead, StoredResponse};
+
+/// Maximum number of files that are read at the same time.
+const MAX_LOADS: usize = 64;
+
+/// The files of a store.
+#[derive(Debug)]
+pub(super) struct DiskTier {
+    shared: Arc<DiskShared>,
+    loads: Arc<Semaphore>,
+}
+
+/// The right to read a file.
+pub(super) struct LoadPermit {
+    shared: Arc<DiskShared>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl DiskTier {
+    /// Opens the folder, and starts its thread. At most `max_queued` bytes wait to be written.
+    pub(super) fn open(settings: &DiskSettings, max_queued: usize) -> io::Result<DiskTier> {
+        let shared = Arc::new(DiskShared::open(settings, max_queued)?);
+        let thread = shared.clone();
+        let builder = std::thread::Builder::new().name("weft-cache-disk".to_owned());
+        builder.spawn(move || disk_writer::run(&thread))?;
+        Ok(DiskTier { shared, loads: Arc::new(Semaphore::new(MAX_LOADS)) })
+    }
+
+    /// Keeps a response that leaves the memory, unless there is no room to wait. Returns the number
+    /// of its file.
+    pub(super) fn keep(&self, response: &Arc<StoredResponse>) -> Option<u64> {
+        let (shared, url) = (&*self.shared, &*response.key().url);
+        let now = now();
+        let known = response.file_id();
+        if let Some(id) = known.filter(|id| shared.index().touch(url, *id, now)) {
+            return Some(id);
+        }
+        if shared.is_paused() || !shared.queue.has_room(response.bytes()) {
+            shared.count_skipped();
+            return None;
+        }
+        let file = IndexedFile {
+            id: shared.new_id(),
+            variant: shared.variant(response.head()),
+            tags: shared.tags_of(response.tags()),
+            // About the length of the file, whose head is not encoded yet.
+            bytes: response.bytes() as u64
+                + if response.is_on_disk() { response.content_length() } else { 0 },
+            is_expired: response.is_expired(),
+            last_use: now,
+            state: FileState::Writing,
+        };
+        let id = file.id;
+        shared.queue.remove(shared.index().insert(url, file, now)?);
+        response.set_file_id(id);
+        if !shared.queue.push(Write { id, response: response.clone() }) {
+            shared.count_skipped();
+            shared.index().remove(url, id);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Waits until a response can be kept. Returns false if that takes too long.
+    pub(super) fn wait_for_room(&self, bytes: usize, deadline: Instant) -> bool {
+        self.shared.queue.wait_for_room(bytes, deadline)
+    }
+
+    /// Waits until all kept responses are written. Returns false if that takes too long.
+    pub(super) fn wait_until_written(&self, deadline: Instant) -> bool {
+        self.shared.queue.wait_until_idle(deadline)
+    }
+
+    /// Removes a file.
+    pub(super) fn remove(&self, url: &str, id: u64) {
+        if self.shared.index().remove(url, id) {
+            self.shared.queue.remove(vec![id]);
+        }
+    }
+
+    /// Removes the response that the same requests selected before.
+    pub(super) fn remove_replaced(&self, response: &StoredResponse) {
+        let variant = self.shared.variant(response.head());
+        let removed = self.shared.index().remove_variant(&response.key().url, variant);
+        self.shared.queue.remove(removed);
+    }
+
+    /// Removes responses, or makes them stale. Returns the numbers of their files.
+    pub(super) fn purge(&self, purge: &Purge, is_soft: bool) -> Vec<u64> {
+        let tag = match purge {
+            Purge::Tag(tag) => Some(self.shared.tag(tag)),
+            _ => None,
+        };
+        let purged = self.shared.index().purge(purge, tag, is_soft);
+        match is_soft {
+            true => self.shared.queue.expire(purged.clone()),
+            false => self.shared.queue.remove(purged.clone()),
+        }
+        purged
+    }
+
+    /// Returns true if a file of a response is in the index, also if it is not written yet.
+    pub(super) fn has(&self, response: &StoredResponse) -> bool {
+        let index = self.shared.index();
+        response.file_id().is_some_and(|id| index.get(&response.key().url, id).is_some())
+    }
+
+    /// Returns true if a file of a response is in the index and expired.
+    pub(super) fn has_expired(&self, response: &StoredResponse) -> bool {
+        let index = self.shared.index();
+        let file = response.file_id().and_then(|id| index.get(&response.key().url, id));
+        file.is_some_and(|file| file.is_expired)
+    }
+
+    /// Returns true if a URL has complete files.
+    pub(super) fn has_files(&self, url: &str) -> bool {
+        self.shared.index().has_complete(url)
+    }
+
+    /// Waits for the right to read a file.
+    pub(super) async fn permit(&self) -> Option<LoadPermit> {
+        let permit = self.loads.clone().acquire_owned().await.ok()?;
+        Some(LoadPermit { shared: self.shared.clone(), _permit: permit })
+    }
+
+    pub(super) fn totals(&self) -> DiskTotals {
+        let index = self.shared.index();
+        let (bytes, files, index_bytes, evicted) = index.totals();
+        let is_scanned = index.is_scanned();
+        drop(index);
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let DiskShared { skipped, damaged, loaded, .. } = &*self.shared;
+        let (skipped, damaged, loaded) = (count(skipped), count(damaged), count(loaded));
+        DiskTotals { bytes, files, index_bytes, evicted, skipped, damaged, loaded, is_scanned }
+    }
+}
+
+impl Drop for DiskTier {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+impl LoadPermit {
+    /// Reads the response of a URL whose head `is_suitable`; waits for the disk. A damaged file is
+    /// removed.
+    pub(super) fn load(
+        &self,
+        url: &str,
+        is_suitable: impl Fn(&StoredHead) -> bool,
+        memory: &ContentMemory,
+    ) -> Option<StoredResponse> {
+        let shared = &self.shared;
+        let files = shared.index().complete_files(url);
+        for file in files {
+            match shared.read(url, &file, &is_suitable, memory) {
+                Ok(Some(response)) => {
+                    shared.count_loaded();
+                    return Some(response);
+                }
+                Ok(None) => {}
+                Err(error) if is_damage(&error) || error.kind() == io::ErrorKind::NotFound => {
+                    // Otherwise it was removed while it was read.
+                    if shared.index().remove(url, file.id) {
+                        shared.count_damaged();
+                        shared.queue.remove(vec![file.id]);
+                    }
+                }
+                // The descriptors or the disk fail for the moment.
+                Err(_) => {}
+            }
+        }
+        None
+    }
+}
