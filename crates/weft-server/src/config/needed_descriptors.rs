@@ -45,6 +45,6 @@ fn needed(plan: &Plan, workers: usize) -> u64 {
     let streams =
         plan.streams.iter().map(|stream| 2 * (stream.settings.value.max_connections + MAX_PIPES));
     let needed = plan.limits.max_connections + upstream.sum::<usize>() + of_workers;
-    let needed = needed + streams.sum::<usize>();
+    let needed = needed + streams.sum::<usize>() + plan.response_cache.descriptors();
     (needed + PROCESS_DESCRIPTORS) as u64
 }

@@ -177,7 +177,10 @@ impl ServerProcess<'_> {
         }
         next.opened.buffer_space.set_limits(next.plan.top.buffer_space());
         self.logs.replace(next.logs.clone());
-        self.active.send_replace(Arc::new(next));
+        let former = self.active.send_replace(Arc::new(next));
+        let store = former.opened.response_store.clone();
+        store.save_before(Some(&self.active().opened.response_store));
+        drop(former);
         self.active().opened.routing.reset_upstreams();
         self.active().opened.order_certificates();
         for (spec, listener) in opened {

@@ -34,7 +34,8 @@ impl ServerProcess<'_> {
         if !matches!(mode, ExitMode::HandedOver) {
             self.begin_shutdown(&mode, &mut signals);
         }
-        let plan = &self.active().plan;
+        let active = self.active();
+        let (plan, response_store) = (&active.plan, active.opened.response_store.clone());
         let ServerProcess { handle, status, mut streams, logs, pid_file, .. } = self;
         streams.close();
         if matches!(mode, ExitMode::Stop(_)) {
@@ -52,6 +53,8 @@ impl ServerProcess<'_> {
                 if let Some(status) = status {
                     status.drain_after_handover();
                 }
+                // The other process waits for the folder.
+                response_store.save_before(None);
                 streams.deadline().set(plan.top.handover_timeout);
                 handle.drain_after_handover(plan.top.handover_timeout, IDLE_GRACE);
                 streams.finish();
@@ -70,6 +73,7 @@ impl ServerProcess<'_> {
                         show_time(limit)
                     );
                 }
+                response_store.save();
                 if let Some(status) = status {
                     status.stop();
                 }

@@ -8,6 +8,7 @@ mod route_logs; // the logs of a route
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft::cache::Store;
 use weft::middleware::RealAddress;
@@ -28,6 +29,9 @@ use crate::sections::response_cache::StoreSettings;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
 use crate::stream::Stream;
+
+/// Maximum time for writing the responses in memory to files at the end of the process.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The opened resources of a plan.
 pub(crate) struct Opened {
@@ -88,7 +92,9 @@ impl Plan {
         if !self.top.trusted_proxies.is_empty() {
             builder.find_clients(self.real_address());
         }
-        let mut opening = RouteOpening::new(self, former);
+        let response_store = ResponseStore::of(&self.response_cache, former)
+            .map_err(|message| vec![Problem::without_location(message)])?;
+        let mut opening = RouteOpening::new(self, former, response_store);
         let ports = self.listening().ipv4_ports();
         for host in &self.hosts {
             let targets = host.routes.iter().map(|route| (&route.key, opening.open(host, route)));
@@ -144,7 +150,11 @@ struct RouteOpening<'a> {
 }
 
 impl<'a> RouteOpening<'a> {
-    fn new(plan: &'a Plan, former: Option<&'a Opened>) -> RouteOpening<'a> {
+    fn new(
+        plan: &'a Plan,
+        former: Option<&'a Opened>,
+        response_store: ResponseStore,
+    ) -> RouteOpening<'a> {
         let forms = plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
         RouteOpening {
             plan,
@@ -153,7 +163,7 @@ impl<'a> RouteOpening<'a> {
             apps: HashMap::new(),
             middleware: HashMap::new(),
             buffer_space: former.map(|former| former.buffer_space.clone()).unwrap_or_default(),
-            response_store: ResponseStore::of(&plan.response_cache, former),
+            response_store,
             unavailable: Vec::new(),
         }
     }
@@ -231,12 +241,27 @@ impl<'a> RouteOpening<'a> {
 }
 
 impl ResponseStore {
-    /// Keeps the store of the former plan, or opens an empty one if its settings have changed.
-    fn of(settings: &StoreSettings, former: Option<&Opened>) -> ResponseStore {
+    /// Keeps the store of the former plan, or opens another one if its settings have changed.
+    fn of(settings: &StoreSettings, former: Option<&Opened>) -> Result<ResponseStore, String> {
         match former.map(|former| &former.response_store) {
-            Some(known) if known.settings == *settings => known.clone(),
-            _ => ResponseStore { settings: settings.clone(), store: settings.open() },
+            Some(known) if known.settings == *settings => Ok(known.clone()),
+            _ => Ok(ResponseStore { settings: settings.clone(), store: settings.open()? }),
         }
+    }
+
+    /// Writes the responses in memory to files, if there are any, and releases their folder.
+    pub(crate) fn save(&self) {
+        self.store.save(SAVE_TIMEOUT);
+    }
+
+    /// Saves the responses in a thread of its own, unless `next` has the same store.
+    pub(crate) fn save_before(self, next: Option<&ResponseStore>) {
+        if next.is_some_and(|next| next.settings == self.settings) {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("weft-cache-save".to_owned());
+        // Without a thread, the files are kept, and the responses in memory are not.
+        drop(thread.spawn(move || self.save()));
     }
 }
 

@@ -6,7 +6,7 @@ use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
 use super::snapshot::{
-    CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot,
+    CacheFiles, CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot,
     Stream, UnavailableRoute, Upstream, Worker,
 };
 use crate::sections::tracing::SpanCounts;
@@ -164,6 +164,25 @@ impl Page {
         self.sample("weft_cache_entries", &[], totals.entries);
         self.counter("weft_cache_evicted_total", "Responses that left the store for others.");
         self.sample("weft_cache_evicted_total", &[], totals.evicted);
+        if let Some(files) = totals.disk {
+            self.cache_files(files);
+        }
+    }
+
+    fn cache_files(&mut self, files: CacheFiles) {
+        self.gauge("weft_cache_disk_bytes", "Size of the files of stored responses.");
+        self.sample("weft_cache_disk_bytes", &[], files.bytes);
+        self.gauge("weft_cache_files", "Files of stored responses.");
+        self.sample("weft_cache_files", &[], files.files);
+        self.counter("weft_cache_files_total", "Files of stored responses, by event.");
+        for (event, count) in [
+            ("loaded", files.loaded),
+            ("evicted", files.evicted),
+            ("skipped", files.skipped),
+            ("damaged", files.damaged),
+        ] {
+            self.sample("weft_cache_files_total", &[("event", event)], count);
+        }
     }
 
     fn spans(&mut self, spans: Option<SpanCounts>) {

@@ -188,12 +188,38 @@ pub(super) struct CacheTotals {
     pub(super) memory_bytes: usize,
     pub(super) entries: usize,
     pub(super) evicted: u64,
+    /// Counts of the files; `None` without a folder.
+    pub(super) disk: Option<CacheFiles>,
+}
+
+/// Counts of the files of a response cache.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct CacheFiles {
+    pub(super) bytes: u64,
+    pub(super) files: usize,
+    pub(super) index_bytes: usize,
+    pub(super) evicted: u64,
+    pub(super) skipped: u64,
+    pub(super) damaged: u64,
+    pub(super) loaded: u64,
+    pub(super) is_scanned: bool,
 }
 
 impl CacheTotals {
     pub(super) fn of(store: &Store) -> CacheTotals {
         let (memory_bytes, entries, evicted) = store.totals();
-        CacheTotals { counts: CacheCounts::of(store.statistics()), memory_bytes, entries, evicted }
+        let disk = store.disk_totals().map(|totals| CacheFiles {
+            bytes: totals.bytes,
+            files: totals.files,
+            index_bytes: totals.index_bytes,
+            evicted: totals.evicted,
+            skipped: totals.skipped,
+            damaged: totals.damaged,
+            loaded: totals.loaded,
+            is_scanned: totals.is_scanned,
+        });
+        let counts = CacheCounts::of(store.statistics());
+        CacheTotals { counts, memory_bytes, entries, evicted, disk }
     }
 }
 

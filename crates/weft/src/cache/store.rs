@@ -115,11 +115,18 @@ impl Store {
         Ok(Store::with_limits(limits, Some(disk)))
     }
 
-    /// Writes the responses in memory to the files, at the end of a process; waits for the disk.
-    /// Returns false if there are no files, or if that takes too long.
+    /// Writes the responses in memory to the files, at the end of a process; waits for the disk. The
+    /// store writes nothing after that, and another process may use the folder. Returns false if
+    /// there are no files, or if it takes too long.
     pub fn save(&self, timeout: Duration) -> bool {
         let Some(disk) = &self.0.disk else { return false };
-        let (deadline, now) = (Instant::now() + timeout, wall::now());
+        let is_saved = self.write_all(disk, Instant::now() + timeout);
+        disk.release();
+        is_saved
+    }
+
+    fn write_all(&self, disk: &DiskTier, deadline: Instant) -> bool {
+        let now = wall::now();
         for shard in &self.0.shards {
             let responses: Vec<_> = lock(shard).values().flatten().cloned().collect();
             for response in responses.iter().filter(|response| response.is_useful(now)) {

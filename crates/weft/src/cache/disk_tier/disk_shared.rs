@@ -9,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::file_format::{FileHead, damaged, read_head, verify_content};
-use super::file_index::{DiskLimits, FileIndex, FileState, IndexedFile};
+use super::file_index::{DiskLimits, FileIndex};
 use super::folder::Folder;
+use super::indexed_file::{FileState, IndexedFile};
 use super::settings::DiskSettings;
 use super::write_queue::WriteQueue;
 use crate::cache::content_memory::ContentMemory;

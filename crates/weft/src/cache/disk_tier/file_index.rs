@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::indexed_file::{FileState, IndexedFile};
 use super::unscanned::Unscanned;
 use crate::cache::purge::Purge;
 use crate::disk::FileVersion;
 
 /// Maximum number of files of a URL.
 pub(super) const MAX_VARIANTS: usize = 16;
-
-/// Memory of a file in the index besides its URL and its tags.
-const OVERHEAD: usize = 256;
 
 /// Limits of the files.
 #[derive(Clone, Copy, Debug)]
@@ -36,35 +34,6 @@ pub(super) struct FileIndex {
     opened_at: u64,
     /// Changes that apply to files that were not found yet.
     unscanned: Option<Unscanned>,
-}
-
-/// A file, or a response that waits to be written to it.
-#[derive(Clone, Debug)]
-pub(super) struct IndexedFile {
-    pub(super) id: u64,
-    /// The hash of the values that select the response among others of its URL.
-    pub(super) variant: u64,
-    /// The hashes of its tags.
-    pub(super) tags: Box<[u64]>,
-    pub(super) bytes: u64,
-    pub(super) is_expired: bool,
-    pub(super) last_use: u64,
-    pub(super) state: FileState,
-}
-
-/// State of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileState {
-    /// Being written.
-    Writing,
-    /// Complete. The version is that with which the content was verified.
-    Complete { verified: Option<FileVersion> },
-}
-
-impl IndexedFile {
-    fn memory(&self, url: &str) -> usize {
-        OVERHEAD + url.len() + self.tags.len() * 8
-    }
 }
 
 impl FileIndex {

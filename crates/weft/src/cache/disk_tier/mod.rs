@@ -9,6 +9,7 @@ mod disk_writer; // the thread that changes the folder
 mod file_format; // bytes of a file
 mod file_index; // the files, in the order in which they leave
 mod folder; // files by their numbers
+mod indexed_file; // a file in the index
 mod settings; // DiskSettings
 mod unscanned; // changes before the files of a former process are found
 mod write_queue; // work for the thread
@@ -25,7 +26,7 @@ pub use self::settings::{DiskSettings, DiskTotals};
 
 use self::disk_shared::{DiskShared, now};
 use self::file_format::is_damage;
-use self::file_index::{FileState, IndexedFile};
+use self::indexed_file::{FileState, IndexedFile};
 use self::write_queue::Write;
 use crate::cache::content_memory::ContentMemory;
 use crate::cache::purge::Purge;
@@ -100,6 +101,11 @@ impl DiskTier {
     /// Waits until all kept responses are written. Returns false if that takes too long.
     pub(super) fn wait_until_written(&self, deadline: Instant) -> bool {
         self.shared.queue.wait_until_idle(deadline)
+    }
+
+    /// Keeps no further responses, and lets another process use the folder.
+    pub(super) fn release(&self) {
+        self.shared.queue.close();
     }
 
     /// Removes a file.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::BuildHasher;
 
-use super::file_index::IndexedFile;
+use super::indexed_file::IndexedFile;
 use crate::cache::purge::Purge;
 
 /// Maximum number of purges that are remembered.
