@@ -178,9 +178,11 @@ impl ServerProcess<'_> {
         next.opened.buffer_space.set_limits(next.plan.top.buffer_space());
         self.logs.replace(next.logs.clone());
         let former = self.active.send_replace(Arc::new(next));
-        let store = former.opened.response_store.clone();
-        store.save_before(Some(&self.active().opened.response_store));
-        drop(former);
+        let former = former.opened.response_store.clone();
+        if !former.is_same(&self.active().opened.response_store) {
+            // The new store waits for the folder.
+            drop(former.save_in_background());
+        }
         self.active().opened.routing.reset_upstreams();
         self.active().opened.order_certificates();
         for (spec, listener) in opened {

@@ -1,6 +1,7 @@
 //! The end of the process: a delay, the drain of its connections, and the exit.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weft::server::ShutdownHandle;
@@ -54,10 +55,11 @@ impl ServerProcess<'_> {
                     status.drain_after_handover();
                 }
                 // The other process waits for the folder.
-                response_store.save_before(None);
+                let saving = response_store.save_in_background();
                 streams.deadline().set(plan.top.handover_timeout);
                 handle.drain_after_handover(plan.top.handover_timeout, IDLE_GRACE);
                 streams.finish();
+                saving.map(JoinHandle::join);
             }
             ExitMode::Stop(_) | ExitMode::Quit => {
                 systemd::stopping();

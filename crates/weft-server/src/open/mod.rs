@@ -8,6 +8,7 @@ mod route_logs; // the logs of a route
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft::cache::Store;
@@ -254,14 +255,15 @@ impl ResponseStore {
         self.store.save(SAVE_TIMEOUT);
     }
 
-    /// Saves the responses in a thread of its own, unless `next` has the same store.
-    pub(crate) fn save_before(self, next: Option<&ResponseStore>) {
-        if next.is_some_and(|next| next.settings == self.settings) {
-            return;
-        }
+    /// Returns true if both are the same store.
+    pub(crate) fn is_same(&self, other: &ResponseStore) -> bool {
+        self.settings == other.settings
+    }
+
+    /// Saves the responses in a thread of its own; `None` without one.
+    pub(crate) fn save_in_background(self) -> Option<JoinHandle<()>> {
         let thread = std::thread::Builder::new().name("weft-cache-save".to_owned());
-        // Without a thread, the files are kept, and the responses in memory are not.
-        drop(thread.spawn(move || self.save()));
+        thread.spawn(move || self.save()).ok()
     }
 }
 

@@ -60,6 +60,7 @@ mod proxy_wire;
 mod reload_command;
 mod request_id;
 mod response_cache;
+mod response_cache_files;
 mod rewriting;
 mod route_limits;
 mod scgi_uwsgi;
