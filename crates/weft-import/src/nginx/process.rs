@@ -32,6 +32,7 @@ impl<'a> Process<'a> {
         self.tls(document);
         self.proxies(document);
         self.limits(document);
+        self.response_cache(document);
     }
 
     /// Returns the directives with this name in the whole configuration, except in locations.
@@ -165,6 +166,21 @@ impl<'a> Process<'a> {
         }
     }
 
+    /// Translates the folders of all caches that locations use, which are one store in Weft.
+    fn response_cache(&self, document: &mut Document) {
+        let is_path = |directive: &&Directive| directive.name.ends_with("_cache_path");
+        let is_used = |path: &&Directive| uses_zone(self.http, path);
+        let paths: Vec<_> = self.http.iter().filter(is_path).filter(is_used).collect();
+        let Some(first) = paths.first() else { return };
+        let section = document.section("response_cache");
+        // nginx removes files that are not its own.
+        section.set("folder", format!("{}/weft", first.arg(0).trim_end_matches('/')));
+        let sizes = paths.iter().map(|path| path.parameter("max_size").and_then(bytes));
+        if let Some(total) = sizes.sum::<Option<u64>>() {
+            section.set("disk", show_size(total.max(1 << 20)));
+        }
+    }
+
     /// Translates the trust in proxies in front of the server.
     fn proxies(&self, document: &mut Document) {
         let networks = self.all("set_real_ip_from");
@@ -240,4 +256,14 @@ const MAX_HEAD_BYTES: u64 = 65_000;
 
 fn convert_time(directive: &Directive) -> Option<(&'static str, Value)> {
     time(directive.arg(0)).map(|time| ("", time.into()))
+}
+
+/// Returns true if a location uses the zone of `path`, such as a `proxy_cache_path`.
+fn uses_zone(block: &[Directive], path: &Directive) -> bool {
+    let kind = path.name.trim_end_matches("_path");
+    let zone = path.parameter("keys_zone").and_then(|zone| zone.split(':').next());
+    block.iter().any(|directive| {
+        let is_use = directive.name == kind && zone == Some(directive.arg(0));
+        is_use || uses_zone(directive.children(), path)
+    })
 }

@@ -55,6 +55,8 @@ pub(crate) struct Opened {
 pub(crate) struct ResponseStore {
     settings: StoreSettings,
     pub(crate) store: Store,
+    /// The reason that the folder is not used.
+    problem: Option<String>,
 }
 
 /// A route that could not be opened, with the reason.
@@ -93,7 +95,7 @@ impl Plan {
         if !self.top.trusted_proxies.is_empty() {
             builder.find_clients(self.real_address());
         }
-        let response_store = ResponseStore::of(&self.response_cache, former)
+        let response_store = ResponseStore::of(&self.response_cache, former, self.top.strict_start)
             .map_err(|message| vec![Problem::without_location(message)])?;
         let mut opening = RouteOpening::new(self, former, response_store);
         let ports = self.listening().ipv4_ports();
@@ -243,10 +245,27 @@ impl<'a> RouteOpening<'a> {
 
 impl ResponseStore {
     /// Keeps the store of the former plan, or opens another one if its settings have changed.
-    fn of(settings: &StoreSettings, former: Option<&Opened>) -> Result<ResponseStore, String> {
-        match former.map(|former| &former.response_store) {
-            Some(known) if known.settings == *settings => Ok(known.clone()),
-            _ => Ok(ResponseStore { settings: settings.clone(), store: settings.open()? }),
+    ///
+    /// # Errors
+    /// With `is_strict`, if its folder cannot be used. Otherwise responses are in memory only.
+    fn of(
+        settings: &StoreSettings,
+        former: Option<&Opened>,
+        is_strict: bool,
+    ) -> Result<ResponseStore, String> {
+        if let Some(known) = former.map(|former| &former.response_store)
+            && known.settings == *settings
+        {
+            return Ok(known.clone());
+        }
+        let settings = settings.clone();
+        match settings.open() {
+            Ok(store) => Ok(ResponseStore { settings, store, problem: None }),
+            Err(problem) if is_strict => Err(problem),
+            Err(problem) => {
+                let store = settings.memory_store();
+                Ok(ResponseStore { settings, store, problem: Some(problem) })
+            }
         }
     }
 
@@ -295,12 +314,15 @@ impl Opened {
         routes.chain(self.tls.iter().flat_map(OpenedTls::unusable)).collect()
     }
 
-    /// Logs the routes and certificates that could not be opened, each with the effect.
+    /// Logs the routes, certificates and the folder that could not be opened, each with the effect.
     pub(crate) fn log_unavailable(&self) {
         for UnavailableRoute { route: RouteName { host, prefix }, problem } in &self.unavailable {
             log::error!(
                 "{problem}; the route {prefix} of the host {host} responds with 503 until a reload"
             );
+        }
+        if let Some(problem) = &self.response_store.problem {
+            log::error!("{problem}; responses are in memory only");
         }
         for problem in self.tls.iter().flat_map(OpenedTls::unusable) {
             log::error!(

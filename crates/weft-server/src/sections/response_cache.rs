@@ -38,14 +38,18 @@ impl StoreSettings {
         if self.folder.is_some() { FILE_DESCRIPTORS } else { 0 }
     }
 
+    /// Creates a store without files.
+    pub(crate) fn memory_store(&self) -> Store {
+        // The ranges of the keys are within the range of `usize`.
+        Store::new().max_bytes(self.memory as usize).max_entries(self.entries as usize)
+    }
+
     /// Opens a store.
     ///
     /// # Errors
     /// If the folder cannot be used.
     pub(crate) fn open(&self) -> Result<Store, String> {
-        // The ranges of the keys are within the range of `usize`.
-        let store =
-            Store::new().max_bytes(self.memory as usize).max_entries(self.entries as usize);
+        let store = self.memory_store();
         let Some(folder) = &self.folder else { return Ok(store) };
         let disk = DiskSettings::new(folder)
             .max_bytes(self.disk)

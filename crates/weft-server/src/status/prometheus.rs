@@ -6,8 +6,8 @@ use weft_upstream::metrics::{BUCKET_BOUNDS, HistogramTotals};
 use weft_upstream::{UpstreamReport, UpstreamState};
 
 use super::snapshot::{
-    CacheFiles, CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route, Snapshot,
-    Stream, UnavailableRoute, Upstream, Worker,
+    CacheFiles, CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route,
+    Snapshot, Stream, UnavailableRoute, Upstream, Worker,
 };
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -103,7 +104,9 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         // A successor is no child of this process.
-        if let Some(pid) = self.pid().filter(|pid| pid.as_raw_nonzero().get() != self.server.id() as i32) {
+        if let Some(pid) =
+            self.pid().filter(|pid| pid.as_raw_nonzero().get() != self.server.id() as i32)
+        {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -186,22 +189,34 @@ fn full_disk_only_ends_the_keeping() {
     assert!(status.contains("\"files\":0") && !status.contains("\"skipped\":0"), "{status}");
 }
 
+/// Anybody could put responses into it. With `strict_start` the server does not start.
 #[test]
-fn folder_that_others_may_change_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
+fn folder_that_others_may_change_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let responses = folder.path().join("responses");
     fs::create_dir(&responses).unwrap();
-    fs::set_permissions(&responses, fs::Permissions::from_mode(0o777)).unwrap();
-    let config = "listen = \"127.0.0.1:0\"\n[response_cache]\nfolder = \"responses\"\n[hosts.\"*\"]\n\
-                  \"/\" = { respond = \"a\" }\n";
-    fs::write(folder.path().join("weft.toml"), config).unwrap();
-    let output = run_in(folder.path(), &["-c", "weft.toml"]);
-    assert_ne!(output.status, Ok(0));
-    let expected = "responses of [response_cache]: other users may write to it";
-    assert!(output.stderr.contains(expected), "{}", output.stderr);
-    // The twin.
-    fs::set_permissions(&responses, fs::Permissions::from_mode(0o700)).unwrap();
-    let mut command = weft(["-c", "weft.toml", "--no-log"]);
-    Weft::start(command.current_dir(folder.path())).stop();
+    for (mode, strict, starts, expected) in [
+        (0o777, true, false, "of [response_cache]: other users may write to it"),
+        (0o777, false, true, "expected the mode 0700; responses are in memory only"),
+        (0o700, true, true, ""),
+    ] {
+        fs::set_permissions(&responses, fs::Permissions::from_mode(mode)).unwrap();
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nstrict_start = {strict}\n[response_cache]\n\
+             folder = \"responses\"\n[hosts.\"*\"]\n\"/\" = {{ respond = \"a\" }}\n"
+        );
+        fs::write(folder.path().join("weft.toml"), config).unwrap();
+        let mut command = weft(["-c", "weft.toml", "--no-log"]);
+        let command = command.current_dir(folder.path());
+        let log = match starts {
+            true => {
+                let server = Weft::start(command);
+                until("the message is logged", || server.stderr().contains(expected));
+                server.stop().stderr
+            }
+            false => run_in(folder.path(), &["-c", "weft.toml"]).stderr,
+        };
+        assert!(log.contains(expected), "{mode:o}, {strict}: {log}");
+        assert_eq!(responses.join("lock").exists(), mode == 0o700);
+    }
 }

@@ -71,8 +71,8 @@ impl<'a> Names<'_, 'a> {
         };
         self.adapted(
             path,
-            "responses are stored in memory, up to `memory` in [response_cache] (64 MiB); a start \
-             begins with an empty cache",
+            "all zones are one store: `memory` in [response_cache] (64 MiB), and what leaves it in \
+             `folder`, up to `disk`; files of nginx are not read",
         );
         let inactive = path.parameter("inactive").and_then(values::time);
         inactive.unwrap_or_else(|| DEFAULT_INACTIVE.to_owned())

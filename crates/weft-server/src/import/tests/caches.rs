@@ -61,7 +61,7 @@ fn imports_caches() {
         let plain = plain.replace("\"302\"", "302").replace("\"404\"", "404");
         let plain = plain.replace("\"100-599\"", "100-599");
         assert_eq!(plain, format!("{{ {expected}{REST}"), "{directives}");
-        assert!(notes.contains("responses are stored in memory"), "{notes}");
+        assert!(notes.contains("all zones are one store"), "{notes}");
     }
 }
 
@@ -96,4 +96,31 @@ fn differences_are_reported() {
         assert!(value.is_some() && notes.contains(note), "{directives}: {notes}");
     }
     assert!(!cache("proxy_cache_methods GET HEAD;").1.contains("POST"));
+}
+
+#[test]
+fn imports_folders_of_caches() {
+    let text = |paths: &str| {
+        let server = "server { listen 80; server_name a.example; location / { \
+                      proxy_pass http://127.0.0.1:9; proxy_cache a; } \
+                      location /b/ { fastcgi_pass 127.0.0.1:9; fastcgi_cache b; } }";
+        imported(&format!("http {{\n{paths}\n{server}\n}}\n")).text
+    };
+    for (paths, expected) in [
+        (
+            "proxy_cache_path /c keys_zone=a:8m max_size=2g;",
+            "folder = \"/c/weft\"\ndisk = \"2GiB\"\n",
+        ),
+        ("proxy_cache_path /c/ levels=1:2 keys_zone=a:8m;", "folder = \"/c/weft\"\n\n"),
+        (
+            "proxy_cache_path /c keys_zone=a:8m max_size=2g; fastcgi_cache_path /d keys_zone=b:1m \
+             max_size=512m;",
+            "folder = \"/c/weft\"\ndisk = \"2560MiB\"\n",
+        ),
+    ] {
+        let text = text(paths);
+        let (_, section) = text.split_once("[response_cache]\n").expect(paths);
+        assert!(section.starts_with(expected), "{paths}: {section}");
+    }
+    assert!(!text("proxy_cache_path /c keys_zone=unused:8m;").contains("folder"));
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::disk_shared::DiskShared;
 use super::file_format::{encode_head, is_damage, read_head};
-use super::indexed_file::{FileState, IndexedFile};
 use super::folder::FileName;
+use super::indexed_file::{FileState, IndexedFile};
 use super::write_queue::{Work, Write};
 use crate::sys::fstat;
 
