@@ -165,9 +165,9 @@ fn show_status(json: &Json) -> String {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{}: {}", name.replace('_', " "), number(name));
     }
-    for name in ["files", "bytes", "loaded", "evicted", "skipped", "damaged"] {
-        if let Some(count) = json["disk"][name].as_u64() {
-            let _ = writeln!(text, "disk {name}: {count}");
+    for name in ["responses", "bytes", "loaded", "evicted", "skipped", "damaged"] {
+        if let Some(count) = json["on_disk"][name].as_u64() {
+            let _ = writeln!(text, "{name} on disk: {count}");
         }
     }
     text

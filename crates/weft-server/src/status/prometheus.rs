@@ -164,7 +164,7 @@ impl Page {
         self.sample("weft_cache_entries", &[], totals.entries);
         self.counter("weft_cache_evicted_total", "Responses that left the store for others.");
         self.sample("weft_cache_evicted_total", &[], totals.evicted);
-        if let Some(files) = totals.disk {
+        if let Some(files) = totals.on_disk {
             self.cache_files(files);
         }
     }
@@ -173,7 +173,7 @@ impl Page {
         self.gauge("weft_cache_disk_bytes", "Size of the files of stored responses.");
         self.sample("weft_cache_disk_bytes", &[], files.bytes);
         self.gauge("weft_cache_files", "Files of stored responses.");
-        self.sample("weft_cache_files", &[], files.files);
+        self.sample("weft_cache_files", &[], files.responses);
         self.counter("weft_cache_files_total", "Files of stored responses, by event.");
         for (event, count) in [
             ("loaded", files.loaded),

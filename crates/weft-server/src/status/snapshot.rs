@@ -189,14 +189,14 @@ pub(super) struct CacheTotals {
     pub(super) entries: usize,
     pub(super) evicted: u64,
     /// Counts of the files; `None` without a folder.
-    pub(super) disk: Option<CacheFiles>,
+    pub(super) on_disk: Option<CacheFiles>,
 }
 
 /// Counts of the files of a response cache.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CacheFiles {
     pub(super) bytes: u64,
-    pub(super) files: usize,
+    pub(super) responses: usize,
     pub(super) index_bytes: usize,
     pub(super) evicted: u64,
     pub(super) skipped: u64,
@@ -208,9 +208,9 @@ pub(super) struct CacheFiles {
 impl CacheTotals {
     pub(super) fn of(store: &Store) -> CacheTotals {
         let (memory_bytes, entries, evicted) = store.totals();
-        let disk = store.disk_totals().map(|totals| CacheFiles {
+        let on_disk = store.disk_totals().map(|totals| CacheFiles {
             bytes: totals.bytes,
-            files: totals.files,
+            responses: totals.files,
             index_bytes: totals.index_bytes,
             evicted: totals.evicted,
             skipped: totals.skipped,
@@ -219,7 +219,7 @@ impl CacheTotals {
             is_scanned: totals.is_scanned,
         });
         let counts = CacheCounts::of(store.statistics());
-        CacheTotals { counts, memory_bytes, entries, evicted, disk }
+        CacheTotals { counts, memory_bytes, entries, evicted, on_disk }
     }
 }
 

@@ -186,7 +186,7 @@ fn full_disk_only_ends_the_keeping() {
     assert_eq!(log.matches("response cache: cannot write a file in ").count(), 1, "{log}");
     assert_eq!(site.files(), Vec::<PathBuf>::new());
     let status = site.status();
-    assert!(status.contains("\"files\":0") && !status.contains("\"skipped\":0"), "{status}");
+    assert!(status.contains("\"responses\":0") && !status.contains("\"skipped\":0"), "{status}");
 }
 
 /// Anybody could put responses into it. With `strict_start` the server does not start.

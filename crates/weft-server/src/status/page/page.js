@@ -304,8 +304,9 @@ function showCache(now) {
   $("cache-section").hidden = now.cache === null;
   fill($("cache"), rows);
   if (now.cache === null) return;
-  const { entries, memory_bytes, evicted } = now.cache;
-  setText($("cache-store"), `${showCount(entries)} responses, ${mebibytes(memory_bytes)} MiB, ${showCount(evicted)} evicted`);
+  const { entries, memory_bytes, evicted, on_disk } = now.cache;
+  const files = on_disk ? `; ${showCount(on_disk.responses)} on disk, ${mebibytes(on_disk.bytes)} MiB` : "";
+  setText($("cache-store"), `${showCount(entries)} responses, ${mebibytes(memory_bytes)} MiB, ${showCount(evicted)} evicted${files}`);
 }
 
 // Names with failures come first, then those that expire first.
