@@ -15,13 +15,14 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
 /// Most lookups find no field. The set of lengths and initials shows that at once. Names are
-/// compared case-insensitively.
+/// compared case-insensitively. A name is a text or a `HeaderName` of the crate `http`.
 ///
 /// ```
 /// use weft_proto::Headers;
 ///
 /// let headers = Headers::parse("Host: a\r\nAccept: text/html\r\n\r\n")?;
 /// assert_eq!(headers.get("accept"), Some("text/html"));
+/// assert_eq!(headers.get(http::header::ACCEPT), Some("text/html"));
 /// assert_eq!(headers.get("cookie"), None);
 /// # Ok::<(), weft_proto::Error>(())
 /// ```
@@ -100,20 +101,21 @@ impl Headers {
 
     /// Returns true if there is a field with this name.
     #[inline]
-    pub fn contains(&self, name: &str) -> bool {
+    pub fn contains(&self, name: impl AsRef<str>) -> bool {
         self.get_bytes(name).is_some()
     }
 
     /// Returns the value of the first field with this name, if it is UTF-8.
     #[inline]
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: impl AsRef<str>) -> Option<&str> {
         std::str::from_utf8(self.get_bytes(name)?).ok()
     }
 
     /// Returns the value of the first field with this name as raw bytes, without the white space
     /// around it.
     #[inline]
-    pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
+    pub fn get_bytes(&self, name: impl AsRef<str>) -> Option<&[u8]> {
+        let name = name.as_ref();
         if self.names.may_contain(name.as_bytes()) { self.find(name) } else { None }
     }
 
@@ -124,11 +126,12 @@ impl Headers {
 
     /// Returns the values of all fields with this name, in order.
     #[inline]
-    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let fields = if self.names.may_contain(name.as_bytes()) { &*self.fields } else { &[] };
+    pub fn get_all<N: AsRef<str>>(&self, name: N) -> impl Iterator<Item = &[u8]> {
+        let is_possible = self.names.may_contain(name.as_ref().as_bytes());
+        let fields = if is_possible { &*self.fields } else { &[] };
         fields
             .iter()
-            .filter(move |field| self.is_named(field, name))
+            .filter(move |field| self.is_named(field, name.as_ref()))
             .map(|field| field.value.of(&self.text))
     }
 
@@ -141,7 +144,7 @@ impl Headers {
     /// Returns the members of all fields with this name, parsed as comma-separated lists
     /// (RFC 9110 §5.6.1). Empty members are omitted.
     #[inline]
-    pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn list<N: AsRef<str>>(&self, name: N) -> impl Iterator<Item = &[u8]> {
         self.get_all(name).flat_map(list_members)
     }
 
@@ -155,7 +158,8 @@ impl Headers {
     /// # Ok::<(), weft_proto::Error>(())
     /// ```
     #[inline]
-    pub fn lists(&self, name: &str, member: &[u8]) -> bool {
+    pub fn lists(&self, name: impl AsRef<str>, member: &[u8]) -> bool {
+        let name = name.as_ref();
         self.contains(name) && self.list(name).any(|it| it.eq_ignore_ascii_case(member))
     }
 
@@ -166,7 +170,7 @@ impl Headers {
     /// For lists in which a missing member does no harm, such as preferences. A reference to the
     /// dynamic table of HPACK makes a field of many kilobytes from a few bytes on the wire, and so
     /// must not cost a scan of the whole field.
-    pub fn bounded_list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn bounded_list<N: AsRef<str>>(&self, name: N) -> impl Iterator<Item = &[u8]> {
         let mut remaining = MAX_LIST_BYTES;
         let lines = self.get_all(name).map(move |line| {
             let members = complete_members(line, remaining);
@@ -256,7 +260,8 @@ impl Headers {
     /// assert_eq!((headers.len(), headers.get("host")), (1, Some("b")));
     /// # Ok::<(), weft_proto::Error>(())
     /// ```
-    pub fn remove(&mut self, name: &str) {
+    pub fn remove(&mut self, name: impl AsRef<str>) {
+        let name = name.as_ref();
         while let Some(at) = self.fields.iter().position(|field| self.is_named(field, name)) {
             self.fields.remove(at);
         }

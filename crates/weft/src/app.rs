@@ -1,8 +1,11 @@
 //! The traits `Application` and `Middleware`, and their implementations for plain functions.
 
+mod with_state;
+
 use std::future::Future;
 use std::pin::Pin;
 
+pub use self::with_state::with_state;
 use crate::message::into_response::IntoResponse;
 use crate::message::request::Request;
 use crate::message::response::Response;
@@ -160,6 +163,7 @@ impl<'a> Next<'a> {
 
     /// Passes the request on. It is the method of the trait [`Application`], which a middleware
     /// function need not import.
+    #[doc(alias = "run")]
     pub async fn call(&self, request: Request) -> Response {
         self.0.call_boxed(request).await
     }

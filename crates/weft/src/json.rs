@@ -70,10 +70,11 @@ impl Request {
 }
 
 impl Response {
-    /// Creates a 200 response with a value as JSON. If the value cannot be written as JSON, such
-    /// as a map whose keys are not text, the response is 500, and the hooks get the error.
-    pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
-        match serde_json::to_vec(value) {
+    /// Creates a 200 response with a value, or what a reference refers to, as JSON. If the value
+    /// cannot be written as JSON, such as a map whose keys are not text, the response is 500, and
+    /// the hooks get the error.
+    pub fn json<T: Serialize>(value: T) -> Response {
+        match serde_json::to_vec(&value) {
             Ok(text) => {
                 let body = Bytes::from(text).into();
                 Response::success(Fields::Static(&JSON), Payload::Body(body))

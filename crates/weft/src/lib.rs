@@ -120,12 +120,13 @@ pub mod websocket; // WebSockets
 
 // The names that a first application needs, at most 25 (the test `root_names`). Others are in the
 // public modules, so that this page remains a page.
-pub use app::{Application, BoxApplication, Middleware, Next};
+pub use app::{Application, BoxApplication, Middleware, Next, with_state};
 pub use disk::File;
 #[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
 #[doc(inline)]
 pub use hooks::Hooks;
+pub use http;
 #[doc(no_inline)]
 pub use http::{Method, StatusCode};
 pub use message::body::Body;

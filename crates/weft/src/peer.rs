@@ -1,6 +1,7 @@
 //! The other end of a connection, and its TLS session.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -92,8 +93,15 @@ impl Peer {
     }
 
     /// The address of the peer; a Unix socket has none.
+    #[doc(alias = "remote_addr")]
+    #[doc(alias = "peer_addr")]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// The IP address of the peer; a Unix socket has none.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
     }
 
     /// The address of the server's end of the connection. It is not the address of the listener if
@@ -144,10 +152,50 @@ impl Peer {
     }
 }
 
+/// Writes the address of the peer. For a Unix socket this is `unix:` with the path of the listener,
+/// because clients have no path of their own. A peer without both is `unknown`.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use weft::net::Peer;
+///
+/// let peer = Peer::from(SocketAddr::from(([192, 0, 2, 1], 5_000)));
+/// assert_eq!(peer.to_string(), "192.0.2.1:5000");
+/// ```
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, &self.local_path) {
+            (Some(address), _) => address.fmt(f),
+            (None, Some(path)) => write!(f, "unix:{}", path.display()),
+            (None, None) => f.write_str("unknown"),
+        }
+    }
+}
+
 /// A peer with this address, for
 /// [`ServerHandle::serve_connection`](crate::server::ServerHandle::serve_connection).
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Peer {
         Peer { address: Some(address), ..Peer::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_the_address_or_the_listener() {
+        let address = "[2001:db8::1]:80".parse::<SocketAddr>().unwrap();
+        let unix = Peer { local_path: Some(Path::new("/run/a.sock").into()), ..Peer::default() };
+        let forwarded = Peer { address: Some(address), ..unix.clone() };
+        for (peer, text, ip) in [
+            (Peer::from(address), "[2001:db8::1]:80", Some(address.ip())),
+            (unix, "unix:/run/a.sock", None),
+            (forwarded, "[2001:db8::1]:80", Some(address.ip())),
+            (Peer::default(), "unknown", None),
+        ] {
+            assert_eq!((&*peer.to_string(), peer.ip()), (text, ip));
+        }
     }
 }

@@ -71,6 +71,24 @@ impl Event {
         Event { fields: String::new(), data: lines("data", text.as_ref()) }
     }
 
+    /// Creates an event whose data is a value as JSON.
+    ///
+    /// # Errors
+    /// [`Other`](crate::ErrorKind::Other) if the value cannot be written as JSON, such as a map
+    /// whose keys are not text.
+    ///
+    /// ```
+    /// use weft::sse::Event;
+    ///
+    /// let event = Event::json([1, 2])?.event("numbers");
+    /// assert_eq!(event.to_string(), "event: numbers\ndata: [1,2]\n\n");
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    #[cfg(feature = "json")]
+    pub fn json<T: serde::Serialize>(value: T) -> Result<Event> {
+        serde_json::to_string(&value).map(Event::data).map_err(Error::other)
+    }
+
     /// Creates an event without data, which clients do not dispatch. It can still set
     /// [`id`](Event::id) or [`retry`](Event::retry).
     pub fn empty() -> Event {

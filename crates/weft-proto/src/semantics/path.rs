@@ -1,9 +1,8 @@
 //! Percent-decoding, and the segments of a path. Pure.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Deref;
-
-use smallvec::SmallVec;
 
 /// Percent-decodes a text (RFC 3986 §2.1). A `%` that is not followed by two hexadecimal digits is
 /// kept.
@@ -98,8 +97,21 @@ static HEX: [u8; 256] = {
 /// let decoded = decode_segments(path);
 /// assert_eq!(*Segments::new(path, || &decoded), ["buenos", "días"]);
 /// ```
-#[derive(Clone, Debug)]
-pub struct Segments<'a>(SmallVec<[&'a str; 8]>);
+///
+/// The destructor does not use the path: an application may take the body of a request in a `match`
+/// on the segments of its path.
+#[derive(Clone)]
+pub struct Segments<'a>(SegmentList<'a>);
+
+/// The segments. A `SmallVec` has a destructor that, to the compiler, uses the borrowed path.
+#[derive(Clone)]
+enum SegmentList<'a> {
+    Few([&'a str; FEW_SEGMENTS], usize),
+    Many(Vec<&'a str>),
+}
+
+/// Maximum number of segments that need no allocation.
+const FEW_SEGMENTS: usize = 8;
 
 impl<'a> Segments<'a> {
     /// Splits a path. If it is percent-encoded, the segments are borrowed from `decoded`, which
@@ -107,9 +119,26 @@ impl<'a> Segments<'a> {
     pub fn new(path: &'a str, decoded: impl FnOnce() -> &'a [String]) -> Segments<'a> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path {
-            "" => Segments(SmallVec::new()),
-            path if path.contains('%') => Segments(decoded().iter().map(String::as_str).collect()),
-            path => Segments(path.split('/').collect()),
+            "" => Segments::of([].into_iter()),
+            path if path.contains('%') => Segments::of(decoded().iter().map(String::as_str)),
+            path => Segments::of(path.split('/')),
+        }
+    }
+
+    fn of(mut segments: impl Iterator<Item = &'a str>) -> Segments<'a> {
+        let mut few = [""; FEW_SEGMENTS];
+        for count in 0..FEW_SEGMENTS {
+            let Some(segment) = segments.next() else {
+                return Segments(SegmentList::Few(few, count));
+            };
+            few[count] = segment;
+        }
+        match segments.next() {
+            None => Segments(SegmentList::Few(few, FEW_SEGMENTS)),
+            Some(next) => {
+                let all = few.into_iter().chain([next]).chain(segments);
+                Segments(SegmentList::Many(all.collect()))
+            }
         }
     }
 }
@@ -126,8 +155,18 @@ pub fn decode_segments(path: &str) -> Vec<String> {
 impl<'a> Deref for Segments<'a> {
     type Target = [&'a str];
 
+    #[inline]
     fn deref(&self) -> &[&'a str] {
-        &self.0
+        match &self.0 {
+            SegmentList::Few(list, count) => &list[..*count],
+            SegmentList::Many(list) => list,
+        }
+    }
+}
+
+impl fmt::Debug for Segments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -173,5 +212,26 @@ mod tests {
             let decoded = decode_segments(path);
             assert_eq!(&*Segments::new(path, || &decoded), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn holds_any_number_of_segments() {
+        for count in [1, 7, 8, 9, 10, 1_000] {
+            let expected: Vec<_> = (0..count).map(|n| n.to_string()).collect();
+            let path = format!("/{}", expected.join("/"));
+            let segments = Segments::new(&path, || unreachable!("nothing is encoded"));
+            assert_eq!(*segments, expected);
+            assert_eq!(format!("{:?}", segments.clone()), format!("{expected:?}"));
+        }
+    }
+
+    /// The borrow checker accepts a change of the path while the segments are still in scope.
+    #[test]
+    fn segments_do_not_use_the_path_when_they_are_dropped() {
+        let mut path = String::from("/a/b");
+        let segments = Segments::new(&path, || unreachable!("nothing is encoded"));
+        let last = segments.last().map(|last| last.len());
+        path.clear();
+        assert_eq!((last, path.len()), (Some(1), 0));
     }
 }

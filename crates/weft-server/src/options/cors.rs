@@ -131,21 +131,21 @@ impl RouteOption for CorsOptions {
         let methods = methods.unwrap_or_else(|| vec![Method::PUT, Method::PATCH, Method::DELETE]);
         let names = self.headers.clone();
         let names = names.unwrap_or_else(|| vec![header::AUTHORIZATION, header::CONTENT_TYPE]);
-        let mut cors = Cors::new().methods(methods).headers(names);
+        let mut cors = Cors::new().allow_methods(methods).allow_headers(names);
         if self.credentials == Some(true) {
             if origins.contains(&Origin::Any) {
                 return Err("`cors_credentials` cannot be combined with the origin * in `cors`: \
                             any site could read what its visitors may"
                     .to_owned());
             }
-            cors = cors.credentials();
+            cors = cors.allow_credentials(true);
         }
         if let Some(age) = self.max_age {
-            cors = cors.max_age(u32::try_from(age.as_secs()).unwrap_or(u32::MAX));
+            cors = cors.max_age(age);
         }
         let cors = origins.iter().fold(cors, |cors, origin| match origin {
-            Origin::Any => cors.any_origin(),
-            Origin::Only(origin) => cors.origin(origin),
+            Origin::Any => cors.allow_any_origin(),
+            Origin::Only(origin) => cors.allow_origin(origin),
         });
         Ok(vec![Layer::of_middleware(cors)])
     }

@@ -45,6 +45,13 @@ impl From<&str> for InvalidSettings {
     }
 }
 
+/// The same text, so that `fn main() -> weft::Result<()>` may use `?`.
+impl From<InvalidSettings> for weft::Error {
+    fn from(invalid: InvalidSettings) -> weft::Error {
+        weft::Error::new(weft::ErrorKind::InvalidSetting, invalid.0)
+    }
+}
+
 impl From<InvalidSettings> for String {
     fn from(InvalidSettings(reason): InvalidSettings) -> String {
         reason
@@ -60,5 +67,13 @@ mod tests {
         let invalid = InvalidSettings::from("`a.b` and `c` need `a.c`");
         let key = |field| if field == "a.b" { "a_b" } else { field };
         assert_eq!(invalid.with_names(key), "`a_b` and `c` need `a.c`");
+    }
+
+    #[test]
+    fn becomes_an_error_of_the_library() {
+        let fails = || -> weft::Result<()> { Err(InvalidSettings::from("`a` needs `b`"))? };
+        let error = fails().unwrap_err();
+        assert_eq!(error.kind(), weft::ErrorKind::InvalidSetting);
+        assert_eq!(format!("{error:?}"), "`a` needs `b`");
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tower")]
 mod into_file;
+mod reader;
 
 use std::fmt;
 use std::future::poll_fn;

@@ -167,6 +167,13 @@ impl RequestHead {
         &self.inner.headers
     }
 
+    /// The value of the first field with this name, a text or a `HeaderName`, if it is UTF-8:
+    /// `headers().get(name)`.
+    #[inline]
+    pub fn header(&self, name: impl AsRef<str>) -> Option<&str> {
+        self.headers().get(name)
+    }
+
     /// The request target as received, in any of its forms (RFC 9112 §3.2).
     #[inline]
     pub fn target(&self) -> &str {

@@ -1,6 +1,7 @@
 //! Responses, in the form that applications create.
 
 mod changes; // fields and content, as middleware reads and changes them
+mod header_view; // fields by name
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use http::header::{
 };
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
+pub use self::header_view::ResponseHeaders;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::message::bandwidth::Bandwidth;
@@ -342,6 +344,7 @@ impl Response {
 
     /// Sets a field, replacing all fields with the same name, as
     /// [`with_header`](Response::with_header).
+    #[doc(alias = "headers_mut")]
     pub fn set_header<N, V>(&mut self, name: N, value: V)
     where
         N: TryInto<HeaderName, Error: Into<http::Error>>,
@@ -429,17 +432,11 @@ impl Response {
         self.headers.iter().filter(has_name).map(|(_, value)| value)
     }
 
-    /// All fields that the application and its middleware have set, in their order.
-    ///
-    /// ```
-    /// use weft::Response;
-    ///
-    /// let response = Response::text("").with_header("x-a", "1").with_header("x-b", "2");
-    /// let names: Vec<_> = response.headers().map(|(name, _)| name.as_str()).collect();
-    /// assert_eq!(names, ["content-type", "x-a", "x-b"]);
-    /// ```
-    pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-        self.headers.iter().map(|(name, value)| (name, value))
+    /// All fields that the application and its middleware have set, in their order: an iterator,
+    /// with `get(name)`.
+    #[inline]
+    pub fn headers(&self) -> ResponseHeaders<'_> {
+        ResponseHeaders::new(&self.headers)
     }
 
     /// Values that middleware has attached for other middleware, by type. They are not sent to the

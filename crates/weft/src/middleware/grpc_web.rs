@@ -35,8 +35,8 @@ use weft_proto::semantics::grpc::{
 /// // A service of tonic: `let service = weft::tower::app(routes.prepare());`
 /// let web_fields = ["x-grpc-web", "x-user-agent", "grpc-timeout"].map(HeaderName::from_static);
 /// let cors = Cors::new()
-///     .origin("https://app.example")
-///     .headers([header::CONTENT_TYPE].into_iter().chain(web_fields));
+///     .allow_origin("https://app.example")
+///     .allow_headers([header::CONTENT_TYPE].into_iter().chain(web_fields));
 /// let app = weft::stack(service).with(cors).with(GrpcWeb::new()).with(Grpc::new());
 /// # let _ = app;
 /// ```

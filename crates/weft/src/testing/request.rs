@@ -101,11 +101,64 @@ impl TestRequest {
     ///
     /// # Panics
     /// If the name or the value is not valid.
-    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> TestRequest {
+    pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> TestRequest {
+        let name = name.as_ref();
         let field = HeaderName::from_bytes(name.as_bytes()).ok();
         let field = field.zip(HeaderValue::from_bytes(value.as_ref()).ok());
         self.fields.push(field.unwrap_or_else(|| panic!("the field {name:?} is not valid")));
         self
+    }
+
+    /// Sets the body to a value as JSON, with its `Content-Type`.
+    ///
+    /// ```
+    /// use weft::testing::TestRequest;
+    /// use weft::{Request, Response};
+    ///
+    /// async fn sum(request: Request) -> weft::Result<Response> {
+    ///     let numbers: Vec<i32> = request.json().await?;
+    ///     Ok(Response::json(numbers.iter().sum::<i32>()))
+    /// }
+    ///
+    /// let response = TestRequest::post("/").json([1, 2]).call(sum);
+    /// assert_eq!(response.json::<i32>(), 3);
+    /// ```
+    ///
+    /// # Panics
+    /// If the value cannot be written as JSON.
+    #[cfg(feature = "json")]
+    #[track_caller]
+    pub fn json<T: serde::Serialize>(self, value: T) -> TestRequest {
+        let text = serde_json::to_vec(&value).expect("the value can be written as JSON");
+        self.header("content-type", "application/json").body(text)
+    }
+
+    /// Returns the request, for a test that calls a handler itself.
+    ///
+    /// ```
+    /// use weft::Request;
+    /// use weft::testing::TestRequest;
+    ///
+    /// async fn greet(request: Request) -> String { format!("Hello {}", request.path()) }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let request = TestRequest::get("/Ada").into_request();
+    /// assert_eq!(greet(request).await, "Hello /Ada");
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the head is not valid.
+    pub fn into_request(self) -> Request {
+        let Sent { bytes, peer, prepared, .. } = self.into_sent();
+        prepared.unwrap_or_else(|| {
+            let mut request = crate::testing::request(bytes);
+            if let Some(address) = peer.address() {
+                request.set_peer(address);
+            }
+            request
+        })
     }
 
     /// Sets the body.

@@ -34,8 +34,28 @@ pub struct TestResponse {
 
 impl TestResponse {
     /// Returns the value of the first field with this name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        find(&self.headers, name)
+    pub fn header(&self, name: impl AsRef<str>) -> Option<&str> {
+        find(&self.headers, name.as_ref())
+    }
+
+    /// Returns the body as text.
+    ///
+    /// # Panics
+    /// If the body is not UTF-8.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("the body is UTF-8")
+    }
+
+    /// Reads the body as JSON.
+    ///
+    /// # Panics
+    /// If the body is not JSON of the form of `T`.
+    #[cfg(feature = "json")]
+    #[track_caller]
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
     }
 
     /// Asserts that the body is `text`.
@@ -83,8 +103,8 @@ impl<'a> StreamedResponse<'a> {
     }
 
     /// Returns the value of the first field with this name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        find(&self.headers, name)
+    pub fn header(&self, name: impl AsRef<str>) -> Option<&str> {
+        find(&self.headers, name.as_ref())
     }
 
     /// Reads the next piece of the body; `None` at its end.

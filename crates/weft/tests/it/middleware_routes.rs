@@ -257,7 +257,7 @@ fn responds_with_304_to_a_matching_etag() {
 
 #[test]
 fn cors_preflight_response_has_no_body() {
-    let server = start(bodies.wrap(Cors::new().origin("https://a.example")));
+    let server = start(bodies.wrap(Cors::new().allow_origin("https://a.example")));
     let mut client = Client::connect(&server);
     let fields = "Origin: https://a.example\r\nAccess-Control-Request-Method: GET\r\n";
     let response = ask(&mut client, "OPTIONS /bytes", fields);

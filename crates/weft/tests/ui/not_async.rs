@@ -1,4 +1,4 @@
-//~ `Response` is not a future
+//~ Response` is not a future
 //~ to implement `weft::Application`
 
 use weft::{Request, Response, serve};

@@ -27,6 +27,7 @@ impl Request {
     /// # Errors
     /// [`InvalidField`](ErrorKind::InvalidField) if name or value is not valid in HTTP,
     /// [`HeadTooLarge`](ErrorKind::HeadTooLarge) if the head would exceed 65,535 bytes.
+    #[doc(alias = "headers_mut")]
     pub fn set_header<N, V>(&mut self, name: N, value: V) -> Result<()>
     where
         N: TryInto<HeaderName, Error: Into<http::Error>>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -18,6 +19,7 @@ use crate::message::response::Response;
 /// [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol).
 ///
 /// ```
+/// use std::time::Duration;
 /// use weft::middleware::Cors;
 /// use weft::{Application, Method, Request, Response, header, testing};
 ///
@@ -25,11 +27,11 @@ use crate::message::response::Response;
 ///
 /// let app = api.wrap(
 ///     Cors::new()
-///         .origin("https://app.example")
-///         .methods([Method::PUT, Method::DELETE])
-///         .headers([header::CONTENT_TYPE])
-///         .credentials()
-///         .max_age(600),
+///         .allow_origin("https://app.example")
+///         .allow_methods([Method::PUT, Method::DELETE])
+///         .allow_headers([header::CONTENT_TYPE])
+///         .allow_credentials(true)
+///         .max_age(Duration::from_secs(600)),
 /// );
 /// let request = "GET / HTTP/1.1\r\nHost: a\r\nOrigin: https://app.example\r\n\r\n";
 /// let reply = testing::call(app, testing::request(request));
@@ -45,7 +47,7 @@ use crate::message::response::Response;
 ///
 /// `Vary: origin` is set if the response depends on the origin. The fields that the application has
 /// set itself are replaced, so that they agree with the response to the preflight request. Only its
-/// `Access-Control-Expose-Headers` is kept, if there is no [`expose`](Cors::expose).
+/// `Access-Control-Expose-Headers` is kept, without [`expose_headers`](Cors::expose_headers).
 #[derive(Clone)]
 pub struct Cors {
     origins: Vec<Box<str>>,
@@ -55,7 +57,7 @@ pub struct Cors {
     headers: String,
     exposed_headers: String,
     has_credentials: bool,
-    max_age: Option<u32>,
+    max_age: Option<Duration>,
 }
 
 type OriginPredicate = dyn Fn(&str) -> bool + Send + Sync;
@@ -81,7 +83,7 @@ impl Cors {
     /// # Panics
     /// If `origin` is not a scheme, `://` and a lowercase host without a slash at the end, the
     /// only form that browsers send.
-    pub fn origin(mut self, origin: &str) -> Cors {
+    pub fn allow_origin(mut self, origin: &str) -> Cors {
         let host = origin.split_once("://").map(|(_, host)| host);
         let is_valid = host.is_some_and(|host| !host.is_empty() && !host.contains('/'))
             && !origin.contains(|c: char| c.is_ascii_uppercase() || c.is_whitespace() || c == '*');
@@ -92,49 +94,49 @@ impl Cors {
 
     /// Allows the origins for which `allows` returns true, in addition to the listed ones. It
     /// should compare whole names: `https://app.example.evil.example` has a valid prefix too.
-    pub fn origin_if(self, allows: impl Fn(&str) -> bool + Send + Sync + 'static) -> Cors {
+    pub fn allow_origin_if(self, allows: impl Fn(&str) -> bool + Send + Sync + 'static) -> Cors {
         Cors { origin_if: Some(Arc::new(allows)), ..self }
     }
 
     /// Allows any origin, `*`, for public content.
     ///
     /// # Panics
-    /// Together with [`credentials`](Cors::credentials), a combination that the standard forbids:
+    /// Together with [`allow_credentials`](Cors::allow_credentials), a combination that the standard forbids:
     /// any site could then read the private content of its visitors.
-    pub fn any_origin(self) -> Cors {
+    pub fn allow_any_origin(self) -> Cors {
         Cors { any_origin: true, ..self }.validated()
     }
 
     /// Allows these methods, in addition to GET, HEAD and POST.
-    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Cors {
+    pub fn allow_methods(self, methods: impl IntoIterator<Item = Method>) -> Cors {
         let names: Vec<_> = methods.into_iter().map(|method| method.to_string()).collect();
         Cors { methods: names.join(", "), ..self }
     }
 
     /// Allows requests with these fields, in addition to the safelisted ones.
-    pub fn headers(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
+    pub fn allow_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
         Cors { headers: join(names), ..self }
     }
 
     /// Lets scripts read these fields of responses, in addition to `Cache-Control`,
     /// `Content-Language`, `Content-Length`, `Content-Type`, `Expires`, `Last-Modified` and
     /// `Pragma`.
-    pub fn expose(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
+    pub fn expose_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
         Cors { exposed_headers: join(names), ..self }
     }
 
     /// Allows requests with the visitor's cookies and passwords, and access to their responses.
     ///
     /// # Panics
-    /// Together with [`any_origin`](Cors::any_origin).
-    pub fn credentials(self) -> Cors {
-        Cors { has_credentials: true, ..self }.validated()
+    /// Together with [`allow_any_origin`](Cors::allow_any_origin).
+    pub fn allow_credentials(self, allow: bool) -> Cors {
+        Cors { has_credentials: allow, ..self }.validated()
     }
 
-    /// Sets the time in seconds for which a browser may cache a preflight response. Default:
+    /// Sets the time for which a browser may cache a preflight response, in whole seconds. Default:
     /// not sent, which browsers treat as 5 seconds. Browsers cap it at two hours to a day.
-    pub fn max_age(self, seconds: u32) -> Cors {
-        Cors { max_age: Some(seconds), ..self }
+    pub fn max_age(self, time: Duration) -> Cors {
+        Cors { max_age: Some(time), ..self }
     }
 
     fn validated(self) -> Cors {
@@ -185,8 +187,8 @@ impl Cors {
         if !self.headers.is_empty() {
             response.set_header(ACCESS_CONTROL_ALLOW_HEADERS, &self.headers);
         }
-        if let Some(seconds) = self.max_age {
-            response.set_header(ACCESS_CONTROL_MAX_AGE, seconds.to_string());
+        if let Some(time) = self.max_age {
+            response.set_header(ACCESS_CONTROL_MAX_AGE, time.as_secs());
         }
         response
     }
@@ -283,19 +285,19 @@ mod tests {
 
     fn all() -> Cors {
         Cors::new()
-            .origin("https://a.example")
-            .origin("http://localhost:3000")
-            .origin_if(|origin| origin.ends_with(".b.example"))
-            .methods([Method::PUT, Method::DELETE])
-            .headers([CONTENT_TYPE, RANGE])
-            .expose([ETAG])
-            .credentials()
-            .max_age(600)
+            .allow_origin("https://a.example")
+            .allow_origin("http://localhost:3000")
+            .allow_origin_if(|origin| origin.ends_with(".b.example"))
+            .allow_methods([Method::PUT, Method::DELETE])
+            .allow_headers([CONTENT_TYPE, RANGE])
+            .expose_headers([ETAG])
+            .allow_credentials(true)
+            .max_age(Duration::from_secs(600))
     }
 
     #[test]
     fn adds_fields_for_allowed_origins() {
-        let public = Cors::new().any_origin();
+        let public = Cors::new().allow_any_origin();
         let allowed = "200 | allow-credentials: true | allow-origin: ORIGIN | \
                         expose-headers: etag | vary: accept, origin";
         let refused = "200 | vary: accept, origin";
@@ -354,8 +356,8 @@ mod tests {
              vary: origin"
         );
         assert_eq!(send(&all(), "https://evil.example"), "204 | vary: origin");
-        assert_eq!(send(&Cors::new().any_origin(), "https://x"), "204 | allow-origin: *");
-        let plain = Cors::new().origin("https://x");
+        assert_eq!(send(&Cors::new().allow_any_origin(), "https://x"), "204 | allow-origin: *");
+        let plain = Cors::new().allow_origin("https://x");
         assert_eq!(send(&plain, "https://x"), "204 | allow-origin: https://x | vary: origin");
     }
 
@@ -368,12 +370,12 @@ mod tests {
     #[test]
     fn panics_on_unsafe_settings() {
         let panics = |make: fn() -> Cors| std::panic::catch_unwind(make).is_err();
-        assert!(panics(|| Cors::new().any_origin().credentials()));
-        assert!(panics(|| Cors::new().credentials().any_origin()));
+        assert!(panics(|| Cors::new().allow_any_origin().allow_credentials(true)));
+        assert!(panics(|| Cors::new().allow_credentials(true).allow_any_origin()));
         for origin in
             ["*", "null", "", "a.example", "https://", "https://A", "https://a/", "https://*.a"]
         {
-            let result = std::panic::catch_unwind(|| Cors::new().origin(origin));
+            let result = std::panic::catch_unwind(|| Cors::new().allow_origin(origin));
             assert!(result.is_err(), "{origin:?}");
         }
     }

@@ -8,8 +8,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// Responds with 503 (RFC 9110 §15.6.4) if the application has not returned a response within a
-/// duration; its future is then dropped.
+/// Responds with 503 (RFC 9110 §15.6.4), or [another status](Timeout::with_status), if the
+/// application has not returned a response within a duration; its future is then dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,12 +30,18 @@ use crate::message::response::Response;
 #[derive(Clone, Debug)]
 pub struct Timeout {
     after: Duration,
+    status: StatusCode,
 }
 
 impl Timeout {
     /// Sets the maximum response time. The timeout may fire up to a millisecond late.
     pub fn new(after: Duration) -> Timeout {
-        Timeout { after }
+        Timeout { after, status: StatusCode::SERVICE_UNAVAILABLE }
+    }
+
+    /// Sets the status of the response, such as 504 in front of a client of another server.
+    pub fn with_status(self, status: StatusCode) -> Timeout {
+        Timeout { status, ..self }
     }
 }
 
@@ -44,7 +50,7 @@ impl Middleware for Timeout {
         // The timer is registered only when the application is first pending.
         match tokio::time::timeout(self.after, next.call(request)).await {
             Ok(response) => response,
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into(),
+            Err(_) => self.status.into(),
         }
     }
 }
@@ -55,18 +61,25 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn responds_503_after_the_timeout() {
-        for (delay_ms, after, status) in
-            [(0, 0, 200), (0, 50, 200), (5, 5_000, 200), (5_000, 5, 503)]
-        {
+    fn responds_with_the_status_after_the_timeout() {
+        let plain = |after| Timeout::new(Duration::from_millis(after));
+        let gateway = |after| plain(after).with_status(StatusCode::GATEWAY_TIMEOUT);
+        for (delay_ms, timeout, status) in [
+            (0, plain(0), 200),
+            (0, plain(50), 200),
+            (5, plain(5_000), 200),
+            (5, gateway(5_000), 200),
+            (5_000, plain(5), 503),
+            (5_000, gateway(5), 504),
+        ] {
             let app = move |_: Request| async move {
                 if delay_ms > 0 {
                     tokio::time::sleep(Duration::from_millis(delay_ms)).await;
                 }
                 Response::text("ok")
             };
-            let timeout = Timeout::new(Duration::from_millis(after));
-            assert_eq!(testing::get(app.wrap(timeout), "/").status, status, "{delay_ms} {after}");
+            let label = format!("{delay_ms} {timeout:?}");
+            assert_eq!(testing::get(app.wrap(timeout), "/").status, status, "{label}");
         }
     }
 }

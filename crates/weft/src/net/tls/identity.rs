@@ -38,9 +38,10 @@ impl Identity {
         Identity(Source::Files { certificate: certificate.into(), key: key.into() })
     }
 
-    /// An identity in memory.
-    pub fn pem(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Identity {
-        Identity(Source::Pem { certificate: certificate.into().into(), key: key.into().into() })
+    /// An identity in memory. The texts are copied.
+    pub fn pem(certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Identity {
+        let (certificate, key) = (certificate.as_ref().into(), key.as_ref().into());
+        Identity(Source::Pem { certificate, key })
     }
 
     /// Paths of its files.
