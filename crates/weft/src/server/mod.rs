@@ -54,6 +54,10 @@ pub use crate::settings::{Congestion, Disconnect};
 /// Serves an application on an address, with the default [`Settings`] and one worker for each CPU.
 /// Returns only if the server cannot be started.
 ///
+/// The application is `Send`, because each worker, a thread, has a clone of it; its futures need
+/// not be. If it has an `Rc` or another value that is not `Send`, use an `Arc`, or
+/// [`Server::per_worker`].
+///
 /// # Errors
 /// [`Listen`](ErrorKind::Listen) if the address cannot be bound,
 /// [`WouldBlock`](ErrorKind::WouldBlock) in a future that a current-thread runtime polls.
@@ -106,6 +110,9 @@ type MakeHooks = dyn Fn() -> Rc<dyn Hooks> + Send + Sync;
 impl<A: Application + 'static> Server<A> {
     /// Creates a server for this application, with the default settings, one worker for each
     /// CPU that the process may run on, and no address yet.
+    ///
+    /// The application is `Send`, because each worker, a thread, has a clone of it; its futures
+    /// need not be. [`per_worker`](Server::per_worker) is for values that are not `Send`.
     pub fn new(app: A) -> Server<A>
     where
         A: Clone + Send,
