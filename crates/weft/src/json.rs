@@ -132,7 +132,7 @@ mod tests {
 
     async fn point(request: Request) -> Result<Response> {
         let Point { x, y } = request.json_within(40).await?;
-        Ok(Response::json(&[Some(x), y]))
+        Ok(Response::json([Some(x), y]))
     }
 
     fn post(media_type: &str, text: &str) -> TestResponse {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn errors_have_a_limited_length() {
         async fn number(request: Request) -> Result<Response> {
-            Ok(Response::json(&request.json::<u8>().await?))
+            Ok(Response::json(request.json::<u8>().await?))
         }
         let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
         let text = format!("\"{}\"", "í".repeat(500_000));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn value_that_is_no_json_is_an_error_with_a_reason() {
-        let response = Response::json(&std::collections::BTreeMap::from([([1], 2)]));
+        let response = Response::json(std::collections::BTreeMap::from([([1], 2)]));
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let error = response.error().unwrap().to_string();
         assert_eq!(error, "the application failed: key must be a string");
