@@ -56,6 +56,13 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(Duration::from_millis(total))
 }
 
+/// Returns true if the values of a template are known before a request has a route, as in `[maps]`.
+pub(crate) fn is_early(template: &str) -> bool {
+    const LATER: [&str; 6] =
+        ["{user}", "{request_id}", "{trace_id}", "{span_id}", "{upstream}", "{time}"];
+    !LATER.iter().any(|name| template.contains(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

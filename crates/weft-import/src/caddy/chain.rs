@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use super::maps::Maps;
 use super::matcher::{self, Case, Condition, Dependence, parse_named};
 use super::notes::Notes;
 use super::order::Order;
@@ -17,6 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) order: Order,
     pub(super) notes: Notes,
     pub(super) users: Users,
+    pub(super) maps: Maps,
     /// Directory of the Caddyfile.
     pub(super) base: std::path::PathBuf,
 }

@@ -15,6 +15,7 @@ mod notes; // comments
 mod users; // users and hashed passwords
 mod outcome; // the response to a case
 mod placeholders; // placeholders → placeholders
+mod maps; // `map`
 mod chain; // the state of an evaluation
 mod handlers; // directives that handle requests
 mod runner; // directives of blocks
@@ -35,6 +36,7 @@ use super::{Imported, Target, hoist};
 use addresses::{Part, Site};
 use chain::Context;
 use global::Global;
+use maps::Maps;
 use notes::Notes;
 use order::Order;
 use site::SiteOptions;
@@ -80,6 +82,7 @@ pub fn import(
         order: Order::new(options),
         notes: Notes::default(),
         users: Users::new(users.as_deref()),
+        maps: Maps::default(),
         base: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
     };
     let global = Global::new(options);
@@ -92,6 +95,7 @@ pub fn import(
     }
     add_hosts(&context, &global, &sites, &parts, &mut document)?;
     hoist::hoist(&mut document, target);
+    context.maps.write(&mut document);
     let is_complete = !context.notes.has_loss();
     let text = document.print();
     Ok((Imported { text, is_complete }, context.users.into_files()))

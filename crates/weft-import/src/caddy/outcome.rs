@@ -71,7 +71,7 @@ pub(super) struct Outcome {
     /// Paths of `try_files`.
     pub(super) candidates: Vec<String>,
     pub(super) options: Table,
-    /// Constant values of `vars` and `map`.
+    /// Templates of `vars` and `map`.
     pub(super) variables: Vec<(String, String)>,
     /// Scripts that run beside the files of a later directive.
     pub(super) php: Option<Table>,
@@ -162,6 +162,13 @@ impl Outcome {
             }
         }
         self.options.set(option, Value::List(list));
+    }
+
+    /// Puts the path of the request in place of the current path; `None` if that is another one.
+    pub(super) fn with_path_of_request(&self, template: &str) -> Option<String> {
+        let has_path = template.contains(PATH) || template.contains(URI);
+        let is_same = self.path == CurrentPath::OfRequest && self.stripped.is_empty();
+        (!has_path || is_same).then(|| template.replace(URI, "{uri}").replace(PATH, "{path}"))
     }
 
     /// Returns the text for the current path and query.

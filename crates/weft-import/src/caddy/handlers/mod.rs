@@ -8,7 +8,8 @@ mod files; // files and scripts
 mod proxy; // reverse_proxy
 mod responses; // redirects and fixed responses
 
-use super::chain::{Chain, Flow, Scopes};
+use super::chain::{Chain, Context, Flow, Scopes};
+use super::maps;
 use super::outcome::{Outcome, Responder};
 use super::placeholders::template;
 use super::tree::Directive;
@@ -147,18 +148,17 @@ fn variables(chain: &Chain<'_>, directive: &Directive, args: &[String], outcome:
     }
 }
 
-/// Sets the variables of a `map` that has only one value for all requests.
+/// Sets the variables of a `map`.
 fn map(chain: &Chain<'_>, directive: &Directive, args: &[String], outcome: &mut Outcome) {
-    let names = args.iter().skip(1).map(|name| name.trim_matches(['{', '}']));
-    for (index, name) in names.enumerate() {
-        let rows = directive.children().iter();
-        let values: Vec<&str> = rows.clone().map(|row| row.arg(index)).collect();
-        let has_default = rows.clone().any(|row| row.name == "default");
-        match values.split_first() {
-            Some((first, others)) if has_default && others.iter().all(|it| it == first) => {
-                outcome.variables.insert(0, (name.to_owned(), (*first).to_owned()));
+    for (index, name) in args.iter().skip(1).enumerate() {
+        let Context { maps, target, .. } = chain.context;
+        match maps::value(maps, directive, index, outcome, *target) {
+            Some(value) => {
+                outcome.variables.insert(0, (name.trim_matches(['{', '}']).to_owned(), value));
             }
-            _ => chain.lost(directive, "only a constant value has an equivalent"),
+            None => {
+                chain.lost(directive, "its values have no equivalent before the route is known")
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::document::Table;
 use crate::nginx::tree::Directive;
 use crate::nginx::variables::{Variables, split_name};
 use crate::regex;
+use crate::values::is_early;
 
 /// A table, and the values that it has.
 pub(super) struct NamedTable {
@@ -13,10 +14,6 @@ pub(super) struct NamedTable {
     /// All values as they are written in nginx, the usual one last.
     pub(super) values: Vec<String>,
 }
-
-/// Placeholders whose values are not known before a request has a route.
-const LATER: [&str; 6] =
-    ["{user}", "{request_id}", "{trace_id}", "{span_id}", "{upstream}", "{time}"];
 
 /// Converts a text to a template whose value is known before a request has a route.
 pub(crate) fn early_template(variables: &Variables<'_>, text: &str) -> Option<String> {
@@ -27,7 +24,7 @@ pub(crate) fn early_template(variables: &Variables<'_>, text: &str) -> Option<St
         return None;
     }
     let template = variables.template(text).ok()?;
-    (!LATER.iter().any(|name| template.contains(name))).then_some(template)
+    is_early(&template).then_some(template)
 }
 
 /// Translates a `map`.
