@@ -41,6 +41,8 @@ pub enum ErrorKind {
     HeadTooLarge,
     /// The body is larger than [`Settings::max_body_bytes`](crate::Settings::max_body_bytes), the
     /// limit of a [`BodyLimit`](crate::middleware::BodyLimit), or the limit that its reader names.
+    /// The text of the error names the limit; the response does not. Hooks and records get the
+    /// error of a response with 413, too.
     BodyTooLarge,
     /// The peer closed the connection in the middle of a body.
     BodyIncomplete,
@@ -196,6 +198,31 @@ impl Error {
         Error { source: Some(source.into()), ..self }
     }
 
+    /// Names the setting with the limit that was exceeded, for hooks and logs: responses have the
+    /// [`reason`](Error::reason) alone.
+    pub(crate) fn with_limit(self, setting: &'static str) -> Error {
+        self.with_source(ExceededLimit(setting))
+    }
+
+    /// The setting with the exceeded limit.
+    pub(crate) fn limit(&self) -> Option<&'static str> {
+        let limit = self.source.as_ref()?.downcast_ref();
+        limit.map(|ExceededLimit(setting)| *setting)
+    }
+
+    /// Converts an error of a parser that has read the head of a request.
+    pub(crate) fn of_head(error: weft_proto::Error) -> Error {
+        let error = Error::from(error);
+        match error.kind {
+            ErrorKind::TargetTooLong => error.with_limit("max_request_line_bytes"),
+            ErrorKind::HeadTooLarge => {
+                let is_count = error.reason.contains("too many fields");
+                error.with_limit(if is_count { "max_fields" } else { "max_head_bytes" })
+            }
+            _ => error,
+        }
+    }
+
     /// Marks the failure of a response body as one after data: the engine sends the data that the
     /// body has produced before, and then aborts the response.
     ///
@@ -256,6 +283,18 @@ impl Error {
         &self.reason
     }
 }
+
+/// The setting with a limit that was exceeded, as the source of an error.
+#[derive(Debug)]
+struct ExceededLimit(&'static str);
+
+impl fmt::Display for ExceededLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the limit is `{}`", self.0)
+    }
+}
+
+impl std::error::Error for ExceededLimit {}
 
 /// Errors of an application's own I/O become [`Io`](ErrorKind::Io): the peer is not at fault for
 /// them, whatever their kind. An [`Error`] in an I/O error, as adapters of bodies return it, stays

@@ -64,7 +64,7 @@ impl Request {
     /// The errors of [`json`](Request::json).
     pub async fn json_within<T: DeserializeOwned>(mut self, max_bytes: usize) -> Result<T> {
         expect_json(&self)?;
-        let text = self.take_body().collect(max_bytes).await?;
+        let text = self.take_body().collect_within(max_bytes, "Request::json_within").await?;
         serde_json::from_slice(&text).map_err(invalid_json)
     }
 }

@@ -44,8 +44,9 @@
 //! [`Hooks`] get the errors of the engine and of handlers. With the feature `tracing`, they are
 //! also events with the target `weft`, so that one line of a program shows them:
 //! `tracing_subscriber::fmt::init()`. Failures of the application are `ERROR`, failures of the
-//! system and handlers that block their worker `WARN`, failed handshakes `INFO`, and other errors
-//! of clients `DEBUG`. With the feature `log`, loggers of that crate get them.
+//! system and handlers that block their worker `WARN`, failed handshakes and bodies over a limit
+//! `INFO`, and other errors of clients `DEBUG`. With the feature `log`, loggers of that crate get
+//! them.
 //!
 //! The crate `weft-acme` orders and renews certificates.
 

@@ -14,11 +14,12 @@ pub(crate) use self::events::{report_error, report_slow_handler};
 pub use self::slow_handler::SlowHandler;
 pub(crate) use self::slow_handler::default_slow_handler_threshold;
 
-/// Writes an error of the application or of the system to standard error, in debug builds without
-/// a subscriber of `tracing`.
+/// Writes an error of the application or of the system, and a body over a limit, to standard error,
+/// in debug builds without a subscriber of `tracing`.
 pub(crate) fn print_error(error: &Error) {
     let is_own = error.kind().fault() != Fault::Peer && error.kind() != ErrorKind::Cancelled;
-    if cfg!(debug_assertions) && is_own && !events::has_subscriber() {
+    let is_limit = error.kind() == ErrorKind::BodyTooLarge;
+    if cfg!(debug_assertions) && (is_own || is_limit) && !events::has_subscriber() {
         eprintln!("weft: {error}");
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct WorkerLog {
     accept_warning: ThrottledWarning,
     proxy_header_warning: ThrottledWarning,
     certificate_warning: ThrottledWarning,
+    body_warning: ThrottledWarning,
 }
 
 /// Access log of the requests without another one.
@@ -59,6 +60,7 @@ impl WorkerLog {
             accept_warning: ThrottledWarning::default(),
             proxy_header_warning: ThrottledWarning::default(),
             certificate_warning: ThrottledWarning::default(),
+            body_warning: ThrottledWarning::default(),
         }
     }
 
@@ -113,6 +115,15 @@ impl Hooks for WorkerLog {
             return self
                 .certificate_warning
                 .warn(&format!("closed a connection from {ip} in its TLS handshake: {error}"));
+        }
+        // Users report it as an upload that fails.
+        if error.kind() == ErrorKind::BodyTooLarge {
+            let ip = peer.address().map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_string());
+            return self.body_warning.warn(&format!(
+                "refused a request from {ip} with 413: {}; see `max_body_bytes` of its route or of \
+                 [limits], and `max_spooled_bytes` of scripts",
+                error.reason()
+            ));
         }
         let level = match error.kind().fault() {
             Fault::Peer => Level::Debug,

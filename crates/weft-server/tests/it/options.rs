@@ -320,6 +320,10 @@ fn size_of_request_bodies_is_limited_on_every_kind_of_route() {
             let status = client.head()[0].split(' ').nth(1).unwrap().to_owned();
             assert_eq!(status, expected.to_string(), "{kind} {target} {bytes}");
         }
+        // One warning in ten seconds, with the name of the key.
+        let warning = "with 413: the body is larger than";
+        until("a warning", || server.stderr().contains(warning));
+        assert!(server.stderr().contains("`max_body_bytes` of its route"), "{}", server.stderr());
         server.stop();
     }
 }

@@ -10,7 +10,9 @@ use futures_core::Stream;
 use crate::error::{Error, Result};
 use crate::form::disposition::{Disposition, next_parameter, sanitize_file_name};
 use crate::form::parts::{Parser, Step};
-use crate::form::rejection::{expect_type, too_large};
+use crate::form::rejection::{
+    MAX_ALL, MAX_FIELD, MAX_FIELDS, MAX_FILE, MAX_FILES, expect_type, too_large,
+};
 use crate::form::settings::FormSettings;
 use crate::form::temp_file::{self, TempFile};
 use crate::message::body::{self, Body};
@@ -136,13 +138,13 @@ impl Multipart {
         let value = headers.get_bytes("content-disposition");
         let value = value.ok_or_else(|| Error::malformed("a part has no Content-Disposition"))?;
         let disposition = Disposition::parse(value)?;
-        let (kind, count, max) = match disposition.file_name {
-            Some(_) => ("files", &mut self.files, self.settings.max_files),
-            None => ("fields", &mut self.fields, self.settings.max_fields),
+        let (limit, kind, count, max) = match disposition.file_name {
+            Some(_) => (MAX_FILES, "files", &mut self.files, self.settings.max_files),
+            None => (MAX_FIELDS, "fields", &mut self.fields, self.settings.max_fields),
         };
         *count += 1;
         if *count > max {
-            return Err(too_large(format!("more than {max} {kind}")));
+            return Err(too_large(limit, format!("more than {max} {kind}")));
         }
         self.state = match disposition.file_name {
             Some(_) => State::File(self.settings.max_file_bytes),
@@ -177,15 +179,17 @@ impl Multipart {
         match &mut self.state {
             State::File(remaining) => {
                 let max = self.settings.max_file_bytes;
-                let exceeded = || too_large(format!("a file is larger than {max} bytes"));
+                let exceeded = || too_large(MAX_FILE, format!("a file is larger than {max} bytes"));
                 *remaining = remaining.checked_sub(bytes as u64).ok_or_else(exceeded)?;
             }
             State::Field(remaining) => {
                 let max = self.settings.max_field_bytes;
-                let exceeded = || too_large(format!("a field is larger than {max} bytes"));
+                let exceeded =
+                    || too_large(MAX_FIELD, format!("a field is larger than {max} bytes"));
                 *remaining = remaining.checked_sub(bytes).ok_or_else(exceeded)?;
                 let max = self.settings.max_all_fields_bytes;
-                let exceeded = || too_large(format!("the fields are larger than {max} bytes"));
+                let exceeded =
+                    || too_large(MAX_ALL, format!("the fields are larger than {max} bytes"));
                 let all = &mut self.remaining_field_bytes;
                 *all = all.checked_sub(bytes).ok_or_else(exceeded)?;
             }
@@ -209,7 +213,7 @@ impl Multipart {
                     self.bytes += chunk.len() as u64;
                     // A body without a connection has no limit of its own.
                     if let Some(max) = self.settings.max_bytes.filter(|max| self.bytes > *max) {
-                        break Err(body::too_large(max));
+                        break Err(body::too_large(max, "FormSettings::max_bytes"));
                     }
                     self.parser.push(chunk);
                 }
@@ -283,7 +287,8 @@ impl Part<'_> {
         while let Some(chunk) = self.form.chunk().await? {
             if whole.len() + chunk.len() > limit {
                 let name = &self.disposition.name;
-                let error = too_large(format!("the field {name:?} is larger than {limit} bytes"));
+                let reason = format!("the field {name:?} is larger than {limit} bytes");
+                let error = too_large("Part::collect(limit)", reason);
                 return Err(self.form.fail(error));
             }
             whole.extend_from_slice(&chunk);

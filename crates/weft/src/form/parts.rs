@@ -9,7 +9,7 @@ use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::error::{Error, Result};
-use crate::form::rejection::too_large;
+use crate::form::rejection::{MAX_PART_FIELDS, too_large};
 use weft_proto::headers::Headers;
 use weft_proto::http1::parse::{FieldSection, Limits, MAX_HEAD_BYTES};
 
@@ -172,7 +172,10 @@ impl Parser {
         };
         if self.head.fields.len() > self.max_head_fields {
             let max = self.max_head_fields;
-            return Err(too_large(format!("the head of a part has more than {max} fields")));
+            return Err(too_large(
+                MAX_PART_FIELDS,
+                format!("the head of a part has more than {max} fields"),
+            ));
         }
         let Some(length) = length else {
             return if is_too_large { Err(self.head_too_large()) } else { Ok(Step::Wait) };
@@ -183,7 +186,8 @@ impl Parser {
     }
 
     fn head_too_large(&self) -> Error {
-        too_large(format!("the head of a part is larger than {} bytes", self.max_head_bytes))
+        let reason = format!("the head of a part is larger than {} bytes", self.max_head_bytes);
+        too_large("FormSettings::max_part_head_bytes", reason)
     }
 }
 

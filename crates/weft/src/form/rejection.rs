@@ -19,6 +19,15 @@ pub(super) fn expect_type<'a>(head: &'a RequestHead, expected: &str) -> Result<&
     Err(Error::new(ErrorKind::MediaTypeUnsupported, reason))
 }
 
-pub(super) fn too_large(reason: impl Into<String>) -> Error {
-    Error::new(ErrorKind::BodyTooLarge, reason.into())
+/// Limits of [`FormSettings`](super::FormSettings), as errors name them.
+pub(super) const MAX_FIELDS: &str = "FormSettings::max_fields";
+pub(super) const MAX_FIELD: &str = "FormSettings::max_field_bytes";
+pub(super) const MAX_ALL: &str = "FormSettings::max_all_fields_bytes";
+pub(super) const MAX_FILES: &str = "FormSettings::max_files";
+pub(super) const MAX_FILE: &str = "FormSettings::max_file_bytes";
+pub(super) const MAX_PART_FIELDS: &str = "FormSettings::max_part_fields";
+
+/// The error of a form over a limit.
+pub(super) fn too_large(limit: &'static str, reason: String) -> Error {
+    Error::new(ErrorKind::BodyTooLarge, reason).with_limit(limit)
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::form::rejection::{expect_type, too_large};
+use crate::form::rejection::{MAX_ALL, MAX_FIELD, MAX_FIELDS, expect_type, too_large};
 use crate::form::settings::FormSettings;
 use crate::message::body::Body;
 use crate::message::request_head::RequestHead;
@@ -79,17 +79,17 @@ impl FormSettings {
         if let Some(bytes) = self.max_bytes {
             body.set_limit(bytes);
         }
-        let text = body.collect(self.max_all_fields_bytes).await?;
+        let text = body.collect_within(self.max_all_fields_bytes, MAX_ALL).await?;
         let mut fields = 0;
         for field in text.split(|&b| b == b'&').filter(|field| !field.is_empty()) {
             fields += 1;
             if field.len() > self.max_field_bytes {
                 let max = self.max_field_bytes;
-                return Err(too_large(format!("a field is larger than {max} bytes")));
+                return Err(too_large(MAX_FIELD, format!("a field is larger than {max} bytes")));
             }
         }
         if fields > self.max_fields {
-            return Err(too_large(format!("more than {} fields", self.max_fields)));
+            return Err(too_large(MAX_FIELDS, format!("more than {} fields", self.max_fields)));
         }
         Ok(text)
     }

@@ -71,8 +71,9 @@ enum Kind {
     /// A stream, and the number of bytes that it may still produce.
     Stream(Exclusive<BoxBody>, u64),
     File(Box<FileBody>),
-    /// A body that was received completely, but exceeds a limit set later.
-    TooLarge,
+    /// A body that was received completely, but exceeds a limit set later, and the limit. It is not
+    /// known for a stream, which stores the rest only.
+    TooLarge(Option<u64>),
     /// A body that a framework has removed from a response to HEAD. Its length is unknown.
     Removed,
 }
@@ -251,7 +252,7 @@ impl Body {
                     Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
                 }
                 Kind::Inbound(source) => source.poll_chunk(cx),
-                Kind::TooLarge => Poll::Ready(Err(over_limit())),
+                Kind::TooLarge(limit) => Poll::Ready(Err(over_limit(*limit))),
                 Kind::Stream(..) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
@@ -276,8 +277,8 @@ impl Body {
                 }
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
                 let Some(rest) = remaining.checked_sub(length as u64) else {
-                    self.0 = Kind::TooLarge;
-                    return Poll::Ready(Some(Err(over_limit())));
+                    self.0 = Kind::TooLarge(None);
+                    return Poll::Ready(Some(Err(over_limit(None))));
                 };
                 *remaining = rest;
                 Poll::Ready(frame.map(Ok))
@@ -292,22 +293,31 @@ impl Body {
     /// # Errors
     /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) beyond the limit, and the errors of
     /// [`chunk`](Body::chunk).
-    pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
+    pub async fn collect(self, limit: usize) -> Result<Bytes> {
+        self.collect_within(limit, COLLECT_LIMIT).await
+    }
+
+    /// Reads the whole body, up to `limit` bytes, the value of `setting`.
+    pub(crate) async fn collect_within(
+        mut self,
+        limit: usize,
+        setting: &'static str,
+    ) -> Result<Bytes> {
         if self.length().is_some_and(|length| length > limit as u64) {
-            return Err(too_large(limit as u64));
+            return Err(too_large(limit as u64, setting));
         }
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         let mut whole = None;
         while let Some(chunk) = self.chunk().await? {
             let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
             if whole.len() + chunk.len() > limit {
-                return Err(too_large(limit as u64));
+                return Err(too_large(limit as u64, setting));
             }
             whole.extend_from_slice(&chunk);
         }
         match whole {
             Some(whole) => Ok(whole.freeze()),
-            None if first.len() > limit => Err(too_large(limit as u64)),
+            None if first.len() > limit => Err(too_large(limit as u64, setting)),
             None => Ok(first),
         }
     }
@@ -321,7 +331,7 @@ impl Body {
             Kind::Inbound(source) => source.length(),
             Kind::Stream(stream, _) => stream.lock().size_hint().exact(),
             Kind::File(reader) => reader.size_hint().exact(),
-            Kind::TooLarge | Kind::Removed => None,
+            Kind::TooLarge(_) | Kind::Removed => None,
         }
     }
 
@@ -331,7 +341,9 @@ impl Body {
     pub fn set_limit(&mut self, bytes: u64) {
         match &mut self.0 {
             Kind::Inbound(source) => source.set_limit(bytes),
-            Kind::Bytes(received) if received.len() as u64 > bytes => self.0 = Kind::TooLarge,
+            Kind::Bytes(received) if received.len() as u64 > bytes => {
+                self.0 = Kind::TooLarge(Some(bytes));
+            }
             Kind::Stream(_, remaining) => *remaining = bytes,
             _ => {}
         }
@@ -444,7 +456,7 @@ impl fmt::Debug for Body {
             Kind::Inbound(_) => f.write_str("Body(incoming)"),
             Kind::Stream(..) => f.write_str("Body(stream)"),
             Kind::File(_) => f.write_str("Body(file)"),
-            Kind::TooLarge => f.write_str("Body(too large)"),
+            Kind::TooLarge(_) => f.write_str("Body(too large)"),
             Kind::Removed => f.write_str("Body(removed)"),
         }
     }
@@ -501,14 +513,25 @@ where
     }
 }
 
-/// The error of a body over a limit in bytes.
-pub(crate) fn too_large(limit: u64) -> Error {
-    Error::new(ErrorKind::BodyTooLarge, format!("the body is larger than {limit} bytes"))
+/// The error of a body over a limit in bytes, the value of `setting`.
+#[cold]
+pub(crate) fn too_large(limit: u64, setting: &'static str) -> Error {
+    let reason = format!("the body is larger than {limit} bytes");
+    Error::new(ErrorKind::BodyTooLarge, reason).with_limit(setting)
 }
 
-/// The error of a body whose limit is not stored, because bodies are kept small.
-fn over_limit() -> Error {
-    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
+/// The limit that a caller of [`Body::collect`] sets.
+const COLLECT_LIMIT: &str = "Body::collect(limit)";
+
+/// The limit that [`Body::set_limit`] has set, also for middleware.
+pub(crate) const SET_LIMIT: &str = "Body::set_limit, BodyLimit";
+
+/// The error of a body over a limit that [`Body::set_limit`] has set.
+fn over_limit(limit: Option<u64>) -> Error {
+    if let Some(limit) = limit {
+        return too_large(limit, SET_LIMIT);
+    }
+    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed").with_limit(SET_LIMIT)
 }
 
 pub(crate) fn wrong_length() -> Error {

@@ -48,8 +48,7 @@ pub(crate) struct RecordParts {
     pub(crate) data: Option<Arc<dyn RecordData>>,
     /// The error response in place of a failed response.
     replacement: Option<Replacement>,
-    /// Kind and reason of the failure of a request body that exceeded a limit.
-    body_failure: Option<(ErrorKind, String)>,
+    body_failure: Option<BodyFailure>,
 }
 
 impl RecordParts {
@@ -57,6 +56,15 @@ impl RecordParts {
         let (client, data, replacement, body_failure) = Default::default();
         RecordParts { exchange, client, data, replacement, body_failure }
     }
+}
+
+/// The failure of a request body that exceeded a limit.
+#[derive(Clone, Debug)]
+struct BodyFailure {
+    kind: ErrorKind,
+    reason: String,
+    /// The setting with the limit.
+    limit: Option<&'static str>,
 }
 
 /// An error response that was sent in place of the response of the application.
@@ -143,7 +151,11 @@ impl RequestContext {
     #[cold]
     pub(crate) fn set_body_failure(&self, error: &Error) {
         if let ErrorKind::BodyTooLarge | ErrorKind::TooSlow = error.kind() {
-            let failure = (error.kind(), error.reason().to_owned());
+            let failure = BodyFailure {
+                kind: error.kind(),
+                reason: error.reason().to_owned(),
+                limit: error.limit(),
+            };
             let current = self.exchange_number.load(Relaxed);
             self.update_record_parts(current, |parts| parts.body_failure = Some(failure));
         }
@@ -329,8 +341,12 @@ impl Connection {
     /// Returns the error if the body of the request has exceeded a limit.
     #[cfg(feature = "tower")]
     pub(crate) fn body_failure(&self) -> Option<Error> {
-        let (kind, reason) = self.parts_of_exchange(|parts| parts.body_failure.clone())?;
-        Some(Error::new(kind, reason))
+        let failure = self.parts_of_exchange(|parts| parts.body_failure.clone())?;
+        let error = Error::new(failure.kind, failure.reason);
+        Some(match failure.limit {
+            Some(limit) => error.with_limit(limit),
+            None => error,
+        })
     }
 
     /// The same as [`Request::is_secure`](crate::Request::is_secure).

@@ -564,11 +564,12 @@ fn generated(status: StatusCode, line: String) -> Response {
     response
 }
 
-/// Creates the error response. The [hooks](crate::Hooks) get the error of a response with 5xx.
+/// Creates the error response. The [hooks](crate::Hooks) get the error of a response with 5xx, and
+/// [`BodyTooLarge`](ErrorKind::BodyTooLarge), whose text names the limit.
 impl From<Error> for Response {
     fn from(error: Error) -> Response {
         let response = Response::from(&error);
-        match response.status.is_server_error() {
+        match response.status.is_server_error() || error.kind() == ErrorKind::BodyTooLarge {
             true => response.with_error(error),
             false => response,
         }

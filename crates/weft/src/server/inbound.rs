@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::{Inbound, LiftedLimits, too_large};
+use crate::message::body::{Inbound, LiftedLimits, SET_LIMIT, too_large};
 use crate::message::connection::RequestContext;
 use crate::server::worker_context::WorkerContext;
 use crate::settings::DEFAULT_MAX_BODY_BYTES;
@@ -156,15 +156,18 @@ impl<S: ContentSource> InboundBody<S> {
     }
 
     fn poll_within_limits(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
-        let (Allowance::Default(allowed) | Allowance::Explicit(allowed)) = self.allowed;
+        let (allowed, setting) = match self.allowed {
+            Allowance::Default(allowed) => (allowed, "max_body_bytes"),
+            Allowance::Explicit(allowed) => (allowed, SET_LIMIT),
+        };
         if self.source.length().is_some_and(|length| length > allowed) {
-            return Poll::Ready(Err(too_large(self.received.saturating_add(allowed))));
+            return Poll::Ready(Err(too_large(self.received.saturating_add(allowed), setting)));
         }
         match self.source.poll_event(cx, &mut self.clock) {
             Poll::Ready(Ok(ContentEvent::Data(data))) => {
                 Poll::Ready(match self.count(data.len()) {
                     true => Ok(Some(data)),
-                    false => Err(too_large(self.received.saturating_add(allowed))),
+                    false => Err(too_large(self.received.saturating_add(allowed), setting)),
                 })
             }
             Poll::Ready(Ok(ContentEvent::End(trailers))) => {
@@ -175,9 +178,10 @@ impl<S: ContentSource> InboundBody<S> {
             Poll::Pending => {
                 let reason = "the body was received too slowly";
                 let length = self.source.length();
-                self.clock
-                    .poll_expired(length, cx)
-                    .map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
+                let slow = |()| {
+                    Err(Error::new(ErrorKind::TooSlow, reason).with_limit("min_bytes_per_second"))
+                };
+                self.clock.poll_expired(length, cx).map(slow)
             }
         }
     }

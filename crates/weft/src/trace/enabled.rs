@@ -38,8 +38,8 @@ impl PeerEvents {
     }
 }
 
-/// Emits an error of the application or of the system as `ERROR` or `WARN`, a failed handshake as
-/// `INFO`, and other errors of peers, which any client can cause, as `DEBUG`.
+/// Emits an error of the application or of the system as `ERROR` or `WARN`, a failed handshake and a
+/// body over a limit as `INFO`, and other errors of peers, which any client can cause, as `DEBUG`.
 pub(crate) fn report_error(peer: &Peer, head: Option<&RequestHead>, error: &Error) {
     /// Emits the event at a level, which has to be a constant.
     macro_rules! emit {
@@ -64,7 +64,9 @@ pub(crate) fn report_error(peer: &Peer, head: Option<&RequestHead>, error: &Erro
             Fault::System => emit!(Level::WARN),
             Fault::Peer if !enabled!(target: "weft", Level::INFO) || !admit_peer_event() => {}
             Fault::Peer => match kind {
-                ErrorKind::TlsFailed | ErrorKind::ProxyHeader => emit!(Level::INFO),
+                ErrorKind::TlsFailed | ErrorKind::ProxyHeader | ErrorKind::BodyTooLarge => {
+                    emit!(Level::INFO);
+                }
                 _ => emit!(Level::DEBUG),
             },
         },

@@ -27,6 +27,7 @@ async fn handler(request: Request) -> weft::Result<Response> {
             std::thread::sleep(Duration::from_millis(40));
             Ok(Response::text("late"))
         }
+        "/large" => Ok(Response::text(weft::Body::from("abc").collect(2).await?)),
         // A fault of the client.
         _ => Err(Error::status(http::StatusCode::NOT_FOUND, "no such page")),
     }
@@ -55,6 +56,7 @@ fn errors_and_slow_handlers_are_written_to_standard_error() {
         ("/error", true, "the database is away"),
         ("/field", false, "invalid value of the field `x-own`"),
         ("/slow", true, "has blocked its worker"),
+        ("/large", false, "larger than 2 bytes: the limit is `Body::collect(limit)`"),
         ("/nothing", false, ""),
     ] {
         let mut command = Command::new(std::env::current_exe().unwrap());

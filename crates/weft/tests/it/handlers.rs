@@ -309,3 +309,87 @@ fn debug_output_of_an_error_is_readable() {
     assert!(format!("{error:?}").contains(&address), "{error:?}");
     assert!(format!("{error:#?}").contains("kind: Listen"), "{error:#?}");
 }
+
+/// The response states the size. Hooks, and so logs, also get the setting with the limit.
+#[cfg(all(feature = "form", feature = "json"))]
+#[test]
+fn error_of_a_body_over_a_limit_names_the_limit_to_hooks_only() {
+    async fn app(request: Request) -> weft::Result<Response> {
+        let form = weft::form::FormSettings { max_all_fields_bytes: 5, ..Default::default() };
+        match request.path() {
+            "/collect" => drop(request.into_body().collect(5).await?),
+            "/json" => drop(request.json_within::<u32>(5).await?),
+            "/form" => drop(form.read::<Vec<(String, String)>>(request).await?),
+            "/set" => {
+                let mut body = request.into_body();
+                body.set_limit(5);
+                body.collect(100).await?;
+            }
+            _ => drop(request.into_body().collect(100).await?),
+        }
+        Ok(Response::text("read\n"))
+    }
+    let limited = app.wrap(weft::middleware::BodyLimit::new(5));
+    let settings = weft::Settings { max_body_bytes: 5, ..Default::default() };
+    for (target, fits, media_type, limit) in [
+        ("/", "12345", "text/plain", "max_body_bytes"),
+        ("/collect", "12345", "text/plain", "Body::collect(limit)"),
+        ("/set", "12345", "text/plain", "Body::set_limit, BodyLimit"),
+        ("/json", "12345", "application/json", "Request::json_within"),
+        (
+            "/form",
+            "a=bcd",
+            "application/x-www-form-urlencoded",
+            "FormSettings::max_all_fields_bytes",
+        ),
+        ("/limited", "12345", "text/plain", "BodyLimit"),
+    ] {
+        let send = |body: String| {
+            let request = TestRequest::post(target).header("content-type", media_type).body(body);
+            match target {
+                "/" => request.settings(settings.clone()).call(app),
+                "/limited" => request.call(limited.clone()),
+                _ => request.call(app),
+            }
+        };
+        let response = send(fits.to_owned());
+        assert_eq!((response.text(), response.errors.len()), ("read\n", 0), "{target}");
+        let response = send(format!("{fits}6"));
+        response.assert_text("413 Payload Too Large: the body is larger than 5 bytes\n");
+        let expected = format!("the body is larger than 5 bytes: the limit is `{limit}`");
+        assert_eq!(response.errors, [expected], "{target}");
+    }
+}
+
+/// The limits of a head, likewise.
+#[test]
+fn error_of_a_head_over_a_limit_names_the_limit_to_hooks_only() {
+    async fn app(_: Request) -> &'static str {
+        "read\n"
+    }
+    let settings = weft::Settings {
+        max_request_line_bytes: 100,
+        max_head_bytes: 1_000,
+        max_fields: 5,
+        ..Default::default()
+    };
+    for (target_bytes, fields, value_bytes, expected) in [
+        (50, 4, 100, None),
+        (101, 4, 100, Some("max_request_line_bytes")),
+        (50, 5, 100, Some("max_fields")),
+        (50, 4, 400, Some("max_head_bytes")),
+    ] {
+        let mut request = TestRequest::get(&format!("/{}", "a".repeat(target_bytes)));
+        for number in 0..fields {
+            request = request.header(format!("x-{number}"), "v".repeat(value_bytes));
+        }
+        let response = request.settings(settings.clone()).call(app);
+        assert_eq!(response.status == 200, expected.is_none(), "{expected:?}");
+        let ends_with_limit = |setting: &str| {
+            let limit = format!(": the limit is `{setting}`");
+            response.errors.iter().any(|error| error.ends_with(&limit))
+        };
+        assert!(expected.is_none_or(ends_with_limit), "{:?}", response.errors);
+        assert!(!response.text().contains("max_"), "{}", response.text());
+    }
+}

@@ -50,7 +50,7 @@ impl BodyLimit {
     /// body.
     pub fn apply(&self, request: &mut Request) -> Result<()> {
         if request.body().length().is_some_and(|length| length > self.bytes) {
-            return Err(too_large(self.bytes));
+            return Err(too_large(self.bytes, "BodyLimit"));
         }
         request.body().set_limit(self.bytes);
         Ok(())

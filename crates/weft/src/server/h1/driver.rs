@@ -139,7 +139,8 @@ impl<A: Application> Driver<'_, A> {
             if received.is_empty() {
                 return Ok(None);
             }
-            if let Some(length) = self.parsed.read(received, &self.worker.limits)? {
+            let parsed = self.parsed.read(received, &self.worker.limits);
+            if let Some(length) = parsed.map_err(Error::of_head)? {
                 self.sink.deadline.clear();
                 return Ok(Some(length));
             }

@@ -310,5 +310,5 @@ impl Drop for Input<'_> {
 }
 
 fn too_slow() -> Error {
-    Error::new(ErrorKind::TooSlow, "the request was received too slowly")
+    Error::new(ErrorKind::TooSlow, "the request was received too slowly").with_limit("head_timeout")
 }

@@ -159,7 +159,8 @@ impl FieldBlock {
     pub(in crate::server) fn on_field(&mut self, field: Field<'_>, limits: &Limits) -> bool {
         self.size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
         if self.size > limits.head {
-            self.record(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
+            let error = Error::new(ErrorKind::HeadTooLarge, "the head is too large");
+            self.record(error.with_limit("max_head_bytes").into());
             return self.size <= limits.head * MAX_OVERSIZE_FACTOR;
         }
         if let Err(error) = self.read(field, limits) {
@@ -191,7 +192,9 @@ impl FieldBlock {
             Name::Te if value != b"trailers" => return Err(MALFORMED),
             _ if self.fields.len() == limits.fields + usize::from(self.has_added_host()) => {
                 let reason = "the head has too many fields";
-                return Err(Error::new(ErrorKind::HeadTooLarge, reason).into());
+                return Err(Error::new(ErrorKind::HeadTooLarge, reason)
+                    .with_limit("max_fields")
+                    .into());
             }
             Name::Host if !self.is_trailers => return self.read_host(value),
             Name::ContentLength if !self.is_trailers => self.read_length(value)?,
