@@ -60,6 +60,7 @@ impl RecordParts {
 
 /// The failure of a request body that exceeded a limit.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only services are watched"))]
 struct BodyFailure {
     kind: ErrorKind,
     reason: String,
