@@ -77,14 +77,14 @@ impl IntoListeners for SocketAddr {
 
 /// The types that implement [`IntoListeners`].
 mod sealed {
-    use crate::sys::UnixListener;
-
     pub trait Sealed {}
     impl Sealed for Vec<super::Listener> {}
     impl Sealed for super::Listener {}
     impl Sealed for std::net::TcpListener {}
-    impl Sealed for UnixListener {}
     impl Sealed for tokio::net::TcpListener {}
+    #[cfg(unix)]
+    impl Sealed for crate::sys::UnixListener {}
+    #[cfg(unix)]
     impl Sealed for tokio::net::UnixListener {}
     impl Sealed for &str {}
     impl Sealed for String {}

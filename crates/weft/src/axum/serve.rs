@@ -20,9 +20,9 @@ use crate::net::listen::Listener;
 use crate::server::Server;
 use crate::server::handle::ServerHandle;
 use crate::server::handle::shutdown_signal::DEFAULT_GRACE;
-#[cfg(feature = "signal")]
-use crate::server::handle::shutdown_signal::TerminationSignals;
 use crate::settings::Settings;
+#[cfg(feature = "signal")]
+use crate::sys::TerminationSignals;
 
 /// Serves a router like `axum::serve`, with the engine of Weft: its own threads do the input, the
 /// output and the protocol, and the handlers run on the runtime of the caller. So everything in

@@ -364,9 +364,9 @@ impl<A: Application + 'static> Server<A> {
         Server { grace, ..self }
     }
 
-    /// Makes [`run`](Server::run) end in order at Ctrl-C (SIGINT) and SIGTERM: idle connections
-    /// close, and requests in progress have the [`grace_period`](Server::grace_period). A second
-    /// signal ends it at once.
+    /// Makes [`run`](Server::run) end in order at Ctrl-C (SIGINT) and SIGTERM, on Windows at Ctrl-C
+    /// and Ctrl-Break: idle connections close, and requests in progress have the
+    /// [`grace_period`](Server::grace_period). A second signal ends it at once.
     ///
     /// ```no_run
     /// use weft::{Request, Response, Server};

@@ -29,6 +29,8 @@ pub(crate) use self::folders::{
 };
 #[cfg(all(unix, feature = "files"))]
 pub use self::folders::{open_directory, stat_beneath};
+#[cfg(all(unix, feature = "signal"))]
+pub(crate) use self::posix::TerminationSignals;
 #[cfg(all(unix, feature = "_tls"))]
 pub(crate) use self::posix::stat;
 #[cfg(unix)]
@@ -49,6 +51,8 @@ pub(crate) use self::sockets::{
 pub(crate) use self::sockets::{receive_buffer_bytes, shared_udp_socket, udp_socket_count};
 #[cfg(feature = "http3")]
 pub(crate) use self::system::SOCKET_BUFFER_LIMIT;
+#[cfg(all(windows, feature = "signal"))]
+pub(crate) use self::system::TerminationSignals;
 #[cfg(feature = "files")]
 pub(crate) use self::system::is_generated;
 #[cfg(all(windows, feature = "_tls"))]

@@ -2,11 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
+#[cfg(feature = "signal")]
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "signal")]
+use std::task::Poll;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, Stat};
@@ -132,5 +136,33 @@ pub(crate) fn poll_client(socket: &OwnedFd) -> io::Result<()> {
     match rustix::event::poll(&mut fds, Some(&Timespec::default()))? {
         0 => Err(io::ErrorKind::WouldBlock.into()),
         _ => Ok(()),
+    }
+}
+
+/// The signals that end a process in order: SIGINT, which Ctrl-C sends, and SIGTERM.
+#[cfg(feature = "signal")]
+pub(crate) struct TerminationSignals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(feature = "signal")]
+impl TerminationSignals {
+    /// Registers the signals, which no longer end the process by themselves.
+    pub(crate) fn register() -> io::Result<TerminationSignals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(TerminationSignals { interrupt, terminate })
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) {
+        let TerminationSignals { interrupt, terminate } = self;
+        poll_fn(|cx| match interrupt.poll_recv(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => terminate.poll_recv(cx).map(|_| ()),
+        })
+        .await;
     }
 }

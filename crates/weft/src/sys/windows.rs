@@ -1,11 +1,15 @@
 //! Windows, for the library without its default features.
 
 use std::fs;
+#[cfg(feature = "signal")]
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::windows::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "signal")]
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::{Errno, ioctl_fionbio};
@@ -235,4 +239,32 @@ pub(crate) fn open_private_file(path: &Path, is_writable: bool) -> io::Result<fs
 #[cfg(feature = "cache")]
 pub(crate) fn open_lock_file(path: &Path) -> io::Result<fs::File> {
     fs::File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// The events of the console that end a process in order: Ctrl-C, and Ctrl-Break, which a program
+/// can send to a group of processes.
+#[cfg(feature = "signal")]
+pub(crate) struct TerminationSignals {
+    interrupt: tokio::signal::windows::CtrlC,
+    terminate: tokio::signal::windows::CtrlBreak,
+}
+
+#[cfg(feature = "signal")]
+impl TerminationSignals {
+    /// Registers the events, which no longer end the process by themselves.
+    pub(crate) fn register() -> io::Result<TerminationSignals> {
+        let interrupt = tokio::signal::windows::ctrl_c()?;
+        let terminate = tokio::signal::windows::ctrl_break()?;
+        Ok(TerminationSignals { interrupt, terminate })
+    }
+
+    /// Waits for the next event.
+    pub(crate) async fn next(&mut self) {
+        let TerminationSignals { interrupt, terminate } = self;
+        poll_fn(|cx| match interrupt.poll_recv(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => terminate.poll_recv(cx).map(|_| ()),
+        })
+        .await;
+    }
 }

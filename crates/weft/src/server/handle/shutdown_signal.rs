@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::server::handle::ServerHandle;
+#[cfg(feature = "signal")]
+use crate::sys::TerminationSignals;
 
 /// Maximum time for requests in progress after the signal.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -42,37 +44,6 @@ pub(in crate::server) fn block_on_thread<T: Send + 'static>(
     // The panic hook has already reported the panic.
     let panicked = |_| Error::new(ErrorKind::Panicked, "the future of the signal has panicked");
     thread.join().map_err(panicked)
-}
-
-/// The signals that end a process in order: SIGINT, which Ctrl-C sends, and SIGTERM.
-#[cfg(feature = "signal")]
-pub(crate) struct TerminationSignals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-#[cfg(feature = "signal")]
-impl TerminationSignals {
-    /// Registers the signals, which no longer end the process by themselves.
-    ///
-    /// # Errors
-    /// [`Io`](ErrorKind::Io) if one cannot be registered.
-    pub(crate) fn register() -> Result<TerminationSignals> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(TerminationSignals { interrupt, terminate })
-    }
-
-    /// Waits for the next signal.
-    pub(crate) async fn next(&mut self) {
-        let TerminationSignals { interrupt, terminate } = self;
-        poll_fn(|cx| match interrupt.poll_recv(cx) {
-            Poll::Ready(_) => Poll::Ready(()),
-            Poll::Pending => terminate.poll_recv(cx).map(|_| ()),
-        })
-        .await;
-    }
 }
 
 /// Starts a server, and runs it until it has stopped. The first signal ends it in order, the second
