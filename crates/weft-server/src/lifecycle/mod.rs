@@ -31,7 +31,7 @@ use crate::open::active_plan::{ActivePlan, PlanSender};
 use crate::open::application::ServedApplication;
 use crate::sections::tls::OpenedTls;
 use crate::sockets::defer_accept;
-use crate::sockets::handover::{Predecessor, Successor, UpgradeResult};
+use crate::sockets::handover::{InheritedSockets, Predecessor, Successor, UpgradeResult};
 use crate::sockets::systemd;
 use crate::sockets::{self, BoundSocket, ListenSpec, OpenSocket, Protocol};
 use crate::status::{MetricsRegistry, Status};
@@ -63,12 +63,15 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     descriptors::raise_limit();
     descriptors::grow_table();
     privileges::set_umask(plan.top.umask);
-    let mut sockets =
-        sockets::open(&plan.listening(), inherited).map_err(|error| problem(error.to_string()))?;
+    let mut http3 = inherited.http3;
+    let mut sockets = sockets::open(&plan.listening(), inherited.sockets)
+        .map_err(|error| problem(error.to_string()))?;
     if plan.limits.http3 {
         let workers = thread_count(&plan);
-        sockets.iter_mut().for_each(|socket| socket.bind_http3(workers));
+        sockets.iter_mut().for_each(|socket| socket.bind_http3(workers, &mut http3));
     }
+    // The rest is for addresses that are no longer used.
+    drop(http3);
     let pid_file =
         plan.top.pid_file.as_ref().map(|path| PidFile::open(&path.value, &plan.top.run_as));
     let pid_file = pid_file.transpose().map_err(problem)?;
@@ -100,11 +103,11 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
 }
 
 /// Returns the sockets that this process inherited, and the predecessor if it sent them.
-fn inherited_sockets() -> Result<(Option<Predecessor>, Vec<OpenSocket>), String> {
+fn inherited_sockets() -> Result<(Option<Predecessor>, InheritedSockets), String> {
     let handover = Predecessor::detect();
     let problem = |error| format!("cannot take over the sockets of the running process: {error}");
     match handover.map_err(problem)? {
-        Some((predecessor, sockets)) => Ok((Some(predecessor), sockets)),
+        Some((predecessor, inherited)) => Ok((Some(predecessor), inherited)),
         None => Ok((None, systemd::sockets()?)),
     }
 }
@@ -324,7 +327,8 @@ impl<'a> ServerProcess<'a> {
             });
             let datagrams = self.streams.datagram_sockets().map_err(|error| error.to_string())?;
             let with_specs = with_specs.chain(datagrams).collect();
-            Successor::start(with_specs).map_err(|error| error.to_string())
+            let http3 = self.handle.http3_descriptors().map_err(|error| error.to_string())?;
+            Successor::start(with_specs, http3).map_err(|error| error.to_string())
         });
         started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
     }

@@ -2,7 +2,9 @@
 //! open throughout, so that no connection is refused.
 //!
 //! The old process starts the new one with one end of a socket pair as its standard input. It sends
-//! a message with a descriptor for each socket, and then a message without one. The new process
+//! a message with a descriptor for each socket, and then a message without one. HTTP/3 has further
+//! descriptors: its UDP sockets, and a channel for the datagrams of connections that the old process
+//! has. The new process
 //! completes its startup, begins to serve, and sends `ready`. Only then does the old process stop
 //! accepting and drain its connections. If the new process exits instead, the old one continues to
 //! serve.
@@ -21,6 +23,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
+use weft::net::Http3Descriptor;
 
 use crate::base::descriptors;
 use crate::base::sys::{RECEIVE_RIGHTS, message_socket_pair, send_flags};
@@ -31,6 +34,9 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum length of the text of a [`ListenSpec`].
 const MAX_SPEC_BYTES: usize = 4_096;
+
+/// Beginning of the text of a descriptor of HTTP/3. It is not the text of any [`ListenSpec`].
+const HTTP3: &str = "http3 ";
 
 /// Message of the new process once it serves.
 const READY: &[u8] = b"ready";
@@ -53,7 +59,16 @@ pub(crate) enum UpgradeResult {
 
 impl Successor {
     /// Starts the program with the arguments of this process, and sends it the sockets.
-    pub(crate) fn start(sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Result<Successor> {
+    pub(crate) fn start(
+        sockets: Vec<(ListenSpec, OwnedFd)>,
+        http3: Vec<Http3Descriptor>,
+    ) -> io::Result<Successor> {
+        let sockets = sockets.into_iter().map(|(spec, socket)| (spec.to_string(), socket));
+        let http3 = http3.into_iter().map(|it| {
+            let (text, descriptor) = it.into_parts();
+            (format!("{HTTP3}{text}"), descriptor)
+        });
+        let sockets: Vec<(String, OwnedFd)> = sockets.chain(http3).collect();
         let (ours, theirs) = message_socket_pair()?;
         let mut arguments = std::env::args_os();
         // Started by its name and not as `/proc/self/exe`, so that a replaced file takes effect.
@@ -89,11 +104,7 @@ impl Successor {
 }
 
 /// Sends the sockets to the new process, and waits until it serves.
-fn hand_over(
-    ours: &OwnedFd,
-    sockets: Vec<(ListenSpec, OwnedFd)>,
-    mut child: Child,
-) -> UpgradeResult {
+fn hand_over(ours: &OwnedFd, sockets: Vec<(String, OwnedFd)>, mut child: Child) -> UpgradeResult {
     let set_timeout = |id| sockopt::set_socket_timeout(ours, id, Some(HANDOVER_TIMEOUT));
     let reply = set_timeout(sockopt::Timeout::Send).map_err(io::Error::from);
     let reply = reply.and_then(|()| send_sockets(ours, sockets)).and_then(|()| {
@@ -121,13 +132,12 @@ fn hand_over(
     UpgradeResult::Failed(reason)
 }
 
-fn send_sockets(ours: &OwnedFd, sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Result<()> {
-    for (spec, socket) in sockets {
+fn send_sockets(ours: &OwnedFd, sockets: Vec<(String, OwnedFd)>) -> io::Result<()> {
+    for (text, socket) in sockets {
         let descriptors = [socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let text = spec.to_string();
         let text = [IoSlice::new(text.as_bytes())];
         retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, send_flags()))?;
     }
@@ -142,12 +152,19 @@ const END: &[u8] = b"end";
 
 // -- the new process
 
+/// Sockets that a process gets at its start, from its predecessor or the service manager.
+#[derive(Default)]
+pub(crate) struct InheritedSockets {
+    pub(crate) sockets: Vec<OpenSocket>,
+    pub(crate) http3: Vec<Http3Descriptor>,
+}
+
 /// Channel to the process whose sockets this process takes over.
 pub(crate) struct Predecessor(OwnedFd);
 
 impl Predecessor {
     /// Receives the sockets of the predecessor, if this process was started for an upgrade.
-    pub(crate) fn detect() -> io::Result<Option<(Predecessor, Vec<OpenSocket>)>> {
+    pub(crate) fn detect() -> io::Result<Option<(Predecessor, InheritedSockets)>> {
         let stdin = std::io::stdin();
         // Only an upgrade starts the program with such a socket as its standard input.
         if sockopt::socket_type(&stdin) != Ok(SocketType::SEQPACKET) {
@@ -158,11 +175,9 @@ impl Predecessor {
         let dev_null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&dev_null)?;
         sockopt::set_socket_timeout(&channel, sockopt::Timeout::Recv, Some(HANDOVER_TIMEOUT))?;
-        let mut sockets = Vec::new();
-        while let Some(socket) = receive_socket(&channel)? {
-            sockets.push(socket);
-        }
-        Ok(Some((Predecessor(channel), sockets)))
+        let mut inherited = InheritedSockets::default();
+        while receive_socket(&channel, &mut inherited)? {}
+        Ok(Some((Predecessor(channel), inherited)))
     }
 
     /// Notifies the predecessor that the sockets are being served.
@@ -172,8 +187,8 @@ impl Predecessor {
     }
 }
 
-/// Receives a socket. Returns `None` after the last one.
-fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
+/// Receives a socket. Returns false after the last one.
+fn receive_socket(channel: &OwnedFd, inherited: &mut InheritedSockets) -> io::Result<bool> {
     let mut text = [0; MAX_SPEC_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -183,7 +198,7 @@ fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
     })?;
     let text = &text[..message.bytes];
     if text == END {
-        return Ok(None);
+        return Ok(false);
     }
     let mut descriptors = rights.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(rights) => Some(rights),
@@ -191,8 +206,13 @@ fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
     });
     let invalid = || io::Error::other("the running process sent an invalid message");
     let socket = descriptors.next().and_then(|mut rights| rights.next()).ok_or_else(invalid)?;
-    let spec = std::str::from_utf8(text).ok().and_then(|text| text.parse::<ListenSpec>().ok());
-    let spec = spec.ok_or_else(invalid)?;
+    let text = std::str::from_utf8(text).map_err(|_| invalid())?;
+    if let Some(text) = text.strip_prefix(HTTP3) {
+        inherited.http3.push(Http3Descriptor::from_parts(text, socket).ok_or_else(invalid)?);
+        return Ok(true);
+    }
+    let spec = text.parse::<ListenSpec>().map_err(|()| invalid())?;
     let socket = BoundSocket::inherited(socket, spec.protocol).map_err(io::Error::other)?;
-    Ok(Some(OpenSocket { spec, socket }))
+    inherited.sockets.push(OpenSocket { spec, socket });
+    Ok(true)
 }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
-use weft::net::{Address, Listener, LocalAddress};
+use weft::net::{Address, Http3Descriptor, Listener, LocalAddress};
 use weft::server::ServerHandle;
 use weft::tls::Tls;
 use weft::{ErrorKind, Settings};
@@ -152,12 +152,13 @@ impl OpenSocket {
         }
     }
 
-    /// Binds the UDP sockets of an HTTPS socket, while the process may have privileges. If that
+    /// Binds the UDP sockets of an HTTPS socket, or takes them from `inherited`, while the process may have privileges. If that
     /// fails, the server tries it again when it starts, and reports the reason.
-    pub(crate) fn bind_http3(&mut self, workers: usize) {
+    pub(crate) fn bind_http3(&mut self, workers: usize, inherited: &mut Vec<Http3Descriptor>) {
         if let (Protocol::Https, BoundSocket::Listener(listener)) =
             (self.spec.protocol, &mut self.socket)
         {
+            listener.inherit_http3(inherited);
             let _ = listener.bind_http3(workers);
         }
     }

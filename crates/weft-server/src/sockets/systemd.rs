@@ -4,25 +4,32 @@ use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
-use weft::net::Listener;
+use weft::net::{Http3Descriptor, Listener};
 
+use crate::sockets::handover::InheritedSockets;
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket, Protocol, SocketSource};
 
 /// Returns the sockets that the service manager created. Sockets with the name `tls` or `https`
-/// (`FileDescriptorName=`) use TLS. Sockets with the name `status` are for the status endpoint.
+/// (`FileDescriptorName=`) use TLS. Sockets with the name `status` are for the status endpoint. UDP
+/// sockets are for HTTP/3, beside a socket with TLS for the same address.
 ///
 /// Must be called once, while there is only one thread: it removes the variables from the
 /// environment, so that child processes do not use the sockets.
-pub(crate) fn sockets() -> Result<Vec<OpenSocket>, String> {
+pub(crate) fn sockets() -> Result<InheritedSockets, String> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut descriptors = ListenFd::from_env();
-    let mut sockets = Vec::new();
+    let mut inherited = InheritedSockets::default();
     for index in 0..descriptors.len() {
         let name = names.next().unwrap_or_default();
         let problem = |reason: &dyn std::fmt::Display| {
             format!("cannot listen on the socket `{name}` of the service manager: {reason}")
         };
+        if let Ok(Some(socket)) = descriptors.take_udp_socket(index) {
+            let socket = Http3Descriptor::socket(socket).map_err(|error| problem(&error))?;
+            inherited.http3.push(socket);
+            continue;
+        }
         let socket: OwnedFd = match descriptors.take_tcp_listener(index) {
             Ok(Some(socket)) => socket.into(),
             Ok(None) => continue,
@@ -39,9 +46,10 @@ pub(crate) fn sockets() -> Result<Vec<OpenSocket>, String> {
             _ => Protocol::Http,
         };
         let spec = ListenSpec { source: SocketSource::ServiceManager, protocol };
-        sockets.push(OpenSocket { spec, socket: BoundSocket::Listener(listener) });
+        let socket = BoundSocket::Listener(listener);
+        inherited.sockets.push(OpenSocket { spec, socket });
     }
-    Ok(sockets)
+    Ok(inherited)
 }
 
 /// Reports that the server serves, and its PID, which changes at an upgrade.

@@ -11,6 +11,7 @@ use http::HeaderValue;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::address::{Address, LocalAddress};
+use crate::net::http3_descriptor::{Http3Descriptor, Http3Role};
 use crate::net::quic::QuicSocket;
 use crate::net::secure::SecureAcceptor;
 use crate::settings::Settings;
@@ -31,6 +32,8 @@ pub struct Listener {
     pub(super) file: Option<Arc<SocketFile>>,
     /// Sockets for HTTP/3, one for each worker.
     quic: Vec<QuicSocket>,
+    /// Sockets for HTTP/3, and channels to processes, that come from another process.
+    inherited_http3: Vec<Http3Descriptor>,
     /// The value of `Alt-Svc` in responses on its connections.
     pub(super) alt_svc: Option<Arc<HeaderValue>>,
 }
@@ -136,12 +139,14 @@ impl Listener {
 
     fn new(socket: OwnedFd, bound: LocalAddress, file: Option<Arc<SocketFile>>) -> Listener {
         let socket = Arc::new(socket);
-        Listener { socket, bound, tls: None, file, quic: Vec::new(), alt_svc: None }
+        let (quic, inherited_http3) = (Vec::new(), Vec::new());
+        Listener { socket, bound, tls: None, file, quic, inherited_http3, alt_svc: None }
     }
 
     /// Binds the UDP sockets for HTTP/3 beside a TCP socket, one for each of `workers`. A server
     /// binds them itself when it starts. Bind them before if the process drops its privileges in
-    /// between. Without the feature `http3` it has no effect.
+    /// between. Inherited sockets are used instead of new ones. Without the feature `http3` it has no
+    /// effect.
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if the port is in use for UDP, or requires privileges.
@@ -149,10 +154,35 @@ impl Listener {
         if let Some(address) = self.bound.address()
             && self.quic.is_empty()
         {
-            let is_ipv6_only = sys::is_ipv6_only(&self.socket);
-            self.quic = QuicSocket::bind_all(address, is_ipv6_only, workers)?;
+            let is_socket = |it: &mut Http3Descriptor| it.role == Http3Role::Socket;
+            let sockets = self.inherited_http3.extract_if(.., is_socket);
+            let sockets = sockets.map(|it| QuicSocket::inherited(it.descriptor, address));
+            self.quic = sockets.collect::<Result<_>>()?;
+            if self.quic.is_empty() {
+                let is_ipv6_only = sys::is_ipv6_only(&self.socket);
+                self.quic = QuicSocket::bind_all(address, is_ipv6_only, workers)?;
+            }
         }
         Ok(())
+    }
+
+    /// Takes the descriptors for the address of this listener out of `descriptors`. Call it before
+    /// [`bind_http3`](Listener::bind_http3).
+    pub fn inherit_http3(&mut self, descriptors: &mut Vec<Http3Descriptor>) {
+        let address = self.bound.address();
+        let is_here = |it: &mut Http3Descriptor| Some(it.address) == address;
+        self.inherited_http3.extend(descriptors.extract_if(.., is_here));
+    }
+
+    /// Takes the channels to other processes, the newest last.
+    #[cfg(feature = "http3")]
+    pub(crate) fn take_http3_processes(&mut self) -> Vec<(u16, OwnedFd)> {
+        let processes = std::mem::take(&mut self.inherited_http3).into_iter();
+        let processes = processes.filter_map(|it| match it.role {
+            Http3Role::Process(generation) => Some((generation, it.descriptor)),
+            Http3Role::Socket => None,
+        });
+        processes.collect()
     }
 
     /// Returns an error if the kernel has given the sockets for HTTP/3 less memory than bursts need.

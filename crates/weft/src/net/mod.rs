@@ -7,6 +7,7 @@ pub(crate) mod address;
 pub(crate) mod buffers;
 pub(crate) mod connection_limiter;
 mod file_turn;
+pub(crate) mod http3_descriptor;
 pub(crate) mod listen;
 pub(crate) mod reader;
 #[cfg(feature = "http3")]
@@ -25,6 +26,7 @@ pub(crate) mod transport;
 pub(crate) mod writer;
 
 pub use self::address::{Address, LocalAddress};
+pub use self::http3_descriptor::Http3Descriptor;
 pub use self::listen::Listener;
 pub use crate::peer::{Peer, TlsSession};
 pub use crate::stream::Io;

@@ -24,13 +24,11 @@ use crate::net::accept::{self, Workers};
 use crate::net::accepted::Accepted;
 use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::ConnectionLimiter;
+use crate::net::http3_descriptor::Http3Descriptor;
 use crate::net::listen::{Listener, SocketFile};
-#[cfg(feature = "http3")]
-use crate::net::quic::Unregistered;
 use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
-#[cfg(feature = "http3")]
-use crate::server::h3::QuicListener;
+use crate::server::h3::Http3Endpoints;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 use crate::stream::Io;
@@ -46,8 +44,7 @@ pub(crate) struct Acceptors {
     limiter: Arc<ConnectionLimiter>,
     settings: Settings,
     listeners: Vec<ListenerEntry>,
-    /// Senders that end the acceptance of HTTP/3 connections, by address.
-    http3: Vec<(LocalAddress, oneshot::Sender<()>)>,
+    http3: Http3Endpoints,
 }
 
 /// A listening socket that an acceptor owns, as seen by [`Acceptors`].
@@ -118,7 +115,7 @@ impl Acceptors {
             limiter,
             settings,
             listeners: Vec::new(),
-            http3: Vec::new(),
+            http3: Http3Endpoints::default(),
         };
         (handle, acceptors)
     }
@@ -185,17 +182,15 @@ impl Acceptors {
         if let Some(warning) = listener.http3_warning() {
             self.workers[0].send(WorkerCommand::Report(warning));
         }
-        let keys = bound.and_then(|()| tls.quic().keys());
-        let sockets = match keys {
-            Ok(keys) => Unregistered::connect(listener.take_http3(), &keys),
-            Err(error) => return self.workers[0].send(WorkerCommand::Report(error)),
-        };
-        for (endpoint, worker) in sockets.into_iter().zip(&self.workers) {
-            let (close, closed) = oneshot::channel();
-            self.http3.push((listener.local_address().clone(), close));
-            let (tls, limiter) = (tls.clone(), self.limiter.clone());
-            let listener = QuicListener { endpoint, tls, limiter, closed };
-            worker.send(WorkerCommand::ServeQuic(Box::new(listener)));
+        let (workers, limiter) = (self.workers.len(), &self.limiter);
+        let served = bound.and_then(|()| self.http3.serve(listener, &tls, limiter, workers));
+        match served {
+            Ok(listeners) => {
+                for (listener, worker) in listeners.into_iter().zip(&self.workers) {
+                    worker.send(WorkerCommand::ServeQuic(Box::new(listener)));
+                }
+            }
+            Err(error) => self.workers[0].send(WorkerCommand::Report(error)),
         }
     }
 
@@ -233,9 +228,7 @@ impl Acceptors {
         let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
         self.addresses.retain(|other| other != address);
         let found = !closed.is_empty();
-        for (_, close) in self.http3.extract_if(.., |(other, _)| other == address) {
-            let _ = close.send(());
-        }
+        self.http3.close(address);
         for ListenerEntry { close, .. } in closed {
             // Sending fails only if the acceptor has ended; then its sockets are closed.
             let _ = close.send(());
@@ -250,6 +243,11 @@ impl Acceptors {
             Some(socket.try_clone().map(|socket| (entry.address.clone(), socket)))
         });
         Ok(sockets.collect::<std::io::Result<_>>()?)
+    }
+
+    /// Returns the descriptors of HTTP/3 for another process.
+    pub(crate) fn http3_descriptors(&self) -> Result<Vec<Http3Descriptor>> {
+        self.http3.descriptors()
     }
 
     /// Sets whether the files of Unix sockets are removed when these close, or stay for another

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::message::shutdown::Drain;
 use crate::net::address::LocalAddress;
+use crate::net::http3_descriptor::Http3Descriptor;
 use crate::net::listen::Listener;
 use crate::peer::Peer;
 use crate::server::acceptors::Acceptors;
@@ -92,6 +93,18 @@ impl ServerHandle {
     /// [`Io`](crate::ErrorKind::Io) if the process has no file descriptors left.
     pub fn sockets(&self) -> Result<Vec<(LocalAddress, OwnedFd)>> {
         self.acceptors.sockets()
+    }
+
+    /// Returns duplicates of the UDP sockets of HTTP/3, and channels to the processes whose
+    /// connections have not ended, for a process that takes over from this one. Call it once for each
+    /// such process. After [`drain_after_handover`](ServerHandle::drain_after_handover), this server
+    /// receives only datagrams that the other process forwards, until that process ends.
+    ///
+    /// # Errors
+    /// [`Io`](crate::ErrorKind::Io) if the process has no file descriptors left, or if the system has
+    /// no channels between processes.
+    pub fn http3_descriptors(&self) -> Result<Vec<Http3Descriptor>> {
+        self.acceptors.http3_descriptors()
     }
 
     /// Makes the server remove the files of [inherited](crate::net::Listener::with_socket_file)

@@ -10,6 +10,9 @@ mod h1;
 mod h2;
 #[cfg(feature = "http3")]
 mod h3;
+#[cfg(not(feature = "http3"))]
+#[path = "h3_disabled.rs"]
+mod h3;
 pub(crate) mod handle;
 mod handshake_semaphore;
 mod head_buffers;

@@ -14,6 +14,9 @@ mod folders;
 mod posix;
 #[cfg(all(unix, feature = "cache"))]
 mod private_files;
+#[cfg(feature = "http3")]
+#[cfg_attr(windows, path = "process_channel_absent.rs")]
+mod process_channel;
 mod sockets;
 #[cfg_attr(all(target_os = "linux", not(weft_portable)), path = "linux.rs")]
 #[cfg_attr(all(unix, any(weft_portable, not(target_os = "linux"))), path = "unix.rs")]
@@ -43,12 +46,16 @@ pub(crate) use self::private_files::{
     create_private_file, create_private_folder, is_writable_by_others, open_lock_file,
     open_private_file,
 };
+#[cfg(feature = "http3")]
+pub(crate) use self::process_channel::ProcessChannel;
 pub(crate) use self::sockets::{
-    Direction, is_ipv6_only, listening_address, local_address, prepare_listener, receive,
-    receive_uninit, send, send_slices, set_keepalive, shutdown, tcp_listener,
+    Direction, datagram_address, is_ipv6_only, listening_address, local_address, prepare_listener,
+    receive, receive_uninit, send, send_slices, set_keepalive, shutdown, tcp_listener,
 };
 #[cfg(feature = "http3")]
-pub(crate) use self::sockets::{receive_buffer_bytes, shared_udp_socket, udp_socket_count};
+pub(crate) use self::sockets::{
+    prepare_datagrams, receive_buffer_bytes, shared_udp_socket, udp_socket_count,
+};
 #[cfg(feature = "http3")]
 pub(crate) use self::system::SOCKET_BUFFER_LIMIT;
 #[cfg(all(windows, feature = "signal"))]

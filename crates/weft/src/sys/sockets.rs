@@ -58,6 +58,12 @@ pub(super) fn is_listening_stream(socket: &OwnedFd) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::STREAM) && is_listening(socket)
 }
 
+/// Returns the Internet address of a UDP socket.
+pub(crate) fn datagram_address(socket: &OwnedFd) -> Option<SocketAddr> {
+    let is_datagram = sockopt::socket_type(socket) == Ok(SocketType::DGRAM);
+    is_datagram.then(|| local_address(socket))?
+}
+
 /// Makes an inherited listener nonblocking.
 pub(crate) fn prepare_listener(socket: &OwnedFd, is_tcp: bool) -> Result<()> {
     rustix::io::ioctl_fionbio(socket, true)?;
@@ -181,6 +187,20 @@ fn set_largest(bytes: usize, set: impl Fn(usize) -> Result<()>) {
     const MIN_BUFFER_BYTES: usize = 64 << 10;
     let mut sizes = std::iter::successors(Some(bytes), |bytes| Some(bytes / 2));
     sizes.find(|&bytes| bytes < MIN_BUFFER_BYTES || set(bytes).is_ok());
+}
+
+/// Prepares an inherited UDP socket, with buffers of these sizes.
+#[cfg(feature = "http3")]
+pub(crate) fn prepare_datagrams(
+    socket: &OwnedFd,
+    (receive_bytes, send_bytes): (usize, usize),
+) -> Result<()> {
+    rustix::io::ioctl_fionbio(socket, true)?;
+    #[cfg(unix)]
+    rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC)?;
+    set_largest(receive_bytes, |bytes| sockopt::set_socket_recv_buffer_size(socket, bytes));
+    set_largest(send_bytes, |bytes| sockopt::set_socket_send_buffer_size(socket, bytes));
+    Ok(())
 }
 
 /// Returns the number of bytes of datagrams for which the kernel's receive buffer has room.

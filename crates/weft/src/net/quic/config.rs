@@ -79,9 +79,9 @@ fn transport(settings: &Settings) -> TransportConfig {
 }
 
 /// Configuration of the endpoint of a worker.
-pub(super) fn endpoint(keys: &QuicKeys, worker: u8) -> EndpointConfig {
+pub(super) fn endpoint(keys: &QuicKeys, generation: u16, worker: u8) -> EndpointConfig {
     let mut config = EndpointConfig::new(keys.reset.clone());
     let mask = keys.ids.clone();
-    config.cid_generator(move || Box::new(WorkerIds { worker, mask: mask.clone() }));
+    config.cid_generator(move || Box::new(WorkerIds { generation, worker, mask: mask.clone() }));
     config
 }

@@ -1,7 +1,8 @@
-//! An endpoint: the datagrams of a worker's socket, and the connections that they belong to.
+//! An endpoint: the datagrams of a worker's sockets, and the connections that they belong to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,13 +12,14 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use quinn_proto::{ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Transmit};
-use quinn_udp::RecvMeta;
 use tokio::sync::mpsc;
 
 use crate::net::quic::config::{self, QuicConfig};
-use crate::net::quic::connection_id::{WorkerIds, destination};
-use crate::net::quic::socket::{Batch, QuicSocket, UdpSocket};
-use crate::net::secure::QuicKeys;
+use crate::net::quic::connection_id::{WorkerIds, destination, generation_of, has_long_header};
+use crate::net::quic::processes::{Origin, Processes};
+use crate::net::quic::socket::{Batch, UdpSocket};
+use crate::net::quic::unregistered::Unregistered;
+use crate::sys::OwnedFd;
 
 /// Maximum number of batches that are received before the connections get their turn.
 const MAX_BATCHES: usize = 4;
@@ -29,16 +31,16 @@ const MAX_INBOX: usize = 1 << 12;
 const MAX_SPARE_QUEUES: usize = 64;
 const MAX_SPARE_EVENTS: usize = 64;
 
-/// Maximum number of datagrams that wait for their worker after another one has received them.
-const MAX_FORWARDED: usize = 1 << 10;
-
 /// Number of connections in a handshake above which clients must prove their address (RFC 9000
 /// §8.1.2).
 const MAX_UNPROVEN_HANDSHAKES: usize = 64;
 
-/// A socket of a worker, with its connections.
+/// The sockets of a worker for one address, with its connections.
 pub(crate) struct Endpoint {
-    socket: UdpSocket,
+    /// The first one sends. More than one were inherited from a process with more workers.
+    sockets: Vec<UdpSocket>,
+    /// Set if other workers receive from the same sockets.
+    shared: Option<RandomState>,
     endpoint: RefCell<quinn_proto::Endpoint>,
     ids: WorkerIds,
     /// The connections, by their handles.
@@ -46,6 +48,9 @@ pub(crate) struct Endpoint {
     /// The endpoints of all workers, in their order.
     workers: Vec<mpsc::Sender<Forwarded>>,
     forwarded: RefCell<mpsc::Receiver<Forwarded>>,
+    processes: Processes,
+    /// Channels to processes that take over the sockets.
+    successors: RefCell<mpsc::Receiver<OwnedFd>>,
     batch: RefCell<Batch>,
     /// Storage of output, used by one connection at a time.
     output: RefCell<Vec<u8>>,
@@ -63,13 +68,6 @@ pub(crate) struct Forwarded {
     bytes: BytesMut,
 }
 
-#[derive(Clone, Copy)]
-struct Origin {
-    client: SocketAddr,
-    local_ip: Option<std::net::IpAddr>,
-    ecn: Option<EcnCodepoint>,
-}
-
 /// The datagrams of a connection that its task has not processed.
 #[derive(Default)]
 pub(super) struct Inbox {
@@ -80,49 +78,24 @@ pub(super) struct Inbox {
 /// A connection that a client attempts to open.
 pub(crate) struct Attempt(Incoming);
 
-/// The endpoints of all workers for one address, before they are given to the workers.
-pub(crate) struct Unregistered {
-    socket: QuicSocket,
-    keys: QuicKeys,
-    worker: u8,
-    workers: Vec<mpsc::Sender<Forwarded>>,
-    forwarded: mpsc::Receiver<Forwarded>,
-}
-
-impl Unregistered {
-    /// Connects the sockets of an address, one for each worker.
-    pub(crate) fn connect(sockets: Vec<QuicSocket>, keys: &QuicKeys) -> Vec<Unregistered> {
-        let (workers, receivers): (Vec<_>, Vec<_>) =
-            sockets.iter().map(|_| mpsc::channel(MAX_FORWARDED)).unzip();
-        let endpoints = sockets.into_iter().zip(receivers).zip(0..);
-        endpoints
-            .map(|((socket, forwarded), worker)| Unregistered {
-                socket,
-                keys: keys.clone(),
-                worker,
-                workers: workers.clone(),
-                forwarded,
-            })
-            .collect()
-    }
-
-    pub(crate) fn keys(&self) -> &QuicKeys {
-        &self.keys
-    }
-}
-
 impl Endpoint {
-    /// Registers a socket with the event loop of the current thread.
+    /// Registers the sockets with the event loop of the current thread.
     pub(crate) fn register(unregistered: Unregistered) -> io::Result<Rc<Endpoint>> {
-        let Unregistered { socket, keys, worker, workers, forwarded } = unregistered;
-        let config = Arc::new(config::endpoint(&keys, worker));
+        let Unregistered { sockets, shared, keys, generation, worker, .. } = unregistered;
+        let Unregistered { workers, forwarded, predecessors, successors, .. } = unregistered;
+        let config = Arc::new(config::endpoint(&keys, generation, worker));
+        let sockets: io::Result<Vec<_>> =
+            sockets.into_iter().map(|socket| socket.register()).collect();
         Ok(Rc::new(Endpoint {
-            socket: socket.register()?,
+            sockets: sockets?,
+            shared,
             endpoint: RefCell::new(quinn_proto::Endpoint::new(config, None, true, None)),
-            ids: WorkerIds { worker, mask: keys.ids.clone() },
+            ids: WorkerIds { generation, worker, mask: keys.ids.clone() },
             inboxes: RefCell::default(),
             workers,
             forwarded: RefCell::new(forwarded),
+            processes: Processes::register(generation, predecessors)?,
+            successors: RefCell::new(successors),
             batch: RefCell::new(Batch::new()),
             output: RefCell::default(),
             spare_events: RefCell::default(),
@@ -137,31 +110,32 @@ impl Endpoint {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.socket.address()
+        self.socket().address()
     }
 
     pub(crate) fn has_connections(&self) -> bool {
         self.endpoint.borrow().open_connections() > 0
     }
 
+    /// Returns true if another process receives from the sockets.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.processes.has_successor()
+    }
+
     /// Receives datagrams, and gives them to their connections. Stays pending, unless a client
-    /// attempts to open a connection or the socket fails.
+    /// attempts to open a connection or a socket fails. Once no connections are accepted, a
+    /// successor receives all datagrams and forwards the datagrams of this process.
     pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
         attempts: &mut Vec<Attempt>,
+        is_accepting: bool,
     ) -> Poll<io::Result<()>> {
         self.receiver.replace(Some(cx.waker().clone()));
-        let batch = &mut *self.batch.borrow_mut();
-        let mut is_pending = false;
-        for _ in 0..MAX_BATCHES {
-            let Poll::Ready(count) = self.socket.poll_receive(cx, batch) else {
-                is_pending = true;
-                break;
-            };
-            let now = Instant::now();
-            for (meta, datagram) in batch.datagrams(count?) {
-                self.receive(now, meta, datagram, attempts);
+        let mut is_pending = self.poll_processes(cx, attempts).is_pending();
+        if is_accepting || !self.has_successor() {
+            for socket in &self.sockets {
+                is_pending &= self.poll_socket(socket, cx, attempts)?.is_pending();
             }
         }
         is_pending &= self.poll_forwarded(cx, attempts).is_pending();
@@ -169,6 +143,44 @@ impl Endpoint {
             true => Poll::Pending,
             false => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Receives from a socket. Ready if there may be more.
+    fn poll_socket(
+        &self,
+        socket: &UdpSocket,
+        cx: &mut Context<'_>,
+        attempts: &mut Vec<Attempt>,
+    ) -> io::Result<Poll<()>> {
+        let batch = &mut *self.batch.borrow_mut();
+        for _ in 0..MAX_BATCHES {
+            let Poll::Ready(count) = socket.poll_receive(cx, batch) else {
+                return Ok(Poll::Pending);
+            };
+            let now = Instant::now();
+            for (meta, datagram) in batch.datagrams(count?) {
+                let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+                let origin = Origin { client: meta.addr, local_ip: meta.dst_ip, ecn };
+                let generation = destination(datagram).map(generation_of);
+                let is_forwarded = generation
+                    .is_some_and(|generation| self.processes.forward(generation, origin, datagram));
+                if !is_forwarded {
+                    self.receive(now, origin, datagram, attempts);
+                }
+            }
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Registers the successor, and receives datagrams from other processes. These are not forwarded
+    /// to a process again.
+    fn poll_processes(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
+        while let Poll::Ready(Some(end)) = self.successors.borrow_mut().poll_recv(cx) {
+            self.processes.set_successor(end);
+        }
+        let now = Instant::now();
+        self.processes
+            .poll_receive(cx, |origin, datagram| self.receive(now, origin, datagram, attempts))
     }
 
     fn poll_forwarded(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
@@ -186,22 +198,35 @@ impl Endpoint {
 
     /// Processes a datagram, or forwards it to its worker. A full queue loses it, as the network
     /// may.
-    fn receive(&self, now: Instant, meta: &RecvMeta, datagram: &[u8], attempts: &mut Vec<Attempt>) {
-        let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
-        let origin = Origin { client: meta.addr, local_ip: meta.dst_ip, ecn };
+    fn receive(&self, now: Instant, origin: Origin, datagram: &[u8], attempts: &mut Vec<Attempt>) {
         let bytes = BytesMut::from(datagram);
-        match destination(datagram).and_then(|id| self.other_worker(id)) {
+        match self.other_worker(origin.client, datagram) {
             Some(worker) => drop(worker.try_send(Forwarded { origin, bytes })),
             None => self.process(now, origin, bytes, attempts),
         }
     }
 
-    fn other_worker(&self, id: &[u8; 9]) -> Option<&mpsc::Sender<Forwarded>> {
+    /// Returns the worker of a datagram, if it is another one. The packets of a handshake may have
+    /// an identifier that the client has chosen. If workers share a socket, the address of the client
+    /// therefore decides for all of these packets.
+    fn other_worker(
+        &self,
+        client: SocketAddr,
+        datagram: &[u8],
+    ) -> Option<&mpsc::Sender<Forwarded>> {
         if self.workers.len() == 1 {
             return None;
         }
-        let worker = self.ids.worker_of(id);
-        self.workers.get(usize::from(worker)).filter(|_| worker != self.ids.worker)
+        let worker = match &self.shared {
+            Some(hasher) if has_long_header(datagram) => {
+                hasher.hash_one(client) as usize % self.workers.len()
+            }
+            _ => {
+                let is_own = |id: &&_| generation_of(id) == self.ids.generation;
+                usize::from(self.ids.worker_of(destination(datagram).filter(is_own)?))
+            }
+        };
+        self.workers.get(worker).filter(|_| worker != usize::from(self.ids.worker))
     }
 
     fn process(&self, now: Instant, origin: Origin, bytes: BytesMut, attempts: &mut Vec<Attempt>) {
@@ -236,7 +261,7 @@ impl Endpoint {
 
     /// Sends a response that belongs to no connection. It is lost if the socket accepts nothing.
     fn respond(&self, transmit: &Transmit, output: &[u8]) {
-        let _ = self.socket.try_send(transmit, &output[..transmit.size]);
+        let _ = self.socket().try_send(transmit, &output[..transmit.size]);
     }
 
     // -- attempts
@@ -277,6 +302,11 @@ impl Endpoint {
         self.respond(&transmit, output);
     }
 
+    /// Drops an attempt, which its client repeats.
+    pub(crate) fn ignore(&self, Attempt(incoming): Attempt) {
+        self.endpoint.borrow_mut().ignore(incoming);
+    }
+
     /// Requests a proof of the client's address.
     pub(crate) fn retry(&self, Attempt(incoming): Attempt) {
         let output = &mut *self.output.borrow_mut();
@@ -299,7 +329,7 @@ impl Endpoint {
     // -- for connections
 
     pub(super) fn socket(&self) -> &UdpSocket {
-        &self.socket
+        &self.sockets[0]
     }
 
     pub(super) fn output(&self) -> &RefCell<Vec<u8>> {

@@ -10,11 +10,14 @@ mod connection;
 mod connection_id;
 mod crypto;
 mod endpoint;
+mod processes;
 mod socket;
 mod transport_frames;
+mod unregistered;
 
 pub(crate) use self::config::QuicConfig;
 pub(crate) use self::connection::{Connection, ConnectionEvent};
-pub(crate) use self::endpoint::{Attempt, Endpoint, Unregistered};
+pub(crate) use self::endpoint::{Attempt, Endpoint};
 pub(crate) use self::socket::QuicSocket;
 pub(crate) use self::transport_frames::TransportFrames;
+pub(crate) use self::unregistered::{EndpointGroup, Unregistered};

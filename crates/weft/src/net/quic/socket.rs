@@ -57,6 +57,29 @@ impl QuicSocket {
         (0..sockets).map(|_| QuicSocket::bind(address, is_ipv6_only)).collect()
     }
 
+    /// Takes over a socket of another process, which is bound to `address`.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if it is not a UDP socket.
+    pub(crate) fn inherited(socket: OwnedFd, address: SocketAddr) -> Result<QuicSocket> {
+        let buffers = (RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES);
+        sys::prepare_datagrams(&socket, buffers).map_err(|error| {
+            let reason = format!("cannot use the inherited socket of UDP {address}");
+            Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
+        })?;
+        Ok(QuicSocket { socket, address })
+    }
+
+    /// Returns a duplicate of the descriptor.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
+    /// Returns a socket with a duplicate of the descriptor.
+    pub(super) fn try_clone(&self) -> io::Result<QuicSocket> {
+        Ok(QuicSocket { socket: self.duplicate()?, address: self.address })
+    }
+
     /// Returns an error if the kernel has given less than the requested receive buffer.
     pub(crate) fn warning(&self) -> Option<Error> {
         let bytes = sys::receive_buffer_bytes(&self.socket)?;

@@ -70,7 +70,8 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
                 is_closed = true;
                 return Poll::Ready(Ok(()));
             }
-            acceptor.endpoint.poll_receive(cx, &mut attempts)
+            let is_accepting = !is_closed && !worker.borrow().is_draining();
+            acceptor.endpoint.poll_receive(cx, &mut attempts, is_accepting)
         });
         if let Err(error) = received.await {
             let reason = format!("cannot receive from UDP {}", acceptor.endpoint.address());
@@ -80,7 +81,7 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
         }
         for attempt in attempts.drain(..) {
             match is_closed {
-                true => acceptor.endpoint.refuse(attempt),
+                true => acceptor.reject(attempt),
                 false => acceptor.admit(attempt, &*worker.borrow()),
             }
         }
@@ -121,6 +122,15 @@ impl Acceptor {
         }
     }
 
+    /// Refuses a connection. If another process receives from the same socket, the connection is
+    /// left to it: the client repeats its first packet.
+    fn reject(&self, attempt: Attempt) {
+        match self.endpoint.has_successor() {
+            true => self.endpoint.ignore(attempt),
+            false => self.endpoint.refuse(attempt),
+        }
+    }
+
     /// Accepts a connection, unless there are too many.
     fn admit(&mut self, attempt: Attempt, worker: &impl QuicWorker) {
         if self.endpoint.requires_proof(&attempt) {
@@ -136,7 +146,7 @@ impl Acceptor {
         };
         self.refresh(worker);
         let (Some(permit), Some((tls, _, config))) = (permit, &self.current) else {
-            return self.endpoint.refuse(attempt);
+            return self.reject(attempt);
         };
         if let Some(connection) = Connection::accept(&self.endpoint, attempt, config) {
             worker.serve(connection, peer, tls.clone(), permit);

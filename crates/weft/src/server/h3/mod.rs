@@ -14,6 +14,7 @@
 
 mod connection; // streams and their requests
 mod driver; // the task of a connection
+mod endpoints; // all addresses, for acceptors and other processes
 mod listener; // connection attempts of a socket
 mod outgoing; // content that the transport has not accepted
 mod pending_reset; // resets that wait for the delivery of earlier output
@@ -21,4 +22,5 @@ mod sink; // the sending side of an exchange
 mod stream; // a request and its response
 
 pub(crate) use self::driver::serve;
+pub(crate) use self::endpoints::Http3Endpoints;
 pub(crate) use self::listener::{QuicListener, QuicWorker, serve_endpoint};

@@ -14,7 +14,7 @@ use crate::common::http3::{Frames, headers, quic_config, quic_connect};
 use weft::tls::{Tls, TlsSettings};
 use weft::{Request, Response, Settings};
 
-fn run(test: impl Future<Output = ()>) {
+pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, test).await }).expect("in time");
 }

@@ -5,6 +5,7 @@ mod budgets;
 mod connections;
 mod crafting;
 mod delivery;
+mod handover;
 mod raw_client;
 mod relay;
 mod transport_errors;

@@ -1,0 +1,252 @@
+//! Servers that take over the sockets of each other, as the processes of an upgrade do.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use quinn::{ConnectionError, Endpoint, ReadError};
+
+use super::connections::run;
+use super::get;
+use crate::common::boxed_server;
+use crate::common::clients::{CREDENTIALS, wait_until};
+use crate::common::http3::{Frames, frame, headers, quic_connect};
+use weft::net::Listener;
+use weft::server::ServerHandle;
+use weft::{Request, Response, Settings};
+
+/// Time for requests in progress, and for another request on an idle connection.
+const GRACE: Duration = Duration::from_secs(20);
+const IDLE_GRACE: Duration = Duration::from_millis(300);
+
+/// Echoes content. The response of GET is the name of the server.
+fn start(name: &'static str, listeners: Vec<Listener>, workers: usize) -> ServerHandle {
+    let app = async move |request: Request| match request.method() == "GET" {
+        true => Response::text(name),
+        false => Response::from_body(request.into_body()),
+    };
+    let mut server = boxed_server(app).workers(workers);
+    for listener in listeners {
+        server = server.listener(listener);
+    }
+    server.start_workers().unwrap()
+}
+
+fn bind() -> Vec<Listener> {
+    let listeners = Listener::bind(&"127.0.0.1:0".parse().unwrap(), &Settings::default()).unwrap();
+    listeners.into_iter().map(|listener| listener.with_tls(&CREDENTIALS.server)).collect()
+}
+
+/// Returns the listeners of a server, as its successor has them.
+fn inherit(server: &ServerHandle) -> Vec<Listener> {
+    let http3 = server.http3_descriptors().unwrap().into_iter();
+    let mut http3: Vec<_> = http3
+        .map(|descriptor| {
+            let (text, descriptor) = descriptor.into_parts();
+            weft::net::Http3Descriptor::from_parts(&text, descriptor).unwrap()
+        })
+        .collect();
+    let sockets = server.sockets().unwrap().into_iter();
+    let listeners = sockets.map(|(_, socket)| {
+        let mut listener = Listener::inherited(socket).unwrap();
+        listener.inherit_http3(&mut http3);
+        listener.with_tls(&CREDENTIALS.server)
+    });
+    let listeners = listeners.collect();
+    assert!(http3.is_empty());
+    listeners
+}
+
+fn drain(server: ServerHandle) -> tokio::task::JoinHandle<()> {
+    tokio::task::spawn_blocking(move || server.drain_after_handover(GRACE, IDLE_GRACE))
+}
+
+fn address(server: &ServerHandle) -> SocketAddr {
+    server.addresses()[0].address().unwrap()
+}
+
+/// Sends a GET. Returns the content of the response.
+async fn name(connection: &quinn::Connection) -> Result<String, ReadError> {
+    let (mut send, receive) = connection.open_bi().await?;
+    let _ = send.write_all(&get(&[])).await;
+    let _ = send.finish();
+    let mut frames = Frames::new(receive);
+    let mut content = Vec::new();
+    while let Some((kind, bytes)) = frames.next().await? {
+        if kind == 0 {
+            content.extend_from_slice(&bytes);
+        }
+    }
+    Ok(String::from_utf8(content).unwrap())
+}
+
+fn rebind(endpoint: &Endpoint) {
+    endpoint.rebind(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).unwrap();
+}
+
+/// A connection with an upload whose response is its echo.
+struct Upload {
+    endpoint: Endpoint,
+    _connection: quinn::Connection,
+    send: quinn::SendStream,
+    frames: Frames,
+}
+
+impl Upload {
+    async fn start(address: SocketAddr) -> Upload {
+        let (endpoint, connection) = quic_connect(address).await.unwrap();
+        let (mut send, receive) = connection.open_bi().await.unwrap();
+        let fields =
+            [(":method", "POST"), (":scheme", "https"), (":path", "/"), (":authority", "a")];
+        send.write_all(&headers(&fields)).await.unwrap();
+        let mut upload =
+            Upload { endpoint, _connection: connection, send, frames: Frames::new(receive) };
+        upload.echo(b"first").await;
+        upload
+    }
+
+    async fn echo(&mut self, content: &[u8]) {
+        self.send.write_all(&frame(0, content)).await.unwrap();
+        let mut received = Vec::new();
+        while received.len() < content.len() {
+            let (kind, bytes) = self.frames.next().await.unwrap().expect("more content");
+            if kind == 0 {
+                received.extend_from_slice(&bytes);
+            }
+        }
+        assert_eq!(received, content);
+    }
+
+    async fn finish(mut self) {
+        self.send.finish().unwrap();
+        assert_eq!(self.frames.next().await.unwrap(), None);
+    }
+}
+
+#[test]
+fn connections_stay_with_their_server_over_two_handovers() {
+    run(async {
+        for workers in [[1, 1, 1], [2, 2, 2], [1, 3, 2], [3, 1, 2]] {
+            let first = start("first", bind(), workers[0]);
+            let address = address(&first);
+            let mut upload = Upload::start(address).await;
+            let (idle_endpoint, idle) = quic_connect(address).await.unwrap();
+            let second = start("second", inherit(&first), workers[1]);
+            // Before and after the first server has stopped to accept.
+            assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
+            let first = drain(first);
+            upload.echo(&[b'a'; 100_000]).await;
+            rebind(&idle_endpoint);
+            assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
+            let (_endpoint, connection) = quic_connect(address).await.unwrap();
+            assert_eq!(name(&connection).await.unwrap(), "second", "{workers:?}");
+            let closed = idle.closed().await;
+            let ConnectionError::ApplicationClosed(closed) = closed else { panic!("{closed}") };
+            assert_eq!(closed.error_code, 0x100u32.into());
+
+            let third = start("third", inherit(&second), workers[2]);
+            let second = drain(second);
+            for _ in 0..4 {
+                rebind(&upload.endpoint);
+                upload.echo(&[b'b'; 100_000]).await;
+                let (_endpoint, connection) = quic_connect(address).await.unwrap();
+                assert_eq!(name(&connection).await.unwrap(), "third", "{workers:?}");
+            }
+            upload.finish().await;
+            for ended in [first, second, drain(third)] {
+                ended.await.unwrap();
+            }
+        }
+    });
+}
+
+/// A successor may fail after it has received from the sockets.
+#[test]
+fn a_server_continues_when_its_successor_ends() {
+    run(async {
+        let first = start("first", bind(), 2);
+        let address = address(&first);
+        let (endpoint, connection) = quic_connect(address).await.unwrap();
+        for _ in 0..2 {
+            let failing = start("failing", inherit(&first), 2);
+            assert_eq!(name(&connection).await.unwrap(), "first");
+            tokio::task::spawn_blocking(|| failing.shutdown(Duration::ZERO)).await.unwrap();
+            rebind(&endpoint);
+            assert_eq!(name(&connection).await.unwrap(), "first");
+            let (_endpoint, other) = quic_connect(address).await.unwrap();
+            assert_eq!(name(&other).await.unwrap(), "first");
+        }
+        tokio::task::spawn_blocking(|| first.shutdown(Duration::ZERO)).await.unwrap();
+    });
+}
+
+/// Sets `received` after GOAWAY on the control stream of the server, which stays open.
+async fn watch_goaway(connection: quinn::Connection, received: Arc<AtomicBool>) {
+    while let Ok(mut stream) = connection.accept_uni().await {
+        let mut kind = [0];
+        if stream.read_exact(&mut kind).await.is_err() || kind != [0] {
+            continue;
+        }
+        let mut frames = Frames::new(stream);
+        while let Ok(Some((kind, _))) = frames.next().await {
+            if kind == 7 {
+                received.store(true, SeqCst);
+            }
+        }
+    }
+}
+
+/// Sends requests until `stop` is set, on another connection after each GOAWAY. Returns the number of
+/// responses.
+async fn load(address: SocketAddr, stop: &AtomicBool) -> usize {
+    let mut responses = 0;
+    while !stop.load(SeqCst) {
+        let (endpoint, connection) = quic_connect(address).await.unwrap();
+        let goaway = Arc::new(AtomicBool::new(false));
+        let watch = tokio::spawn(watch_goaway(connection.clone(), goaway.clone()));
+        while !stop.load(SeqCst) && !goaway.load(SeqCst) {
+            if responses % 100 == 0 {
+                rebind(&endpoint);
+            }
+            assert_eq!(name(&connection).await.unwrap(), "server", "after {responses} responses");
+            responses += 1;
+        }
+        connection.close(0x100u32.into(), b"");
+        watch.abort();
+    }
+    responses
+}
+
+#[test]
+fn five_handovers_under_load_lose_no_request() {
+    run(async {
+        let mut server = start("server", bind(), 2);
+        let address = address(&server);
+        let stop = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicUsize::new(0));
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (stop, done) = (stop.clone(), done.clone());
+                tokio::spawn(async move {
+                    done.fetch_add(load(address, &stop).await, SeqCst);
+                })
+            })
+            .collect();
+        let mut drained = Vec::new();
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let successor = start("server", inherit(&server), 2);
+            drained.push(drain(std::mem::replace(&mut server, successor)));
+        }
+        for former in drained {
+            former.await.unwrap();
+        }
+        stop.store(true, SeqCst);
+        for client in clients {
+            client.await.unwrap();
+        }
+        wait_until("responses", || done.load(SeqCst) > 20).await;
+        tokio::task::spawn_blocking(|| server.shutdown(Duration::ZERO)).await.unwrap();
+    });
+}
