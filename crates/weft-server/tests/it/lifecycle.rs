@@ -18,9 +18,9 @@ use tempfile::TempDir;
 
 /// A directory with a configuration, and the first process that serves it; an upgrade starts
 /// successors.
-struct Site {
+pub struct Site {
     folder: TempDir,
-    server: Weft,
+    pub server: Weft,
     address: SocketAddr,
 }
 
@@ -29,7 +29,13 @@ const PID_FILE: &str = "pid";
 
 impl Site {
     fn start(config: &str) -> Site {
+        Site::start_in(config, |_| ())
+    }
+
+    /// Starts the program in a directory after `prepare` has written its other files.
+    pub fn start_in(config: &str, prepare: impl FnOnce(&Path)) -> Site {
         let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path());
         fs::write(folder.path().join("weft.toml"), config).unwrap();
         let mut command = weft(["--config", "weft.toml", "--pid-file", PID_FILE, "--no-log"]);
         let server = Weft::start(command.current_dir(folder.path()));
@@ -45,12 +51,12 @@ impl Site {
         self.server.stderr()
     }
 
-    fn write_config(&self, config: &str) {
+    pub fn write_config(&self, config: &str) {
         fs::write(self.path("weft.toml"), config).unwrap();
     }
 
     /// Reloads this configuration, waits until the result is logged, and returns the log lines.
-    fn reload(&self, config: &str) -> String {
+    pub fn reload(&self, config: &str) -> String {
         self.write_config(config);
         self.log_after_signal(Signal::HUP, "reloaded")
     }
@@ -72,7 +78,7 @@ impl Site {
     }
 
     /// Starts an upgrade and waits until the successor serves.
-    fn upgrade(&self) {
+    pub fn upgrade(&self) {
         let former = self.pid();
         kill_process(former, Signal::USR2).unwrap();
         until("the successor serves", || {

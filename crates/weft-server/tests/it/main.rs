@@ -31,6 +31,7 @@ mod half_closed;
 mod hostile_peers_and_clients;
 mod http2;
 mod http2_upstream;
+mod http3;
 mod idioms;
 mod import;
 mod jwt;

@@ -251,7 +251,12 @@ fn upgrade_keeps_the_pid_file_of_root_and_warns() {
 
 /// Starts the program like a service manager: with these sockets, starting at descriptor 3
 /// (sd_listen_fds(3)).
-fn start_with_sockets(site: &Path, names: &str, sockets: &[OwnedFd], options: &[&str]) -> Program {
+pub fn start_with_sockets(
+    site: &Path,
+    names: &str,
+    sockets: &[OwnedFd],
+    options: &[&str],
+) -> Program {
     let _exclusive = INHERITABLE_DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let dup_above_30 = |socket| rustix::io::fcntl_dupfd_cloexec(socket, 30).unwrap();
     let sockets: Vec<OwnedFd> = sockets.iter().map(dup_above_30).collect();

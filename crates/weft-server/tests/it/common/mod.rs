@@ -1,6 +1,7 @@
 //! Helpers shared by the tests: child processes, and a client that sends and receives raw bytes.
 
 pub mod external;
+pub mod http3;
 pub mod proxy;
 pub mod random;
 pub mod traced;
