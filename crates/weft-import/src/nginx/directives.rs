@@ -25,7 +25,7 @@ const TRANSLATED: &str = "
     fastcgi_pass fastcgi_read_timeout fastcgi_request_buffering fastcgi_split_path_info geo
     grpc_connect_timeout grpc_next_upstream grpc_next_upstream_tries grpc_pass grpc_read_timeout
     grpc_set_header grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_name
-    grpc_ssl_trusted_certificate grpc_ssl_verify gzip gzip_comp_level http if
+    grpc_ssl_trusted_certificate grpc_ssl_verify gzip gzip_comp_level http http3 if
     ignore_invalid_headers include index internal keepalive keepalive_requests keepalive_timeout
     large_client_header_buffers limit_conn limit_conn_status limit_conn_zone limit_except
     limit_rate limit_rate_after limit_req limit_req_status limit_req_zone lingering_timeout listen
@@ -59,7 +59,8 @@ const DEFAULTS: &str = "
     grpc_buffer_size grpc_next_upstream_timeout grpc_send_timeout grpc_socket_keepalive
     grpc_ssl_ciphers grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse gunzip
     gzip_buffers gzip_disable gzip_http_version gzip_min_length gzip_proxied gzip_static
-    gzip_types gzip_vary http2 if_modified_since keepalive_disable keepalive_time
+    gzip_types gzip_vary http2 http3_hq http3_max_concurrent_streams http3_stream_buffer_size
+    if_modified_since keepalive_disable keepalive_time
     limit_conn_log_level limit_req_log_level lingering_close lingering_time load_module
     log_not_found log_subrequest map_hash_bucket_size map_hash_max_size master_process max_ranges
     merge_slashes mime_types multi_accept open_file_cache open_file_cache_errors
@@ -70,7 +71,8 @@ const DEFAULTS: &str = "
     proxy_ignore_headers proxy_next_upstream_timeout proxy_pass_header
     proxy_send_timeout proxy_socket_keepalive proxy_ssl_ciphers proxy_ssl_protocols
     proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_verify_depth
-    proxy_temp_file_write_size proxy_temp_path read_ahead request_pool_size
+    proxy_temp_file_write_size proxy_temp_path quic_active_connection_id_limit quic_bpf quic_gso
+    quic_retry read_ahead request_pool_size
     reset_timedout_connection resolver resolver_timeout rewrite_log scgi_buffer_size scgi_buffers
     scgi_busy_buffers_size scgi_ignore_headers scgi_next_upstream scgi_pass_header
     scgi_send_timeout scgi_socket_keepalive scgi_temp_file_write_size scgi_temp_path sendfile
@@ -88,7 +90,7 @@ const DEFAULTS: &str = "
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 19] = [
+const LOST: [(&str, &str); 20] = [
     ("mail", "Weft has no proxy for mail"),
     ("proxy_method", "upstreams get the method of the client"),
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
@@ -97,6 +99,7 @@ const LOST: [(&str, &str); 19] = [
     ("proxy_cache_purge", "clients of the status endpoint purge the cache: `weft cache purge`"),
     ("fastcgi_cache_purge", "clients of the status endpoint purge the cache: `weft cache purge`"),
     ("proxy_store", "Weft does not store responses of upstreams"),
+    ("quic_host_key", "`[tls] tickets` names the file of the secret"),
     ("ssl_session_ticket_key", "`[tls] tickets` names one file with all keys, of 48 bytes each"),
     ("ssl_stapling", "Weft has no OCSP, which authorities have ended"),
     ("ssl_stapling_verify", "Weft has no OCSP, which authorities have ended"),

@@ -22,9 +22,14 @@ impl HttpListen {
         let is_named = |directive: &&Directive, name: &str| directive.name == name;
         let all_tls = server.children().iter().find(|it| is_named(it, "ssl"));
         let all_tls = all_tls.is_some_and(|directive| directive.arg(0) == "on");
-        for directive in server.children().iter().filter(|it| is_named(it, "listen")) {
+        let directives = || server.children().iter().filter(|it| is_named(it, "listen"));
+        for directive in directives().filter(|it| !is_quic(it)) {
             outcomes.carried(directive);
             listening.add(directive, all_tls, outcomes);
+        }
+        for directive in directives().filter(is_quic) {
+            outcomes.carried(directive);
+            listening.add_quic(directive, outcomes);
         }
         if listening.plain.is_empty() && listening.tls.is_empty() {
             listening.plain.insert("0.0.0.0:80".to_owned());
@@ -34,12 +39,8 @@ impl HttpListen {
 
     fn add(&mut self, directive: &Directive, all_tls: bool, outcomes: &Outcomes) {
         let has = |word: &str| directive.args.iter().skip(1).any(|arg| arg == word);
-        if has("quic") || has("http3") {
-            return outcomes.lost(directive, "Weft has no HTTP/3");
-        }
         let Some(address) = address(directive.arg(0)) else {
-            return outcomes
-                .lost(directive, "this is neither an address, nor a port, nor a socket");
+            return outcomes.lost(directive, INVALID_ADDRESS);
         };
         let is_default = has("default_server") || has("default");
         self.has_proxy_protocol |= has("proxy_protocol");
@@ -49,6 +50,26 @@ impl HttpListen {
         let addresses = if all_tls || has("ssl") { &mut self.tls } else { &mut self.plain };
         addresses.insert(address);
     }
+
+    /// Adds an address of HTTP/3. Weft serves HTTP/3 at each address with TLS over TCP.
+    fn add_quic(&mut self, directive: &Directive, outcomes: &Outcomes) {
+        let Some(address) = address(directive.arg(0)) else {
+            return outcomes.lost(directive, INVALID_ADDRESS);
+        };
+        if directive.args.iter().skip(1).any(|arg| arg == "default_server") {
+            self.defaults.insert(address.clone());
+        }
+        if self.tls.insert(address) {
+            outcomes.adapted(directive, "Weft serves this address over TCP, too");
+        }
+    }
+}
+
+const INVALID_ADDRESS: &str = "this is neither an address, nor a port, nor a socket";
+
+/// Returns true for `listen` of HTTP/3: `quic`, or `http3` before nginx 1.25.
+fn is_quic(directive: &&Directive) -> bool {
+    directive.args.iter().skip(1).any(|arg| arg == "quic" || arg == "http3")
 }
 
 impl HttpListen {

@@ -33,6 +33,7 @@ impl<'a> Process<'a> {
         self.proxies(document);
         self.limits(document);
         self.response_cache(document);
+        self.http3(document);
     }
 
     /// Returns the directives with this name in the whole configuration, except in locations.
@@ -178,6 +179,19 @@ impl<'a> Process<'a> {
         let sizes = paths.iter().map(|path| path.parameter("max_size").and_then(bytes));
         if let Some(total) = sizes.sum::<Option<u64>>() {
             section.set("disk", show_size(total.max(1 << 20)));
+        }
+    }
+
+    /// Translates `http3 off`, which applies to the whole server in Weft.
+    fn http3(&self, document: &mut Document) {
+        let switches = self.all("http3");
+        let (off, on): (Vec<_>, Vec<_>) = switches.iter().partition(|it| it.arg(0) == "off");
+        if on.is_empty() && !off.is_empty() {
+            document.section("limits").set("http3", false);
+        } else {
+            for directive in off {
+                self.outcomes.lost(directive, "it applies to the whole server, `[limits] http3`");
+            }
         }
     }
 

@@ -73,6 +73,39 @@ fn exit_status_is_3_if_something_was_lost() {
     }
 }
 
+/// HTTP/3 of nginx has sockets of its own; in Weft it belongs to the addresses with TLS.
+#[test]
+fn imports_http3() {
+    let server = |rest: &str| {
+        format!("server {{ {rest} ssl_certificate c; ssl_certificate_key k; return 200 a; }}\n")
+    };
+    let both = "listen 8443 quic reuseport; listen 8443 ssl; ";
+    let announced = "http3 on; quic_retry on; quic_gso on; http3_hq off; \
+                     add_header Alt-Svc 'h3=\":8443\"; ma=60';";
+    let off = format!("{both}http3 off;");
+    for (text, status, present, absent) in [
+        (server(&format!("{both}{announced}")), 0, "listen = [\"0.0.0.0:8443\"]", "http3"),
+        (
+            server(&format!("{both}{announced}")),
+            0,
+            r#"Alt-Svc = "h3=\":8443\"; ma=60""#,
+            "not carried over",
+        ),
+        (server("listen 8443 quic;"), 0, "Weft serves this address over TCP, too", "0.0.0.0:80\""),
+        (server("listen 8443 ssl http3;"), 0, "listen = [\"0.0.0.0:8443\"]", "0.0.0.0:80\""),
+        (server(&off), 0, "http3 = false", "not carried over"),
+        (server(&off) + &server("listen 8444 ssl; http3 on;"), 3, "`[limits] http3`", "http3 = "),
+        (server(&format!("{both}quic_host_key a;")), 3, "`[tls] tickets`", "http3 = "),
+    ] {
+        let folder = folder_with(&[("a.conf", &text)]);
+        let output = run_in(folder.path(), &["import", "nginx", "a.conf"]);
+        let all = output.stdout.clone() + &output.stderr;
+        assert_eq!(output.status, Ok(status), "{text}: {all}");
+        assert!(all.contains(present), "{text}: {all}");
+        assert!(!output.stdout.contains(absent), "{text}: {all}");
+    }
+}
+
 /// Connections and datagrams reach the upstreams of imported streams.
 #[test]
 fn imported_streams_forward() {
