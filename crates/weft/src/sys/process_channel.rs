@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::io::ReadBuf;
 
+use super::system::SEND;
 use super::types::OwnedFd;
 
 /// Requested size of the queue of a channel. The kernel gives less if its own limit is lower.
@@ -37,7 +38,8 @@ impl ProcessChannel {
 
     /// Sends a message, or discards it if the queue is full.
     pub(crate) fn send_or_discard(&self, message: &[u8]) {
-        let _ = self.0.try_send(message);
+        // Not by the event loop, which reports the socket as writable only after its next turn.
+        let _ = rustix::net::send(&self.0, message, SEND);
     }
 
     /// Receives a message; `None` at the end of the channel.

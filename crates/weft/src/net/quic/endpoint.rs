@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::net::quic::config::{self, QuicConfig};
 use crate::net::quic::connection_id::{WorkerIds, destination, generation_of, has_long_header};
-use crate::net::quic::processes::{Origin, Processes};
+use crate::net::quic::processes::{Forwarded, Origin, Processes};
 use crate::net::quic::socket::{Batch, UdpSocket};
 use crate::net::quic::unregistered::Unregistered;
 use crate::sys::OwnedFd;
@@ -60,12 +60,6 @@ pub(crate) struct Endpoint {
     handshakes: Cell<usize>,
     /// Task that receives, woken when a connection has ended.
     receiver: RefCell<Option<Waker>>,
-}
-
-/// A datagram that has reached another worker than its own.
-pub(crate) struct Forwarded {
-    origin: Origin,
-    bytes: BytesMut,
 }
 
 /// The datagrams of a connection that its task has not processed.

@@ -11,6 +11,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
 
 use crate::sys::{OwnedFd, ProcessChannel};
@@ -31,6 +32,12 @@ pub(super) struct Origin {
     pub(super) client: SocketAddr,
     pub(super) local_ip: Option<IpAddr>,
     pub(super) ecn: Option<EcnCodepoint>,
+}
+
+/// A datagram that has reached another worker than its own.
+pub(super) struct Forwarded {
+    pub(super) origin: Origin,
+    pub(super) bytes: BytesMut,
 }
 
 /// Channels to the other processes of an address.
@@ -206,5 +213,36 @@ mod tests {
             assert_eq!(decode(&message), Some((origin, &b"datagram"[..])));
             assert_eq!(decode(&message[..HEADER_BYTES - 1]), None);
         }
+    }
+
+    #[cfg(all(unix, not(miri)))]
+    #[tokio::test]
+    async fn forwarding_is_bounded() {
+        use std::future::poll_fn;
+        let origin = Origin { client: "192.0.2.1:1".parse().unwrap(), local_ip: None, ecn: None };
+        let (ours, theirs) = ProcessChannel::pair().unwrap();
+        let former = Processes::register(7, Vec::new()).unwrap();
+        former.set_successor(ours);
+        let current = Processes::register(next_generation(7), vec![(7, theirs)]).unwrap();
+        for (generation, is_forwarded) in [(7, true), (8, false), (9, false), (6, false)] {
+            assert_eq!(current.forward(generation, origin, b"first"), is_forwarded);
+        }
+        current.forward(7, origin, &[0; MAX_DATAGRAM_BYTES + 1]);
+        current.forward(7, origin, &[1; MAX_DATAGRAM_BYTES]);
+        // No process receives, and the queue is full at some time.
+        for _ in 0..100_000 {
+            assert!(current.forward(7, origin, b"more"));
+        }
+        assert!(former.has_successor());
+        // The end of the channel is behind its messages.
+        drop(current);
+        let mut lengths = Vec::new();
+        poll_fn(|cx| {
+            while former.poll_receive(cx, |_, datagram| lengths.push(datagram.len())).is_ready() {}
+            if former.has_successor() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        assert_eq!(lengths[..3], [5, MAX_DATAGRAM_BYTES, 4]);
+        assert!(lengths.len() < 50_000, "{}", lengths.len());
     }
 }

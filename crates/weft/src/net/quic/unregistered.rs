@@ -6,8 +6,7 @@ use std::io;
 use tokio::sync::mpsc;
 
 use crate::error::Result;
-use crate::net::quic::endpoint::Forwarded;
-use crate::net::quic::processes::{MAX_PREDECESSORS, next_generation};
+use crate::net::quic::processes::{Forwarded, MAX_PREDECESSORS, next_generation};
 use crate::net::quic::socket::QuicSocket;
 use crate::net::secure::QuicKeys;
 use crate::random::random_bytes;
@@ -19,6 +18,9 @@ const MAX_FORWARDED: usize = 1 << 10;
 /// Maximum number of channels to successors that wait for an endpoint. Only the last one is used.
 const MAX_WAITING_SUCCESSORS: usize = 4;
 
+/// Channels to processes, each with the generation of its process.
+pub(crate) type ProcessEnds = Vec<(u16, OwnedFd)>;
+
 /// An endpoint that is not registered with an event loop.
 pub(crate) struct Unregistered {
     pub(super) sockets: Vec<QuicSocket>,
@@ -28,7 +30,7 @@ pub(crate) struct Unregistered {
     pub(super) worker: u8,
     pub(super) workers: Vec<mpsc::Sender<Forwarded>>,
     pub(super) forwarded: mpsc::Receiver<Forwarded>,
-    pub(super) predecessors: Vec<(u16, OwnedFd)>,
+    pub(super) predecessors: ProcessEnds,
     pub(super) successors: mpsc::Receiver<OwnedFd>,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct EndpointGroup {
     generation: u16,
     sockets: Vec<OwnedFd>,
     /// Channels to the processes before this one, by generation.
-    predecessors: Vec<(u16, OwnedFd)>,
+    predecessors: ProcessEnds,
     successors: Vec<mpsc::Sender<OwnedFd>>,
 }
 
@@ -55,11 +57,11 @@ impl EndpointGroup {
     /// [`Io`](crate::ErrorKind::Io) if the process has no file descriptors left.
     pub(crate) fn connect(
         sockets: Vec<QuicSocket>,
-        mut predecessors: Vec<(u16, OwnedFd)>,
+        mut predecessors: ProcessEnds,
         workers: usize,
         keys: &QuicKeys,
     ) -> Result<(EndpointGroup, Vec<Unregistered>)> {
-        predecessors.drain(..predecessors.len().saturating_sub(MAX_PREDECESSORS));
+        keep_newest(&mut predecessors);
         let generation = predecessors.last().map(|(newest, _)| next_generation(*newest));
         let generation = generation.unwrap_or_else(random_generation);
         let shared = (sockets.len() < workers).then(RandomState::new);
@@ -98,7 +100,7 @@ impl EndpointGroup {
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io) if the process has no file descriptors left, or if the system
     /// has no such channels.
-    pub(crate) fn pass(&self) -> Result<(Vec<OwnedFd>, Vec<(u16, OwnedFd)>)> {
+    pub(crate) fn pass(&self) -> Result<(Vec<OwnedFd>, ProcessEnds)> {
         let sockets: io::Result<_> = self.sockets.iter().map(OwnedFd::try_clone).collect();
         let mut processes = self.duplicate_predecessors()?;
         let (ours, theirs) = ProcessChannel::pair()?;
@@ -110,10 +112,15 @@ impl EndpointGroup {
         Ok((sockets?, processes))
     }
 
-    fn duplicate_predecessors(&self) -> io::Result<Vec<(u16, OwnedFd)>> {
+    fn duplicate_predecessors(&self) -> io::Result<ProcessEnds> {
         let duplicate = |(generation, end): &(u16, OwnedFd)| Ok((*generation, end.try_clone()?));
         self.predecessors.iter().map(duplicate).collect()
     }
+}
+
+/// Drops the oldest processes, whose clients then connect anew after a time-out.
+fn keep_newest<T>(predecessors: &mut Vec<T>) {
+    predecessors.drain(..predecessors.len().saturating_sub(MAX_PREDECESSORS));
 }
 
 /// Distributes the sockets over the workers.
@@ -134,4 +141,18 @@ fn distribute(sockets: Vec<QuicSocket>, workers: usize) -> io::Result<Vec<Vec<Qu
 fn random_generation() -> u16 {
     let [a, b, ..] = random_bytes();
     u16::from_be_bytes([a, b])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn former_processes_are_bounded() {
+        for (count, expected) in [(0, 0..0), (1, 0..1), (8, 0..8), (9, 1..9), (20, 12..20)] {
+            let mut predecessors: Vec<usize> = (0..count).collect();
+            keep_newest(&mut predecessors);
+            assert_eq!(predecessors, expected.collect::<Vec<_>>());
+        }
+    }
 }
