@@ -15,7 +15,7 @@ mod posix;
 #[cfg(all(unix, feature = "cache"))]
 mod private_files;
 #[cfg(feature = "http3")]
-#[cfg_attr(windows, path = "process_channel_absent.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "process_channel_absent.rs")]
 mod process_channel;
 mod sockets;
 #[cfg_attr(all(target_os = "linux", not(weft_portable)), path = "linux.rs")]

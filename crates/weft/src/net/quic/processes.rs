@@ -215,12 +215,12 @@ mod tests {
         }
     }
 
-    #[cfg(all(unix, not(miri)))]
     #[tokio::test]
     async fn forwarding_is_bounded() {
         use std::future::poll_fn;
         let origin = Origin { client: "192.0.2.1:1".parse().unwrap(), local_ip: None, ecn: None };
-        let (ours, theirs) = ProcessChannel::pair().unwrap();
+        // Only Linux has upgrades.
+        let Ok((ours, theirs)) = ProcessChannel::pair() else { return };
         let former = Processes::register(7, Vec::new()).unwrap();
         former.set_successor(ours);
         let current = Processes::register(next_generation(7), vec![(7, theirs)]).unwrap();

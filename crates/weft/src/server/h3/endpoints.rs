@@ -12,6 +12,7 @@ use crate::net::listen::Listener;
 use crate::net::quic::EndpointGroup;
 use crate::net::secure::SecureAcceptor;
 use crate::server::h3::listener::QuicListener;
+use crate::sys;
 
 /// The endpoints of all addresses. Dropping them ends the acceptance of connections.
 #[derive(Default)]
@@ -42,6 +43,8 @@ impl Http3Endpoints {
         if sockets.is_empty() {
             return Ok(Vec::new());
         }
+        // Where the system does not distribute datagrams, the first worker has all connections.
+        let workers = sys::udp_socket_count(workers);
         let (group, endpoints) = EndpointGroup::connect(sockets, processes, workers, &keys)?;
         let with_senders = endpoints.into_iter().map(|endpoint| {
             let (close, closed) = oneshot::channel();

@@ -5,6 +5,7 @@ mod budgets;
 mod connections;
 mod crafting;
 mod delivery;
+#[cfg(target_os = "linux")]
 mod handover;
 mod raw_client;
 mod relay;
