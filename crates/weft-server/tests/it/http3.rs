@@ -11,7 +11,7 @@ use rcgen::generate_simple_self_signed;
 use rustls::pki_types::CertificateDer;
 
 use crate::common::http3::Http3Client;
-use crate::common::{LONG_PATIENCE, Signal, Weft};
+use crate::common::{LONG_PATIENCE, Signal, Weft, until};
 use crate::lifecycle::Site;
 use crate::service::start_with_sockets;
 
@@ -113,7 +113,7 @@ fn downloads_and_idle_connections_outlive_upgrades() {
         tokio::task::block_in_place(|| site.upgrade());
         idle.rebind();
         assert_eq!(idle.get("/").await.as_deref(), Ok(&b"text"[..]));
-        assert!(idle.goaway.load(SeqCst));
+        until("the idle connection gets GOAWAY", || idle.goaway.load(SeqCst));
         tokio::task::block_in_place(|| site.upgrade());
         client.rebind();
         assert_eq!(download.content().await.unwrap().len(), DOWNLOAD_BYTES);
@@ -153,7 +153,7 @@ fn serves_on_an_inherited_udp_socket() {
         }
         server.signal(Signal::USR2);
         let first = server.id();
-        crate::common::until("the successor serves", || {
+        until("the successor serves", || {
             fs::read_to_string(&pid).is_ok_and(|text| text != format!("{first}\n"))
         });
         for client in clients {
