@@ -226,6 +226,13 @@ mod tests {
     }
 
     #[test]
+    fn a_replaced_module_is_read_once() {
+        let lib = ("lib.rs", "#[cfg(a)] mod time; #[cfg(not(a))] #[path = \"b.rs\"] mod time;");
+        let date = ("time/date.rs", "use crate::time::Date; struct Days([Date; 2]);");
+        assert!(found(&[lib, ("time/mod.rs", "mod date; struct Date;"), date]).is_empty());
+    }
+
+    #[test]
     fn a_file_that_uses_its_own_reexport_depends_on_it() {
         let lib = ("lib.rs", "mod a; pub use a::{A, B}; struct C(A);");
         assert_eq!(

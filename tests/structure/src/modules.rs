@@ -206,8 +206,10 @@ impl Reader<'_> {
             let file = self.modules.modules[parent].file;
             Some(self.module(file, parent, &own_folder))
         } else {
-            // A file with the attribute `path` belongs to another crate.
-            let paths = [folder.join(format!("{name}.rs")), own_folder.join("mod.rs")];
+            // A file with the attribute `path` belongs to another crate, or replaces this file in
+            // builds without a feature.
+            let mut paths = vec![folder.join(format!("{name}.rs")), own_folder.join("mod.rs")];
+            paths.retain(|path| self.modules.files.iter().all(|file| file.path != *path));
             let read =
                 |path: &PathBuf| read_file(self.modules, self.text_of, path, &own_folder, parent);
             paths.iter().find_map(read)

@@ -70,8 +70,8 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
         let workers = thread_count(&plan);
         sockets.iter_mut().for_each(|socket| socket.bind_http3(workers, &mut http3));
     }
-    // The rest is for addresses that are no longer used.
-    drop(http3);
+    let unused = http3.into_iter().map(|descriptor| descriptor.address());
+    let unused: Vec<_> = unused.filter(|_| predecessor.is_none()).collect();
     let pid_file =
         plan.top.pid_file.as_ref().map(|path| PidFile::open(&path.value, &plan.top.run_as));
     let pid_file = pid_file.transpose().map_err(problem)?;
@@ -87,6 +87,12 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     signals.open_control_socket();
     server.log_startup();
     server.log_problems();
+    for address in unused {
+        log::warn!(
+            "the UDP socket {address} of the service manager is not used: HTTP/3 is disabled, or no \
+             socket with TLS has this address"
+        );
+    }
     if args.file.is_some() {
         privileges::warn_of_root(&server.active().plan.top.run_as);
     }

@@ -3,11 +3,10 @@
 //!
 //! The old process starts the new one with one end of a socket pair as its standard input. It sends
 //! a message with a descriptor for each socket, and then a message without one. HTTP/3 has further
-//! descriptors: its UDP sockets, and a channel for the datagrams of connections that the old process
-//! has. The new process
-//! completes its startup, begins to serve, and sends `ready`. Only then does the old process stop
-//! accepting and drain its connections. If the new process exits instead, the old one continues to
-//! serve.
+//! descriptors: its UDP sockets, and a channel for the datagrams of the old process's connections.
+//! The new process completes its startup, begins to serve, and sends `ready`. Only then does the old
+//! process stop accepting and drain its connections. If the new process exits instead, the old one
+//! continues to serve.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

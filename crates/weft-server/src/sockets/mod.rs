@@ -152,8 +152,9 @@ impl OpenSocket {
         }
     }
 
-    /// Binds the UDP sockets of an HTTPS socket, or takes them from `inherited`, while the process may have privileges. If that
-    /// fails, the server tries it again when it starts, and reports the reason.
+    /// Binds the UDP sockets of an HTTPS socket, or takes them from `inherited`, while the process
+    /// may have privileges. If that fails, the server tries it again when it starts, and reports the
+    /// reason.
     pub(crate) fn bind_http3(&mut self, workers: usize, inherited: &mut Vec<Http3Descriptor>) {
         if let (Protocol::Https, BoundSocket::Listener(listener)) =
             (self.spec.protocol, &mut self.socket)

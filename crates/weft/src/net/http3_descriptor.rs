@@ -40,6 +40,11 @@ impl Http3Descriptor {
         Ok(Http3Descriptor { address, role: Http3Role::Socket, descriptor })
     }
 
+    /// Returns the address of the socket, or of the channel's connections.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns the text and the descriptor, from which another process makes the same value.
     pub fn into_parts(self) -> (String, OwnedFd) {
         let text = match self.role {

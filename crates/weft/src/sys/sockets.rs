@@ -189,7 +189,8 @@ fn set_largest(bytes: usize, set: impl Fn(usize) -> Result<()>) {
     sizes.find(|&bytes| bytes < MIN_BUFFER_BYTES || set(bytes).is_ok());
 }
 
-/// Prepares an inherited UDP socket, with buffers of these sizes.
+/// Prepares an inherited UDP socket, with buffers of at least these sizes if the kernel permits. A
+/// service manager can set larger buffers than this process, which are kept.
 #[cfg(feature = "http3")]
 pub(crate) fn prepare_datagrams(
     socket: &OwnedFd,
@@ -198,8 +199,13 @@ pub(crate) fn prepare_datagrams(
     rustix::io::ioctl_fionbio(socket, true)?;
     #[cfg(unix)]
     rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC)?;
-    set_largest(receive_bytes, |bytes| sockopt::set_socket_recv_buffer_size(socket, bytes));
-    set_largest(send_bytes, |bytes| sockopt::set_socket_send_buffer_size(socket, bytes));
+    let is_less = |reported: usize, bytes| reported / REPORTED_BUFFER_FACTOR < bytes;
+    if is_less(sockopt::socket_recv_buffer_size(socket)?, receive_bytes) {
+        set_largest(receive_bytes, |bytes| sockopt::set_socket_recv_buffer_size(socket, bytes));
+    }
+    if is_less(sockopt::socket_send_buffer_size(socket)?, send_bytes) {
+        set_largest(send_bytes, |bytes| sockopt::set_socket_send_buffer_size(socket, bytes));
+    }
     Ok(())
 }
 

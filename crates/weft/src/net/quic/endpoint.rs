@@ -166,15 +166,15 @@ impl Endpoint {
         Ok(Poll::Ready(()))
     }
 
-    /// Registers the successor, and receives datagrams from other processes. These are not forwarded
-    /// to a process again.
+    /// Registers the successor, and receives datagrams from other processes. A datagram is forwarded
+    /// to at most one process: this method never forwards it to another process.
     fn poll_processes(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
         while let Poll::Ready(Some(end)) = self.successors.borrow_mut().poll_recv(cx) {
             self.processes.set_successor(end);
         }
-        let now = Instant::now();
-        self.processes
-            .poll_receive(cx, |origin, datagram| self.receive(now, origin, datagram, attempts))
+        self.processes.poll_receive(cx, |origin, datagram| {
+            self.receive(Instant::now(), origin, datagram, attempts);
+        })
     }
 
     fn poll_forwarded(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
@@ -263,7 +263,7 @@ impl Endpoint {
     /// Returns true if a client must prove its address first: many handshakes are in progress.
     pub(crate) fn requires_proof(&self, attempt: &Attempt) -> bool {
         self.handshakes.get() >= MAX_UNPROVEN_HANDSHAKES
-            && attempt.0.may_retry()
+            && !attempt.follows_retry()
             && !attempt.0.remote_address_validated()
     }
 
@@ -366,6 +366,11 @@ impl Endpoint {
 impl Attempt {
     pub(crate) fn client(&self) -> SocketAddr {
         self.0.remote_address()
+    }
+
+    /// Returns true if the client has proven its address by a Retry packet of this process.
+    pub(crate) fn follows_retry(&self) -> bool {
+        !self.0.may_retry()
     }
 
     pub(crate) fn local_ip(&self) -> Option<std::net::IpAddr> {

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
 
+use crate::net::quic::connection_id::{destination, generation_of};
 use crate::sys::{OwnedFd, ProcessChannel};
 
 /// Maximum number of former processes whose connections have not ended.
@@ -103,6 +104,9 @@ impl Processes {
     }
 
     /// Receives datagrams that other processes have forwarded. Ready if there may be more.
+    ///
+    /// Other processes may share the end of a channel during two upgrades. A datagram for one of them
+    /// is dropped, because this process would reset its connection.
     pub(super) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -116,7 +120,9 @@ impl Processes {
                     Poll::Pending => return true,
                     Poll::Ready(None) => return false,
                     Poll::Ready(Some(message)) => {
-                        if let Some((origin, datagram)) = decode(message) {
+                        if let Some((origin, datagram)) = decode(message)
+                            && self.is_own(datagram)
+                        {
                             receive(origin, datagram);
                         }
                     }
@@ -133,6 +139,10 @@ impl Processes {
             self.has_successor.set(false);
         }
         if is_pending { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn is_own(&self, datagram: &[u8]) -> bool {
+        destination(datagram).is_some_and(|id| generation_of(id) == self.generation)
     }
 }
 
@@ -198,6 +208,9 @@ fn decode_address(bytes: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -215,34 +228,79 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn forwarding_is_bounded() {
-        use std::future::poll_fn;
-        let origin = Origin { client: "192.0.2.1:1".parse().unwrap(), local_ip: None, ecn: None };
-        // Only Linux has upgrades.
-        let Ok((ours, theirs)) = ProcessChannel::pair() else { return };
+    const ORIGIN: Origin = Origin {
+        client: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
+        local_ip: None,
+        ecn: None,
+    };
+
+    /// Returns a datagram with an identifier of this generation.
+    fn datagram(generation: u16, length: usize) -> Vec<u8> {
+        let mut datagram = vec![0; length];
+        datagram[0] = 0x40;
+        datagram[1..3].copy_from_slice(&generation.to_be_bytes());
+        datagram
+    }
+
+    /// Returns the processes of the generations 7 and 8; `None` on systems without upgrades.
+    fn handover() -> Option<(Processes, Processes)> {
+        let (ours, theirs) = ProcessChannel::pair().ok()?;
         let former = Processes::register(7, Vec::new()).unwrap();
         former.set_successor(ours);
         let current = Processes::register(next_generation(7), vec![(7, theirs)]).unwrap();
-        for (generation, is_forwarded) in [(7, true), (8, false), (9, false), (6, false)] {
-            assert_eq!(current.forward(generation, origin, b"first"), is_forwarded);
+        Some((former, current))
+    }
+
+    /// Returns the lengths of all datagrams that a process receives until `is_last` is true.
+    async fn receive_until(process: &Processes, is_last: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        poll_fn(|cx| {
+            while process.poll_receive(cx, |_, datagram| lengths.push(datagram.len())).is_ready() {}
+            if is_last(&lengths) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        lengths
+    }
+
+    #[tokio::test]
+    async fn datagrams_reach_the_process_of_their_generation() {
+        let Some((former, current)) = handover() else { return };
+        for (from, generation, is_forwarded) in [
+            (&current, 7, true),
+            (&current, 8, false),
+            (&current, 9, false),
+            (&current, 6, false),
+            (&former, 8, true),
+            (&former, 7, false),
+            (&former, 9, false),
+        ] {
+            let length = 20 + usize::from(generation);
+            let forwarded = from.forward(generation, ORIGIN, &datagram(generation, length));
+            assert_eq!(forwarded, is_forwarded, "{generation}");
         }
-        current.forward(7, origin, &[0; MAX_DATAGRAM_BYTES + 1]);
-        current.forward(7, origin, &[1; MAX_DATAGRAM_BYTES]);
+        // For another process at the same end of the channel.
+        assert!(current.forward(7, ORIGIN, &datagram(6, 100)));
+        assert!(current.forward(7, ORIGIN, &datagram(7, 30)));
+        let received = receive_until(&former, |lengths| lengths.last() == Some(&30)).await;
+        assert_eq!(received, [27, 30]);
+        assert_eq!(receive_until(&current, |lengths| !lengths.is_empty()).await, [28]);
+    }
+
+    #[tokio::test]
+    async fn forwarding_is_bounded() {
+        let Some((former, current)) = handover() else { return };
+        for length in [MAX_DATAGRAM_BYTES + 1, MAX_DATAGRAM_BYTES] {
+            assert!(current.forward(7, ORIGIN, &datagram(7, length)));
+        }
         // No process receives, and the queue is full at some time.
         for _ in 0..100_000 {
-            assert!(current.forward(7, origin, b"more"));
+            assert!(current.forward(7, ORIGIN, &datagram(7, 20)));
         }
         assert!(former.has_successor());
         // The end of the channel is behind its messages.
         drop(current);
-        let mut lengths = Vec::new();
-        poll_fn(|cx| {
-            while former.poll_receive(cx, |_, datagram| lengths.push(datagram.len())).is_ready() {}
-            if former.has_successor() { Poll::Pending } else { Poll::Ready(()) }
-        })
-        .await;
-        assert_eq!(lengths[..3], [5, MAX_DATAGRAM_BYTES, 4]);
+        let lengths = receive_until(&former, |_| !former.has_successor()).await;
+        assert_eq!(lengths[..2], [MAX_DATAGRAM_BYTES, 20]);
         assert!(lengths.len() < 50_000, "{}", lengths.len());
     }
 }

@@ -88,6 +88,8 @@ pub(crate) async fn serve_endpoint(listener: QuicListener, worker: Rc<RefCell<im
         if is_closed && !acceptor.endpoint.has_connections() {
             return;
         }
+        // Connections run between the batches of a flood.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -123,9 +125,10 @@ impl Acceptor {
     }
 
     /// Refuses a connection. If another process receives from the same socket, the connection is
-    /// left to it: the client repeats its first packet.
+    /// left to it: the client repeats its first packet. After a Retry, the packet has an identifier
+    /// of this process, so that the other process would forward it again.
     fn reject(&self, attempt: Attempt) {
-        match self.endpoint.has_successor() {
+        match self.endpoint.has_successor() && !attempt.follows_retry() {
             true => self.endpoint.ignore(attempt),
             false => self.endpoint.refuse(attempt),
         }
