@@ -126,6 +126,24 @@ fn downloads_and_idle_connections_outlive_upgrades() {
     assert!(site.server.wait().success(), "{}", site.server.stderr());
 }
 
+#[test]
+fn warns_of_an_inherited_udp_socket_that_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificate(folder.path());
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (crt, key) = (at("crt"), at("key"));
+    let tls = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind(tls.local_addr().unwrap()).unwrap();
+    for (switch, is_used) in [("--http3", true), ("--no-http3", false)] {
+        let sockets = [tls.try_clone().unwrap().into(), udp.try_clone().unwrap().into()];
+        let options = ["--tls-cert", &crt, "--tls-key", &key, "--no-log", switch];
+        let server = start_with_sockets(folder.path(), "tls:tls", &sockets, &options);
+        let log = Weft::from_program(server).stop().stderr;
+        let warning = format!("the UDP socket {} of the service", udp.local_addr().unwrap());
+        assert_eq!(log.contains(&warning), !is_used, "{switch}: {log}");
+    }
+}
+
 /// One socket of the service manager serves several workers, also after an upgrade.
 #[test]
 fn serves_on_an_inherited_udp_socket() {
