@@ -215,3 +215,19 @@ pub(crate) fn receive_buffer_bytes(socket: &OwnedFd) -> Option<usize> {
     let reported = sockopt::socket_recv_buffer_size(socket).ok()?;
     Some(reported / REPORTED_BUFFER_FACTOR)
 }
+
+#[cfg(all(test, feature = "http3"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inherited_datagram_sockets_keep_larger_buffers() {
+        const KIB: usize = 1 << 10;
+        for (own, requested, expected) in [(96, 64, 96), (64, 96, 96)] {
+            let socket = OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+            sockopt::set_socket_recv_buffer_size(&socket, own * KIB).unwrap();
+            prepare_datagrams(&socket, (requested * KIB, requested * KIB)).unwrap();
+            assert_eq!(receive_buffer_bytes(&socket), Some(expected * KIB));
+        }
+    }
+}

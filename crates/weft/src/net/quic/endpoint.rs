@@ -215,10 +215,7 @@ impl Endpoint {
             Some(hasher) if has_long_header(datagram) => {
                 hasher.hash_one(client) as usize % self.workers.len()
             }
-            _ => {
-                let is_own = |id: &&_| generation_of(id) == self.ids.generation;
-                usize::from(self.ids.worker_of(destination(datagram).filter(is_own)?))
-            }
+            _ => usize::from(self.ids.worker_of(destination(datagram)?)),
         };
         self.workers.get(worker).filter(|_| worker != usize::from(self.ids.worker))
     }

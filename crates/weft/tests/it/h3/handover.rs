@@ -3,12 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use quinn::{ConnectionError, Endpoint, ReadError};
 
 use super::connections::run;
 use super::get;
+use super::raw_client::RawClient;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, wait_until};
 use crate::common::http3::{Frames, frame, headers, quic_connect};
@@ -178,6 +180,47 @@ fn a_server_continues_when_its_successor_ends() {
             assert_eq!(name(&other).await.unwrap(), "first");
         }
         tokio::task::spawn_blocking(|| first.shutdown(Duration::ZERO)).await.unwrap();
+    });
+}
+
+/// The packets of a client that has proven its address by a Retry have an identifier of the first
+/// server, so that the second one would forward them again and again.
+#[test]
+fn a_server_that_drains_refuses_attempts_after_its_retry() {
+    run(async {
+        let first = start("first", bind(), 1);
+        let address = address(&first);
+        let upload = Upload::start(address).await;
+        let (_endpoint, idle) = quic_connect(address).await.unwrap();
+        let mut clients: Vec<RawClient> = (0..65).map(|_| RawClient::new(address)).collect();
+        for client in &mut clients {
+            client.send();
+        }
+        let mut client = clients.pop().unwrap();
+        client.socket().set_read_timeout(Some(GRACE)).unwrap();
+        let mut first_byte = [0];
+        client.socket().peek(&mut first_byte).unwrap();
+        assert_eq!(first_byte[0] & 0xf0, 0xf0, "the server requires a proof");
+        client.receive();
+        client.socket().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let second = start("second", inherit(&first), 1);
+        let first = drain(first);
+        idle.closed().await;
+        client.run_until("the attempt ends", |client| client.lost.is_some());
+        let Some(quinn_proto::ConnectionError::ConnectionClosed(close)) = &client.lost else {
+            panic!("{:?}", client.lost)
+        };
+        assert_eq!(close.error_code, quinn_proto::TransportErrorCode::CONNECTION_REFUSED);
+        for client in &mut clients {
+            // The response has the identifier by which the packets reach the first server.
+            client.receive();
+            client.connection.close(Instant::now(), 0_u32.into(), Bytes::new());
+            client.send();
+        }
+        upload.finish().await;
+        for ended in [first, drain(second)] {
+            ended.await.unwrap();
+        }
     });
 }
 
