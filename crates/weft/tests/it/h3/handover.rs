@@ -64,6 +64,18 @@ fn drain(server: ServerHandle) -> tokio::task::JoinHandle<()> {
     tokio::task::spawn_blocking(move || server.drain_after_handover(GRACE, IDLE_GRACE))
 }
 
+/// Drains a server that has this connection. Waits until it accepts no others.
+async fn drain_and_wait(
+    server: ServerHandle,
+    connection: &quinn::Connection,
+) -> tokio::task::JoinHandle<()> {
+    let goaway = Arc::new(AtomicBool::new(false));
+    tokio::spawn(watch_goaway(connection.clone(), goaway.clone()));
+    let drained = drain(server);
+    wait_until("GOAWAY", || goaway.load(SeqCst)).await;
+    drained
+}
+
 fn address(server: &ServerHandle) -> SocketAddr {
     server.addresses()[0].address().unwrap()
 }
@@ -137,7 +149,7 @@ fn connections_stay_with_their_server_over_two_handovers() {
             let second = start("second", inherit(&first), workers[1]);
             // Before and after the first server has stopped to accept.
             assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
-            let first = drain(first);
+            let first = drain_and_wait(first, &idle).await;
             upload.echo(&[b'a'; 100_000]).await;
             rebind(&idle_endpoint);
             assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
@@ -148,7 +160,7 @@ fn connections_stay_with_their_server_over_two_handovers() {
             assert_eq!(closed.error_code, 0x100u32.into());
 
             let third = start("third", inherit(&second), workers[2]);
-            let second = drain(second);
+            let second = drain_and_wait(second, &connection).await;
             for _ in 0..4 {
                 rebind(&upload.endpoint);
                 upload.echo(&[b'b'; 100_000]).await;
