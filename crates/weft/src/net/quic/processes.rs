@@ -210,6 +210,7 @@ fn decode_address(bytes: &[u8]) -> Option<IpAddr> {
 mod tests {
     use std::future::poll_fn;
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use super::*;
 
@@ -254,11 +255,12 @@ mod tests {
     /// Returns the lengths of all datagrams that a process receives until `is_last` is true.
     async fn receive_until(process: &Processes, is_last: impl Fn(&[usize]) -> bool) -> Vec<usize> {
         let mut lengths = Vec::new();
-        poll_fn(|cx| {
+        let received = poll_fn(|cx| {
             while process.poll_receive(cx, |_, datagram| lengths.push(datagram.len())).is_ready() {}
             if is_last(&lengths) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        });
+        let received = tokio::time::timeout(Duration::from_secs(30), received).await;
+        received.unwrap_or_else(|_| panic!("the last datagram is missing: {lengths:?}"));
         lengths
     }
 
