@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::header::{AGE, DATE};
 use http::{HeaderValue, Method, StatusCode};
 use weft_proto::headers::Headers;
@@ -11,6 +12,7 @@ use weft_proto::semantics::caching::{Exchange, FieldValues, Policy, stored_field
 use weft_proto::semantics::date::http_date;
 
 use crate::app::Application;
+use crate::cache::disk_tier::Spool;
 use crate::cache::flight::{Arrival, Landing, Pilot};
 use crate::cache::growing::GrowingBody;
 use crate::cache::key::Key;
@@ -205,9 +207,9 @@ impl Fetch {
     /// Returns the head of a response that may be stored.
     fn storable_head(&self, exchanged: &Exchanged) -> Option<StoredHead> {
         let Exchanged { head, response, .. } = exchanged;
-        let max_bytes =
-            self.cache.settings().max_object_bytes.min(self.cache.store().max_response_bytes());
-        let is_too_large = response.length().is_some_and(|length| length > max_bytes as u64);
+        let max_bytes = self.cache.store().max_content_bytes();
+        let max_bytes = max_bytes.min(self.cache.settings().max_object_bytes as u64);
+        let is_too_large = response.length().is_some_and(|length| length > max_bytes);
         let is_upgrade = matches!(response.payload, Payload::Upgrade(_));
         let is_ours = response.error().is_some()
             || response.is_generated_error && response.status().is_server_error();
@@ -237,40 +239,65 @@ pub(super) struct Receipt {
 impl Receipt {
     /// Receives the body, and stores the response at its end.
     pub(super) async fn receive(mut self, pilot: &Pilot) {
-        let cache = self.cache.clone();
-        let settings = cache.settings();
-        let max_bytes = settings.max_object_bytes.min(cache.store().max_response_bytes());
-        let mut receiving = Receiving { cache: &cache, arrival: &self.arrival, received: 0 };
-        let mut is_passing = false;
+        let (cache, arrival) = (self.cache.clone(), self.arrival.clone());
+        let mut receiving = Receiving { cache: &cache, arrival: &arrival, received: 0 };
+        // Once the body is too large for the memory.
+        let mut passing = None;
         loop {
-            let chunk = match settings.finishes_abandoned && !is_passing {
+            // A body that nobody reads is received for the store.
+            let is_needed = cache.settings().finishes_abandoned
+                && !matches!(passing, Some(Passing { spool: None }));
+            let chunk = match is_needed {
                 true => self.body.chunk().await,
                 false => match pilot.while_awaited(self.body.chunk()).await {
                     Some(chunk) => chunk,
                     None => return,
                 },
             };
-            match chunk {
-                Ok(Some(piece)) => {
-                    let body = &self.arrival.body;
-                    if !is_passing && !receiving.has_room(piece.len(), max_bytes) {
-                        is_passing = true;
-                        pilot.close();
-                        body.pass();
-                    }
-                    body.push(&piece);
-                    if is_passing && !body.readers_follow().await {
-                        return;
-                    }
-                }
+            let piece = match chunk {
+                Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 Err(_) => return,
+            };
+            if !receiving.has_room(piece.len()) && passing.is_none() {
+                pilot.close();
+                passing = Some(receiving.pass().await);
+            }
+            arrival.body.push(&piece);
+            if let Some(passing) = &mut passing {
+                passing.push(&cache, receiving.received, vec![piece]).await;
+                if !arrival.body.readers_follow().await && !(is_needed && passing.spool.is_some()) {
+                    return;
+                }
             }
         }
-        if let Some(content) = self.arrival.body.finish().filter(|_| pilot.may_store()) {
-            cache.store().insert(Arc::new(StoredResponse::new(self.arrival.head.clone(), content)));
+        if let Some(content) = arrival.body.finish().filter(|_| pilot.may_store()) {
+            cache.store().insert(Arc::new(StoredResponse::new(arrival.head.clone(), content)));
+        }
+        if let Some(spool) = passing.and_then(|passing| passing.spool)
+            && receiving.is_whole()
+            && pilot.may_store()
+            && spool.finish().await
+        {
+            cache.store().forget_replaced(&arrival.head);
         }
         pilot.close();
+    }
+}
+
+/// A body that is too large for the memory, and its file.
+struct Passing {
+    spool: Option<Spool>,
+}
+
+impl Passing {
+    /// Appends pieces to the file, unless the body of now `received` bytes is too large.
+    async fn push(&mut self, cache: &Cache, received: usize, pieces: Vec<Bytes>) {
+        let Some(spool) = &mut self.spool else { return };
+        let is_small = received <= cache.settings().max_object_bytes;
+        if !is_small || !spool.push(pieces).await {
+            self.spool = None;
+        }
     }
 }
 
@@ -283,9 +310,27 @@ struct Receiving<'a> {
 
 impl Receiving<'_> {
     /// Returns true if a further piece fits into memory, and the body into its limit.
-    fn has_room(&mut self, bytes: usize, max_bytes: usize) -> bool {
+    fn has_room(&mut self, bytes: usize) -> bool {
         self.received += bytes;
-        self.received <= max_bytes && self.cache.store().memory().has_room(bytes)
+        let store = self.cache.store();
+        let max_bytes = self.cache.settings().max_object_bytes.min(store.max_response_bytes());
+        let declared = self.arrival.body.declared_length().unwrap_or(0);
+        declared.max(self.received as u64) <= max_bytes as u64 && store.memory().has_room(bytes)
+    }
+
+    /// Returns true if the body has the length that its head declares.
+    fn is_whole(&self) -> bool {
+        let declared = self.arrival.body.declared_length();
+        declared.is_none_or(|declared| declared == self.received as u64)
+    }
+
+    /// Lets the body pass. It is written to a file if there is room.
+    async fn pass(&self) -> Passing {
+        let declared = self.arrival.body.declared_length();
+        let spool = self.cache.store().spool(&self.arrival.head, declared);
+        let mut passing = Passing { spool };
+        passing.push(self.cache, self.received, self.arrival.body.pass()).await;
+        passing
     }
 }
 

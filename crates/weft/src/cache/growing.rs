@@ -98,10 +98,17 @@ impl GrowingBody {
         });
     }
 
-    /// Makes this a passing body.
-    pub(super) fn pass(&self) {
+    /// The length that the head declares.
+    pub(super) fn declared_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Makes this a passing body. Returns the content received so far.
+    pub(super) fn pass(&self) -> Vec<Bytes> {
+        let mut received = Vec::new();
         self.update(|state| {
             state.phase = Phase::Passing;
+            received.extend(state.pieces.iter().map(|piece| piece.content.clone()));
             let mut starts = vec![0; state.pieces.len() + 1];
             state.readers.iter().flatten().for_each(|place| starts[place.piece] += 1);
             let mut unread = 0;
@@ -111,6 +118,7 @@ impl GrowingBody {
             }
             state.drop_read();
         });
+        received
     }
 
     /// Waits until the readers of a passing body have read enough. Returns false if none is left.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::cache::admission::Admission;
 use crate::cache::content_memory::ContentMemory;
-use crate::cache::disk_tier::{DiskSettings, DiskTier, DiskTotals};
+use crate::cache::disk_tier::{DiskSettings, DiskTier, DiskTotals, Spool};
 use crate::cache::eviction::{Eviction, Limits};
 use crate::cache::flight::Flights;
 use crate::cache::key::Key;
@@ -242,7 +242,26 @@ impl Store {
         &self.0.memory
     }
 
-    /// The most bytes that one response may have.
+    /// The most bytes that one content may have, in memory or in a file.
+    pub(super) fn max_content_bytes(&self) -> u64 {
+        let on_disk = self.0.disk.as_ref().map_or(0, DiskTier::max_content_bytes);
+        on_disk.max(self.max_response_bytes() as u64)
+    }
+
+    /// Begins to write a response to a file while its body arrives.
+    pub(super) fn spool(&self, head: &StoredHead, length: Option<u64>) -> Option<Spool> {
+        self.0.disk.as_ref()?.spool(head, length)
+    }
+
+    /// Removes the response in memory that the same requests select as one in a new file.
+    pub(super) fn forget_replaced(&self, head: &StoredHead) {
+        let variants = self.shard(&head.key.url).get(&head.key.url).cloned().unwrap_or_default();
+        for response in variants.iter().filter(|response| response.head().replaces(head)) {
+            self.remove_from_memory(response);
+        }
+    }
+
+    /// The most bytes that one response may have in memory.
     pub(super) fn max_response_bytes(&self) -> usize {
         self.0.limits.bytes / 2
     }
@@ -293,6 +312,8 @@ impl Store {
             disk.remove_replaced(&response);
         }
         if response.bytes() > self.max_response_bytes() {
+            self.forget_replaced(response.head());
+            self.0.disk.as_ref().map(|disk| disk.keep(&response));
             return;
         }
         let hash = self.hash(&response.key().url);

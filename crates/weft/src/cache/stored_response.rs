@@ -100,6 +100,11 @@ impl StoredHead {
         response
     }
 
+    /// Returns true if the response was selected by the same values of a request.
+    pub(super) fn replaces(&self, other: &StoredHead) -> bool {
+        self.key.extras == other.key.extras && self.selector == other.selector
+    }
+
     /// Returns true if the response may be selected for a request of its URL.
     pub(super) fn matches(&self, key: &Key, request: &RequestHead) -> bool {
         self.key.extras == key.extras && self.selector.matches(request.headers())
@@ -193,7 +198,7 @@ impl StoredResponse {
 
     /// Returns true if the response was selected by the same values of a request.
     pub(super) fn replaces(&self, other: &StoredResponse) -> bool {
-        self.head.key.extras == other.head.key.extras && self.head.selector == other.head.selector
+        self.head.replaces(&other.head)
     }
 
     pub(super) fn matches(&self, key: &Key, request: &RequestHead) -> bool {

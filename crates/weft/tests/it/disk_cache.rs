@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tempfile::TempDir;
 use weft::cache::{Cache, DiskSettings, Purge, Store};
 use weft::testing::{self, TestResponse};
-use weft::{Application, Request, Response};
+use weft::{Application, Body, Request, Response};
+
+use crate::common::clients::{self, ClientRequest, Transport};
 
 /// Length of the content of `/large`.
 const LARGE: usize = 300_000;
@@ -419,4 +422,96 @@ fn failed_writes_are_reported_once() {
     assert!(messages[0].contains("cannot write a file in ") && messages[0].contains("os error 2"));
     assert_eq!(site.store.disk_totals().unwrap().files, 0);
     assert!(site.store.disk_totals().unwrap().skipped > 0);
+}
+
+/// Length of a content for which a memory of 1 MiB is too small.
+const HUGE: usize = 3 << 20;
+
+/// Returns the content of a huge response, in pieces.
+fn pieces(count: usize) -> impl Iterator<Item = Bytes> {
+    (0..count).map(|number| {
+        let bytes: Vec<u8> = (0..PIECE).map(|at| (at * 7 + at / 256 + number) as u8).collect();
+        bytes.into()
+    })
+}
+
+const PIECE: usize = 64 << 10;
+
+/// Bodies that are too large for the memory are written to files while they arrive. Each row: the
+/// length in pieces, the declared length, the failure at the end, and true if the body is stored.
+#[test]
+fn huge_bodies_are_kept_if_they_are_whole() {
+    for (count, declared, end, is_stored) in [
+        (HUGE / PIECE, Some(HUGE), "", true),
+        (HUGE / PIECE, None, "", true),
+        (HUGE / PIECE - 1, Some(HUGE), "fail", false),
+        (HUGE / PIECE, None, "fail", false),
+        (HUGE / PIECE, None, "purge", false),
+        // Over `max_object_bytes`.
+        (2 * HUGE / PIECE, None, "", false),
+        (2 * HUGE / PIECE, Some(2 * HUGE), "", false),
+    ] {
+        let case = format!("{count} pieces, {declared:?}, {end:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&DiskSettings::new(folder.path()));
+        wait_until("the folder is in use", || store.disk_totals().unwrap().is_scanned);
+        let requests = Arc::<AtomicUsize>::default();
+        let (counter, purged) = (requests.clone(), store.clone());
+        let origin = move |_: Request| {
+            counter.fetch_add(1, SeqCst);
+            let purged = purged.clone();
+            let body = pieces(count).map(Ok).chain(
+                (end == "fail").then(|| Err(std::io::Error::other("the origin has failed"))),
+            );
+            let body = body.enumerate().map(move |(number, piece)| {
+                if end == "purge" && number == count / 2 {
+                    purged.purge(&Purge::All, false);
+                }
+                piece
+            });
+            let mut response = Response::from_body(Body::stream(futures_util::stream::iter(body)));
+            response.append_header("cache-control", "max-age=90");
+            if let Some(length) = declared {
+                response.append_header("content-length", length.to_string());
+            }
+            std::future::ready(response)
+        };
+        let app = Cache::new(&store).max_object_bytes(5 << 20).over(origin);
+        let expected = pieces(count).collect::<Vec<_>>().concat();
+        run(async || {
+            let server = Transport::Http1.serve(app.clone());
+            let fetch = async |fields: &[(&str, &str)]| {
+                let mut client = server.client().await;
+                let mut request = ClientRequest::get("/");
+                for (name, value) in fields {
+                    request = request.field(name, value);
+                }
+                client.send(request).await.try_collect().await
+            };
+            let first = fetch(&[]).await;
+            let is_whole = end != "fail";
+            assert_eq!(first.is_ok_and(|it| it.body == expected), is_whole, "{case}");
+            let totals = || store.disk_totals().unwrap();
+            clients::wait_until(&case, || files(folder.path()).len() == usize::from(is_stored))
+                .await;
+            clients::wait_until(&format!("nothing else remains: {case}"), || {
+                totals().files == usize::from(is_stored)
+                    && fs::read_dir(folder.path()).unwrap().count() == 1 + usize::from(is_stored)
+            })
+            .await;
+            if is_stored {
+                let second = fetch(&[("range", "bytes=1000000-1999999")]).await.unwrap();
+                assert_eq!((second.status, &*second.body), (206, &expected[1_000_000..2_000_000]));
+                assert!(fetch(&[]).await.unwrap().body == expected, "{case}");
+                assert_eq!(requests.load(SeqCst), 1, "{case}");
+            }
+            assert!(store.totals().0 < 10_000, "the memory has the head only");
+            server.stop().await;
+        });
+    }
+}
+
+fn run(case: impl AsyncFnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(case());
 }

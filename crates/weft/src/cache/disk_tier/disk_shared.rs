@@ -59,6 +59,11 @@ impl DiskShared {
         })
     }
 
+    /// The maximum size of all files.
+    pub(super) fn max_bytes(&self) -> u64 {
+        self.settings.max_bytes
+    }
+
     /// Reads a file, if its head `is_suitable`.
     ///
     /// # Errors

@@ -60,8 +60,7 @@ pub(super) struct FileHead {
 
 impl Layout {
     /// Returns the layout of a new file.
-    pub(super) fn new(head: &[u8], content_length: u64, content_checksum: u64) -> Layout {
-        let head_length = head.len() as u64;
+    pub(super) fn new(head_length: u64, content_length: u64, content_checksum: u64) -> Layout {
         // A 304 may make the head longer.
         let head_capacity = (head_length + 256).next_multiple_of(512);
         Layout { head_length, head_capacity, content_length, content_checksum }
@@ -75,11 +74,6 @@ impl Layout {
     /// Length of the file.
     pub(super) fn file_length(&self) -> u64 {
         self.content_start().saturating_add(self.content_length)
-    }
-
-    /// Returns the layout with this checksum of the content.
-    pub(super) fn with_checksum(self, content_checksum: u64) -> Layout {
-        Layout { content_checksum, ..self }
     }
 
     /// Returns the preamble and the head, without the room behind it.

@@ -136,6 +136,28 @@ impl FileIndex {
         true
     }
 
+    /// Returns true if a response of the variant is being written.
+    pub(super) fn is_writing(&self, url: &str, variant: u64) -> bool {
+        let mut files = self.by_url.get(url).into_iter().flatten();
+        files.any(|file| file.variant == variant && file.state == FileState::Writing)
+    }
+
+    /// Records the length of a file that is being written. Returns the files to remove; `None` if
+    /// it was removed itself, or is too large.
+    pub(super) fn grow(&mut self, url: &str, id: u64, bytes: u64) -> Option<Vec<u64>> {
+        let max = self.limits.bytes / 2;
+        let file = self.get_mut(url, id)?;
+        if bytes > max {
+            return None;
+        }
+        // A length that the head has declared is counted from the start on.
+        let former = file.bytes;
+        file.bytes = former.max(bytes);
+        self.bytes += former.max(bytes) - former;
+        let removed = self.enforce_limits(url);
+        (!removed.contains(&id)).then_some(removed)
+    }
+
     /// Records the version with which a content was verified.
     pub(super) fn set_verified(&mut self, url: &str, id: u64, version: FileVersion) {
         if let Some(file) = self.get_mut(url, id) {

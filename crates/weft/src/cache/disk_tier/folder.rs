@@ -97,41 +97,77 @@ impl Folder {
         is_expired: bool,
         content: &File,
     ) -> io::Result<(u64, FileVersion)> {
-        let temporary = self.temporary_path(id);
-        let written = create_private_file(&temporary).and_then(|mut file| {
-            let layout = write_contents(&mut file, head, is_expired, content)?;
-            fs::rename(&temporary, self.path_of(id))?;
-            // After that, since it changes the times.
-            Ok((layout.file_length(), FileVersion::new(&fstat(&file)?)))
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
+        let mut file = IncompleteFile::create(self, id, head.len())?;
+        for at in (0..content.length).step_by(PIECE) {
+            let end = content.length.min(at + PIECE as u64);
+            file.append(&content.clone().slice(at..end).read()?)?;
         }
-        written
+        file.finish(self, head, is_expired)
     }
 }
 
-fn write_contents(
-    file: &mut fs::File,
-    head: &[u8],
-    is_expired: bool,
-    content: &File,
-) -> io::Result<Layout> {
-    let layout = Layout::new(head, content.length, 0);
-    file.seek(io::SeekFrom::Start(layout.content_start()))?;
-    let mut checksum = Checksum::default();
-    for at in (0..content.length).step_by(PIECE) {
-        let end = content.length.min(at + PIECE as u64);
-        let piece = content.clone().slice(at..end).read()?;
-        checksum.update(&piece);
-        file.write_all(&piece)?;
+/// A file to which a content is written. Without [`finish`](IncompleteFile::finish) it is removed.
+#[derive(Debug)]
+pub(super) struct IncompleteFile {
+    file: fs::File,
+    path: PathBuf,
+    id: u64,
+    head_length: usize,
+    checksum: Checksum,
+    length: u64,
+}
+
+impl IncompleteFile {
+    /// Creates a file with room for a head of this length.
+    pub(super) fn create(
+        folder: &Folder,
+        id: u64,
+        head_length: usize,
+    ) -> io::Result<IncompleteFile> {
+        let path = folder.temporary_path(id);
+        let file = create_private_file(&path)?;
+        let checksum = Checksum::default();
+        let mut file = IncompleteFile { file, path, id, head_length, checksum, length: 0 };
+        let start = file.layout().content_start();
+        file.file.seek(io::SeekFrom::Start(start))?;
+        Ok(file)
     }
-    // An empty content has no byte that makes the room for the head.
-    file.set_len(layout.file_length())?;
-    let layout = layout.with_checksum(checksum.finish());
-    file.rewind()?;
-    file.write_all(&layout.start_of_file(head, is_expired))?;
-    Ok(layout)
+
+    /// Appends a part of the content.
+    pub(super) fn append(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.file.write_all(piece)?;
+        self.checksum.update(piece);
+        self.length += piece.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the head, and gives the file its name. Returns its length and its version.
+    pub(super) fn finish(
+        mut self,
+        folder: &Folder,
+        head: &[u8],
+        is_expired: bool,
+    ) -> io::Result<(u64, FileVersion)> {
+        let layout = self.layout();
+        // An empty content has no byte that makes the room for the head.
+        self.file.set_len(layout.file_length())?;
+        self.file.rewind()?;
+        self.file.write_all(&layout.start_of_file(head, is_expired))?;
+        fs::rename(&self.path, folder.path_of(self.id))?;
+        // After that, since it changes the times.
+        Ok((layout.file_length(), FileVersion::new(&fstat(&self.file)?)))
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new(self.head_length as u64, self.length, self.checksum.clone().finish())
+    }
+}
+
+impl Drop for IncompleteFile {
+    fn drop(&mut self) {
+        // Not there after `finish`.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 impl FileName {

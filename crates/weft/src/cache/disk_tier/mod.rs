@@ -11,6 +11,7 @@ mod file_index; // the files, in the order in which they leave
 mod folder; // files by their numbers
 mod indexed_file; // a file in the index
 mod settings; // DiskSettings
+mod spool; // bodies that are written while they arrive
 mod unscanned; // changes before the files of a former process are found
 mod write_queue; // work for the thread
 
@@ -23,6 +24,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::settings::{DiskSettings, DiskTotals};
+pub(super) use self::spool::Spool;
 
 use self::disk_shared::{DiskShared, now};
 use self::file_format::is_damage;
@@ -35,11 +37,15 @@ use crate::cache::stored_response::{StoredHead, StoredResponse};
 /// Maximum number of files that are read at the same time.
 const MAX_LOADS: usize = 64;
 
+/// Maximum number of bodies that are written while they arrive.
+const MAX_SPOOLS: usize = 16;
+
 /// The files of a store.
 #[derive(Debug)]
 pub(super) struct DiskTier {
     shared: Arc<DiskShared>,
     loads: Arc<Semaphore>,
+    spools: Arc<Semaphore>,
 }
 
 /// The right to read a file.
@@ -55,7 +61,42 @@ impl DiskTier {
         let thread = shared.clone();
         let builder = std::thread::Builder::new().name("weft-cache-disk".to_owned());
         builder.spawn(move || disk_writer::run(&thread))?;
-        Ok(DiskTier { shared, loads: Arc::new(Semaphore::new(MAX_LOADS)) })
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Ok(DiskTier { shared, loads: semaphore(MAX_LOADS), spools: semaphore(MAX_SPOOLS) })
+    }
+
+    /// The maximum length of a content.
+    pub(super) fn max_content_bytes(&self) -> u64 {
+        self.shared.max_bytes() / 2
+    }
+
+    /// Begins to write a response whose body arrives, of the declared length; `None` if another one
+    /// of the same variant is being written, or too many others are.
+    pub(super) fn spool(&self, head: &StoredHead, length: Option<u64>) -> Option<Spool> {
+        let (shared, url, now) = (&self.shared, &*head.key.url, now());
+        let variant = shared.variant(head);
+        if shared.is_paused() || !shared.queue.has_room(0) {
+            return None;
+        }
+        let permit = self.spools.clone().try_acquire_owned().ok()?;
+        let id = shared.new_id();
+        let file = IndexedFile {
+            id,
+            variant,
+            tags: shared.tags_of(&head.tags()),
+            bytes: length.unwrap_or(0),
+            is_expired: false,
+            last_use: now,
+            state: FileState::Writing,
+        };
+        let mut index = shared.index();
+        if index.is_writing(url, variant) {
+            return None;
+        }
+        let removed = index.insert(url, file, now)?;
+        drop(index);
+        shared.queue.remove(removed);
+        Spool::new(shared.clone(), head, id, permit)
     }
 
     /// Keeps a response that leaves the memory, unless there is no room to wait. Returns the number
