@@ -14,7 +14,7 @@ use crate::app::Application;
 use crate::cache::fetch::{Fetch, Fetched, is_conditional};
 use crate::cache::flight::{Arrival, Landing, Participant, Pilot, Turn};
 use crate::cache::key::{self, Key};
-use crate::cache::settings::Cache;
+use crate::cache::settings::{Cache, RequestPredicate};
 use crate::cache::statistics::Event;
 use crate::cache::store::Found;
 use crate::cache::stored_response::{CACHE_STATUS, StoredResponse};
@@ -107,15 +107,17 @@ impl<A: Application + Clone + 'static> Cached<A> {
         }
         let settings = self.cache.settings();
         let has_body = request.body().length() != Some(0);
-        let is_bypassed = settings.bypass.as_ref().is_some_and(|bypass| bypass(request));
+        let is_bypassed = applies(&settings.bypass, request);
         if has_body || is_bypassed || request.headers().contains("upgrade") {
             return Err(Forwarded::Bypass);
         }
         let key = Key::of(request.scheme(), request.head(), &settings.key);
-        let control = match settings.ignores_client {
+        let mut control = match settings.ignores_client {
             true => RequestControl::default(),
             false => RequestControl::of(request.headers()),
         };
+        control.is_no_cache |= applies(&settings.refresh, request);
+        control.is_no_store |= applies(&settings.no_store, request);
         let head = request.head().clone();
         Ok(Lookup { key: key.ok_or(Forwarded::Bypass)?, control, head })
     }
@@ -380,6 +382,10 @@ impl Need {
         };
         Need { reason, stale: Some(stale), may_replace_error }
     }
+}
+
+fn applies(predicate: &Option<Arc<RequestPredicate>>, request: &Request) -> bool {
+    predicate.as_ref().is_some_and(|predicate| predicate(request))
 }
 
 /// Returns true if the response has content: some applications obey the method that the client has

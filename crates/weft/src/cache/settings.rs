@@ -46,7 +46,9 @@ pub(super) struct Settings {
     pub(super) collapse_timeout: Duration,
     pub(super) finishes_abandoned: bool,
     pub(super) ignores_client: bool,
-    pub(super) bypass: Option<Arc<Bypass>>,
+    pub(super) bypass: Option<Arc<RequestPredicate>>,
+    pub(super) refresh: Option<Arc<RequestPredicate>>,
+    pub(super) no_store: Option<Arc<RequestPredicate>>,
     lifetimes: Vec<(RangeInclusive<u16>, u64)>,
     is_heuristic: bool,
     stale_while_revalidate: u64,
@@ -54,7 +56,7 @@ pub(super) struct Settings {
     stores_cookies: bool,
 }
 
-type Bypass = dyn Fn(&Request) -> bool + Send + Sync;
+pub(super) type RequestPredicate = dyn Fn(&Request) -> bool + Send + Sync;
 
 impl Cache {
     /// Creates a cache with default settings.
@@ -68,6 +70,8 @@ impl Cache {
             finishes_abandoned: true,
             ignores_client: false,
             bypass: None,
+            refresh: None,
+            no_store: None,
             lifetimes: Vec::new(),
             is_heuristic: true,
             stale_while_revalidate: 0,
@@ -151,6 +155,18 @@ impl Cache {
     /// are neither looked for nor stored.
     pub fn bypass(self, predicate: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Cache {
         self.with(|settings| settings.bypass = Some(Arc::new(predicate)))
+    }
+
+    /// Forwards GET and HEAD requests for which `predicate` returns true, and stores their responses
+    /// in place of the stored ones: as if the client had sent `Cache-Control: no-cache`.
+    pub fn refresh(self, predicate: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Cache {
+        self.with(|settings| settings.refresh = Some(Arc::new(predicate)))
+    }
+
+    /// Answers GET and HEAD requests for which `predicate` returns true with stored responses, but
+    /// does not store theirs: as if the client had sent `Cache-Control: no-store`.
+    pub fn no_store(self, predicate: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Cache {
+        self.with(|settings| settings.no_store = Some(Arc::new(predicate)))
     }
 
     /// Sets the maximum time for which a request waits for the response to another. After that it

@@ -139,6 +139,42 @@ fn shared_responses_and_their_twins() {
     }
 }
 
+/// Each row: the settings, a target, and the numbers of the responses to four requests. The first
+/// and the last one are of a visitor, the others of a user.
+#[test]
+fn refreshing_and_not_storing_are_independent() {
+    type Configure = fn(Cache) -> Cache;
+    fn is_user(request: &Request) -> bool {
+        request.headers().contains("x-user")
+    }
+    let rows: [(Configure, [&str; 4]); 5] = [
+        (|cache| cache, ["1", "1", "1", "1"]),
+        (|cache| cache.refresh(is_user), ["1", "2", "3", "3"]),
+        (|cache| cache.no_store(is_user), ["1", "1", "1", "1"]),
+        (|cache| cache.refresh(is_user).no_store(is_user), ["1", "2", "3", "1"]),
+        (|cache| cache.bypass(is_user), ["1", "2", "3", "1"]),
+    ];
+    for (number, (configure, expected)) in rows.into_iter().enumerate() {
+        let app = configure(Cache::new(&Store::new())).over(Origin::default());
+        let (visitor, user) = ("GET /?cc=max-age%3D9", "GET /?cc=max-age%3D9\nX-User: 1");
+        let responses = [visitor, user, user, visitor].map(|request| send(&app, request));
+        for (response, expected) in responses.iter().zip(expected) {
+            assert_eq!(response.body, format!("response {expected}"), "row {number}");
+        }
+    }
+    // Nothing is stored at a miss either.
+    for (is_stored, configure) in [
+        (true, (|cache| cache) as Configure),
+        (true, |cache| cache.refresh(is_user)),
+        (false, |cache| cache.no_store(is_user)),
+    ] {
+        let app = configure(Cache::new(&Store::new())).over(Origin::default());
+        send(&app, "GET /?cc=max-age%3D9\nX-User: 1").assert_text("response 1");
+        let second = send(&app, "GET /?cc=max-age%3D9");
+        second.assert_text(if is_stored { "response 1" } else { "response 2" });
+    }
+}
+
 #[test]
 fn hits_have_the_fields_and_the_content_of_the_response() {
     let origin = Origin::default();

@@ -27,9 +27,8 @@ pub(super) fn translate(location: &Location<'_>, prefix: &str, options: &mut Tab
     if let Err(reason) = names.key(&mut table) {
         return lost(&reason);
     }
-    match names.bypass() {
-        Ok(bypass) => table.set_some("bypass", bypass),
-        Err(reason) => return lost(&reason),
+    if let Err(reason) = names.bypass(&mut table) {
+        return lost(&reason);
     }
     let inactive = names.store(cache);
     names.lifetimes(&mut table);
@@ -114,21 +113,34 @@ impl<'a> Names<'_, 'a> {
         Ok(())
     }
 
-    /// Translates the conditions under which responses are not stored, or not looked for.
-    fn bypass(&self) -> Result<Option<Value>, String> {
-        let mut conditions = Vec::<Value>::new();
-        for name in ["cache_bypass", "no_cache"] {
-            for directive in self.all(name) {
-                for text in &directive.args {
-                    let condition = self.condition(text)?;
-                    if !conditions.contains(&condition) {
-                        conditions.push(condition);
-                    }
-                }
-                self.adapted(directive, "such requests pass the cache: no lookup, and no storage");
+    /// Translates the conditions under which responses are not stored, or not looked for. What is
+    /// in both is a condition of `bypass`.
+    fn bypass(&self, table: &mut Table) -> Result<(), String> {
+        let (not_found, not_stored) =
+            (self.conditions("cache_bypass")?, self.conditions("no_cache")?);
+        let (both, refresh): (Vec<_>, Vec<_>) =
+            not_found.into_iter().partition(|condition| not_stored.contains(condition));
+        let no_store = not_stored.into_iter().filter(|condition| !both.contains(condition));
+        let no_store = no_store.collect();
+        for (name, conditions) in [("bypass", both), ("refresh", refresh), ("no_store", no_store)] {
+            if !conditions.is_empty() {
+                table.set(name, Value::from(conditions));
             }
         }
-        Ok((!conditions.is_empty()).then(|| Value::from(conditions)))
+        Ok(())
+    }
+
+    fn conditions(&self, name: &str) -> Result<Vec<Value>, String> {
+        let mut conditions = Vec::<Value>::new();
+        for directive in self.all(name) {
+            for text in &directive.args {
+                let condition = self.condition(text)?;
+                if !conditions.contains(&condition) {
+                    conditions.push(condition);
+                }
+            }
+        }
+        Ok(conditions)
     }
 
     fn condition(&self, text: &str) -> Result<Value, String> {

@@ -43,7 +43,11 @@ fn imports_caches() {
         ("proxy_cache_key $request_uri$http_x_tenant;", "key_fields = [\"x-tenant\"], "),
         (
             "proxy_no_cache $cookie_session; proxy_cache_bypass $cookie_session $arg_new;",
-            "bypass = [{ cookie = { session = \"~ ^(?:[^0]|0.)\" } }, { query = { new = \"~ ^(?:[^0]|0.)\" } }], ",
+            "bypass = [{ cookie = { session = \"~ ^(?:[^0]|0.)\" } }], refresh = [{ query = { new = \"~ ^(?:[^0]|0.)\" } }], ",
+        ),
+        (
+            "proxy_no_cache $cookie_session;",
+            "no_store = [{ cookie = { session = \"~ ^(?:[^0]|0.)\" } }], ",
         ),
         ("proxy_cache_use_stale error timeout http_500;", "stale_if_error = \"60m\", "),
         (

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft::Request;
 use weft::cache::{Cache, QueryKey, Store};
 use weft::header::HeaderName;
 use weft_config::{
@@ -37,14 +38,23 @@ pub(crate) struct CacheSettings {
     stale_while_revalidate: Duration,
     collapse_timeout: Duration,
     finishes_abandoned: bool,
-    pub(super) bypass: Option<Bypass>,
+    bypass: Option<RequestConditions>,
+    refresh: Option<RequestConditions>,
+    no_store: Option<RequestConditions>,
 }
 
-/// Conditions of the requests that pass the cache.
+/// Conditions of requests, such as of those that pass the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bypass(pub(super) Arc<Conditions>);
+struct RequestConditions(Arc<Conditions>);
 
-impl Hash for Bypass {
+impl RequestConditions {
+    /// Returns true if the conditions apply; `None` if that cannot be decided.
+    fn match_request(&self, request: &Request) -> Option<bool> {
+        self.0.match_request(&RequestValues::new(request)).ok()
+    }
+}
+
+impl Hash for RequestConditions {
     fn hash<H: Hasher>(&self, state: &mut H) {
         show_conditions(&self.0).hash(state);
     }
@@ -67,6 +77,8 @@ impl Default for CacheSettings {
             collapse_timeout: Duration::from_secs(5),
             finishes_abandoned: true,
             bypass: None,
+            refresh: None,
+            no_store: None,
         }
     }
 }
@@ -91,11 +103,25 @@ impl CacheSettings {
         let lifetimes = self.lifetimes.iter();
         let cache =
             lifetimes.fold(cache, |cache, (status, time)| cache.lifetime(status.range(), *time));
-        let Some(Bypass(conditions)) = self.bypass.clone() else { return cache };
-        cache.bypass(move |request| {
+        let all = [&self.bypass, &self.refresh, &self.no_store];
+        if all.iter().all(|conditions| conditions.is_none()) {
+            return cache;
+        }
+        let [bypass, refresh, no_store] = all.map(Clone::clone);
+        let others = [refresh.clone(), no_store.clone()];
+        let applies = |conditions: Option<RequestConditions>| {
+            move |request: &Request| {
+                let conditions = conditions.as_ref();
+                conditions.and_then(|it| it.match_request(request)).unwrap_or(false)
+            }
+        };
+        let bypass = move |request: &Request| {
             // Undecided: the conditions may be there to protect a response.
-            conditions.match_request(&RequestValues::new(request)).unwrap_or(true)
-        })
+            let is_undecided = |it: &RequestConditions| it.match_request(request).is_none();
+            bypass.as_ref().is_some_and(|it| it.match_request(request).unwrap_or(true))
+                || others.iter().flatten().any(is_undecided)
+        };
+        cache.bypass(bypass).refresh(applies(refresh)).no_store(applies(no_store))
     }
 
     fn query_key(&self) -> QueryKey {
@@ -141,8 +167,28 @@ macro_rules! time {
     };
 }
 
+macro_rules! conditions {
+    ($name:literal, $field:ident, $help:literal) => {
+        Key {
+            name: $name,
+            help: $help,
+            kind: ValueKind::Custom(&CONDITIONS, |cache, given| {
+                if let Given::Values([value]) = given {
+                    let conditions = Arc::new(read_conditions(value)?);
+                    cache.$field = Some(RequestConditions(conditions));
+                }
+                Ok(())
+            }),
+            show: |cache| {
+                cache.$field.as_ref().map_or_else(String::new, |it| show_conditions(&it.0))
+            },
+            ..Key::FILE_ONLY
+        }
+    };
+}
+
 /// The keys of a table of `response_cache`.
-pub(crate) static RESPONSE_CACHE: [Key<CacheSettings>; 14] = [
+pub(crate) static RESPONSE_CACHE: [Key<CacheSettings>; 16] = [
     Key {
         name: "lifetimes",
         help: "lifetimes of responses that state none, by status: `{ 200 = \"10m\", 4xx = \"5s\" }`; the \
@@ -217,19 +263,23 @@ pub(crate) static RESPONSE_CACHE: [Key<CacheSettings>; 14] = [
         show: |cache| list(&cache.key_cookies),
         ..Key::FILE_ONLY
     },
-    Key {
-        name: "bypass",
-        help: "conditions, as of `when`, under which GET and HEAD requests pass the cache: their \
-               responses are neither looked for nor stored",
-        kind: ValueKind::Custom(&CONDITIONS, |cache, given| {
-            if let Given::Values([value]) = given {
-                cache.bypass = Some(Bypass(Arc::new(read_conditions(value)?)));
-            }
-            Ok(())
-        }),
-        show: |cache| cache.bypass.as_ref().map_or_else(String::new, |it| show_conditions(&it.0)),
-        ..Key::FILE_ONLY
-    },
+    conditions!(
+        "bypass",
+        bypass,
+        "conditions, as of `when`, under which GET and HEAD requests pass the cache: their \
+         responses are neither looked for nor stored"
+    ),
+    conditions!(
+        "refresh",
+        refresh,
+        "conditions, as of `when`, under which stored responses are validated or replaced first, as \
+         with `Cache-Control: no-cache` of a client"
+    ),
+    conditions!(
+        "no_store",
+        no_store,
+        "conditions, as of `when`, under which responses are not stored, though stored ones are sent"
+    ),
     switch!(
         "ignore_client",
         ignores_client,

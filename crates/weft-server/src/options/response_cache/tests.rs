@@ -34,6 +34,10 @@ fn prints_what_it_reads() {
             "{ bypass = { cookie = { session = true } } }",
             "bypass = { cookie = { \"session\" = true } }",
         ),
+        (
+            "{ refresh = { header = { x = true } }, no_store = { query = { a = true } } }",
+            "refresh = { header = { \"x\" = true } }, no_store = { query = { \"a\" = true } }",
+        ),
     ] {
         let once = printed(value);
         assert!(once.contains(expected), "{value}: {once}");
@@ -56,6 +60,7 @@ fn explains_invalid_values() {
         ("{ key_fields = [\"a b\"] }", "expected the name of a field"),
         ("{ lifetimes = { 20 = \"1s\" } }", "expected a status"),
         ("{ lifetimes = { 200 = \"1x\" } }", "expected a time"),
+        ("{ no_store = {} }", "an empty table would match every request"),
         ("{ bypass = {} }", "an empty table would match every request"),
     ] {
         let problem = plan(value).expect_err(value);
