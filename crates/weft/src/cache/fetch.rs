@@ -266,7 +266,9 @@ impl Receipt {
             arrival.body.push(&piece);
             if let Some(passing) = &mut passing {
                 passing.push(&cache, receiving.received, vec![piece]).await;
-                if !arrival.body.readers_follow().await && !(is_needed && passing.spool.is_some()) {
+                let has_readers = arrival.body.readers_follow().await;
+                let is_kept = is_needed && passing.spool.is_some();
+                if !has_readers && !is_kept {
                     return;
                 }
             }
