@@ -308,7 +308,9 @@ impl Store {
 
     /// Stores a response, in place of the response that the same requests selected before.
     pub(super) fn insert(&self, response: Arc<StoredResponse>) {
-        if let Some(disk) = &self.0.disk {
+        if let Some(disk) = &self.0.disk
+            && !disk.update(&response)
+        {
             disk.remove_replaced(&response);
         }
         if response.bytes() > self.max_response_bytes() {
@@ -329,11 +331,7 @@ impl Store {
             variants.push(response.clone());
         }
         self.insert_into_order(&response, hash, &replaced);
-        if let Some(disk) = self.0.disk.as_ref().filter(|_| response.is_on_disk()) {
-            // Its content is in a file that was removed with its former head.
-            disk.keep(&response);
-            self.limit_open(&response);
-        }
+        self.limit_open(&response);
     }
 
     /// Takes a response from a file into memory. Returns the response in memory for the same

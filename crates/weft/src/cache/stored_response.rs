@@ -325,6 +325,10 @@ impl StoredResponse {
     pub(super) fn updated(&self, fields: Vec<Field>, policy: Policy) -> StoredResponse {
         let head = StoredHead { fields, policy, ..self.head.clone() };
         let updated = StoredResponse::with_content(head, self.content.clone());
+        if updated.is_on_disk() {
+            // Its file gets the new head.
+            updated.file_id.store(self.file_id.load(Relaxed), Relaxed);
+        }
         updated.uses.store(self.uses.load(Relaxed), Relaxed);
         updated.hits.store(self.hits.load(Relaxed), Relaxed);
         updated

@@ -1,7 +1,7 @@
 //! The response cache in files: restarts, damage, limits, purges, and the folder.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -21,15 +21,21 @@ const LARGE: usize = 300_000;
 const SECONDS: Duration = Duration::from_secs(20);
 
 /// An application that counts its requests. Its responses have the number of the request, and the
-/// fields that the query says.
+/// fields that the query says. A 304 has the second value as `X-Long`.
 #[derive(Clone, Default)]
-struct Origin(Arc<AtomicUsize>);
+struct Origin(Arc<AtomicUsize>, Arc<Mutex<String>>);
 
 impl Application for Origin {
     async fn call(&self, request: Request) -> Response {
         let number = self.0.fetch_add(1, SeqCst) + 1;
         if request.headers().contains("if-none-match") {
-            return Response::from(weft::StatusCode::NOT_MODIFIED);
+            let mut response = Response::from(weft::StatusCode::NOT_MODIFIED);
+            let long = self.1.lock().unwrap().clone();
+            if !long.is_empty() {
+                response.append_header("x-long", long);
+                response.append_header("cache-control", "max-age=3600");
+            }
+            return response;
         }
         let length = if request.path().starts_with("/large") { LARGE } else { 2_000 };
         let text = format!("{number} {} ", request.path());
@@ -422,6 +428,39 @@ fn failed_writes_are_reported_once() {
     assert!(messages[0].contains("cannot write a file in ") && messages[0].contains("os error 2"));
     assert_eq!(site.store.disk_totals().unwrap().files, 0);
     assert!(site.store.disk_totals().unwrap().skipped > 0);
+}
+
+/// The file of a validated response keeps its content, and gets the fields of the 304. A head that
+/// outgrows its place costs the file.
+#[test]
+fn validated_responses_keep_their_files() {
+    for (length, is_kept) in [(10, true), (5_000, false)] {
+        let mut site = Site::new();
+        let target = "/large?etag=%22v%22&x-long=a";
+        site.fill(&[target]);
+        let content = site.get(target).body;
+        let former = files(&site.path());
+        let inode = |path: &Path| fs::metadata(path).map(|it| it.ino()).ok();
+        let before = inode(&former[0]);
+        *site.origin.1.lock().unwrap() = "b".repeat(length);
+        let response = site.get(&format!("{target}\nCache-Control: no-cache"));
+        assert!(
+            response.header("cache-status").unwrap().contains("fwd-status=304"),
+            "{response:?}"
+        );
+        assert_eq!(response.header("x-long").map(str::len), Some(length));
+        assert!(response.body == content);
+        assert_eq!(site.origin.0.load(SeqCst), 2);
+        wait_until("the file is kept or removed", || site.files() == usize::from(is_kept));
+        site.reopen();
+        assert_eq!(site.is_stored(target), is_kept, "{length}");
+        if is_kept {
+            let stored = site.get(target);
+            assert_eq!(stored.header("x-long").map(str::len), Some(length));
+            assert!(stored.body == content);
+            assert_eq!(inode(&former[0]), before, "the content was not copied");
+        }
+    }
 }
 
 /// Length of a content for which a memory of 1 MiB is too small.

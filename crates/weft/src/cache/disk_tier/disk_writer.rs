@@ -127,6 +127,7 @@ fn write_response(shared: &DiskShared, write: &Write) {
         None => return,
     };
     let written = match encode_head(response.head()) {
+        Some(head) if write.has_content => shared.folder.update(id, &head, is_expired),
         Some(head) => shared.folder.write(id, &head, is_expired, response.content()),
         None => Err(io::ErrorKind::InvalidData.into()),
     };
@@ -139,6 +140,8 @@ fn write_response(shared: &DiskShared, write: &Write) {
         }
         Err(error) => {
             shared.index().remove(url, id);
+            shared.folder.remove(id);
+            // A head that is too long for its place, or at all, is no failure of the disk.
             if error.kind() != io::ErrorKind::InvalidData {
                 shared.report_failure("cannot write a file", &error);
             }

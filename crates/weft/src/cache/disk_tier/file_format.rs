@@ -76,6 +76,11 @@ impl Layout {
         self.content_start().saturating_add(self.content_length)
     }
 
+    /// Returns the layout with a head of another length; `None` if there is no room for it.
+    pub(super) fn with_head(self, head_length: u64) -> Option<Layout> {
+        (head_length <= self.head_capacity).then_some(Layout { head_length, ..self })
+    }
+
     /// Returns the preamble and the head, without the room behind it.
     pub(super) fn start_of_file(&self, head: &[u8], is_expired: bool) -> Vec<u8> {
         let mut start = Vec::with_capacity(PREAMBLE_BYTES as usize + head.len());

@@ -136,6 +136,18 @@ impl FileIndex {
         true
     }
 
+    /// Hides a file until its head is replaced. Returns false if it was removed, or is being written.
+    pub(super) fn begin_update(&mut self, url: &str, id: u64, now: u64) -> bool {
+        if self.get(url, id).is_none_or(|file| file.state == FileState::Writing) {
+            return false;
+        }
+        if let Some(file) = self.get_mut(url, id) {
+            file.state = FileState::Writing;
+            file.is_expired = false;
+        }
+        self.touch(url, id, now)
+    }
+
     /// Returns true if a response of the variant is being written.
     pub(super) fn is_writing(&self, url: &str, variant: u64) -> bool {
         let mut files = self.by_url.get(url).into_iter().flatten();

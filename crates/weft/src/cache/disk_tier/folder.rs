@@ -6,7 +6,7 @@ use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::checksum::Checksum;
-use super::file_format::{EXPIRED_AT, Layout, PIECE};
+use super::file_format::{EXPIRED_AT, FileHead, Layout, PIECE, damaged, read_head};
 use crate::disk::{File, FileVersion};
 use crate::sys::{
     create_private_file, create_private_folder, fstat, is_writable_by_others, open_lock_file,
@@ -83,6 +83,25 @@ impl Folder {
         let mut file = open_private_file(&self.path_of(id), true)?;
         file.seek(io::SeekFrom::Start(EXPIRED_AT))?;
         file.write_all(&[1])
+    }
+
+    /// Replaces the head of a file. Returns its length and its version. A crash meanwhile leaves a
+    /// damaged file.
+    ///
+    /// # Errors
+    /// Errors of the system, and [`damaged`], also if there is no room for the head.
+    pub(super) fn update(
+        &self,
+        id: u64,
+        head: &[u8],
+        is_expired: bool,
+    ) -> io::Result<(u64, FileVersion)> {
+        let mut file = open_private_file(&self.path_of(id), true)?;
+        let FileHead { layout, .. } = read_head(&file, fstat(&file)?.length)?;
+        let layout = layout.with_head(head.len() as u64).ok_or_else(damaged)?;
+        file.rewind()?;
+        file.write_all(&layout.start_of_file(head, is_expired))?;
+        Ok((layout.file_length(), FileVersion::new(&fstat(&file)?)))
     }
 
     /// Writes a file with a head and a content. Nobody sees it before it is complete. Returns its

@@ -126,7 +126,7 @@ impl DiskTier {
         let id = file.id;
         shared.queue.remove(shared.index().insert(url, file, now)?);
         response.set_file_id(id);
-        if !shared.queue.push(Write { id, response: response.clone() }) {
+        if !shared.queue.push(Write { id, has_content: false, response: response.clone() }) {
             shared.count_skipped();
             shared.index().remove(url, id);
             return None;
@@ -154,6 +154,22 @@ impl DiskTier {
         if self.shared.index().remove(url, id) {
             self.shared.queue.remove(vec![id]);
         }
+    }
+
+    /// Gives the file of a validated response its new head. Returns false if it has no file.
+    pub(super) fn update(&self, response: &Arc<StoredResponse>) -> bool {
+        let (shared, url) = (&*self.shared, &*response.key().url);
+        let Some(id) = response.file_id() else { return false };
+        if !response.is_on_disk() || !shared.index().begin_update(url, id, now()) {
+            return false;
+        }
+        let is_queued =
+            shared.queue.push(Write { id, has_content: true, response: response.clone() });
+        if !is_queued {
+            shared.count_skipped();
+            self.remove(url, id);
+        }
+        true
     }
 
     /// Removes the response that the same requests selected before.

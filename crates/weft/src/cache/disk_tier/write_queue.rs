@@ -22,6 +22,8 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) id: u64,
+    /// The file has its content already: only its head is replaced.
+    pub(super) has_content: bool,
     pub(super) response: Arc<StoredResponse>,
 }
 
