@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weft::middleware::Canonical;
+use weft::net::{Address, IntoAddress};
 use weft::server::ServerHandle;
 use weft::tls::{Tls, TlsSettings};
 use weft::{Application, Error, ErrorKind, Middleware, Request, Response, Result, Server};
@@ -74,8 +75,8 @@ pub struct HttpsServer<A> {
     names: Vec<String>,
     settings: AcmeSettings,
     /// Empty: the default.
-    http: Vec<String>,
-    https: Vec<String>,
+    http: Vec<Result<Address>>,
+    https: Vec<Result<Address>>,
 }
 
 impl<A: Application + 'static> HttpsServer<A> {
@@ -96,16 +97,16 @@ impl<A: Application + 'static> HttpsServer<A> {
     /// redirected to port 443.
     ///
     /// Default `:80`.
-    pub fn listen(mut self, address: impl ToString) -> HttpsServer<A> {
-        self.http.push(address.to_string());
+    pub fn listen(mut self, address: impl IntoAddress) -> HttpsServer<A> {
+        self.http.push(address.into_address());
         self
     }
 
     /// Adds an address for TLS connections.
     ///
     /// Default `:443`. If it is another port, a proxy or a firewall must forward port 443 to it.
-    pub fn listen_tls(mut self, address: impl ToString) -> HttpsServer<A> {
-        self.https.push(address.to_string());
+    pub fn listen_tls(mut self, address: impl IntoAddress) -> HttpsServer<A> {
+        self.https.push(address.into_address());
         self
     }
 
@@ -153,18 +154,18 @@ impl<A: Application + 'static> HttpsServer<A> {
             weft::stack(app).with(Validations(validations.clone())).with(Canonical::new().https())
         });
         for address in or_default(http, ":80") {
-            server = server.listen(address)?;
+            server = server.listen(address?)?;
         }
         for address in or_default(https, ":443") {
-            server = server.listen_tls(address, &tls)?;
+            server = server.listen_tls(address?, &tls)?;
         }
         acme.order(Some(settings))?;
         Ok(server)
     }
 }
 
-fn or_default(addresses: Vec<String>, default: &str) -> Vec<String> {
-    if addresses.is_empty() { vec![default.to_owned()] } else { addresses }
+fn or_default(addresses: Vec<Result<Address>>, default: &str) -> Vec<Result<Address>> {
+    if addresses.is_empty() { vec![default.parse()] } else { addresses }
 }
 
 /// Responds to validations by `http-01`. It owns the orders: they end with the last worker.

@@ -57,6 +57,8 @@ use crate::message::response::Response;
     note = "an application is an async function or closure from `weft::Request` to \
             `weft::Response`, or another value that is `weft::IntoResponse`, \
             or a type that implements `weft::Application`",
+    note = "an `Arc` of an application is none: `weft::with_state(Arc::new(state), handler)`, or a \
+            type that is `Clone` and has its shared state in an `Arc`",
     note = "a tower service, such as a router of axum, becomes an application by \
             `weft::tower::app(service)`"
 )]

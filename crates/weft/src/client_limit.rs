@@ -45,17 +45,17 @@ struct Shared {
 /// Settings of a [`ClientLimit`].
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimitSettings {
-    /// Maximum number of uses.
+    /// Maximum number of concurrent uses.
     pub max: usize,
-    /// Maximum number of uses of one client. 0: half of `max`, rounded up, so that it takes two
+    /// Maximum number of concurrent uses of one client. Default 0: half of `max`, rounded up, so that it takes two
     /// clients to exclude all others.
     pub max_per_client: usize,
-    /// Maximum number of queued uses.
+    /// Maximum number of queued uses. Default 0: none.
     pub max_queued: usize,
-    /// Maximum number of queued uses of one client. 0: the same share of `max_queued` as
+    /// Maximum number of queued uses of one client. Default 0: the same share of `max_queued` as
     /// `max_per_client` of `max`.
     pub max_queued_per_client: usize,
-    /// Maximum time in the queue.
+    /// Maximum time in the queue. Default zero.
     pub queue_timeout: Duration,
 }
 

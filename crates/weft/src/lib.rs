@@ -27,10 +27,12 @@
 //! | `anyhow` | `anyhow::Error` as the error of handlers |
 //! | `axum` | `axum`: a replacement for `axum::serve`; brings axum |
 //! | `brotli`, `gzip`*, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
+//! | `cache` | `cache`: a response cache in front of any application |
 //! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
 //! | `files`* | `files`: `Directory`, an application that serves files |
 //! | `form`* | `form`: forms, uploads and queries |
-//! | `json` | `Request::json`, `Response::json` |
+//! | `http3` | HTTP/3 beside each TLS listener; brings `tls` |
+//! | `json` | `Request::json`, `Response::json`, and JSON in tests and events |
 //! | `secret-cookies` | signed and encrypted cookie jars |
 //! | `signal`* | `Server::graceful`: an orderly end at Ctrl-C and SIGTERM |
 //! | `sse`* | `sse`: server-sent events |

@@ -152,7 +152,7 @@ pub struct Settings {
     /// other bodies, [`Body::set_min_rate`](crate::Body::set_min_rate) and the middleware
     /// [`BodyRate`](crate::middleware::BodyRate) change the rate.
     ///
-    /// Default 500: slower than any modem, and far faster than an attack can afford.
+    /// Default 500: slower than any modem, and far faster than an attack can afford. 0 acts as 1.
     pub min_bytes_per_second: u32,
 
     /// Maximum time for which a body or a response may stall. Waiting for the peer consumes this
@@ -187,7 +187,7 @@ pub struct Settings {
     /// Default `true`.
     pub http3: bool,
 
-    /// Congestion control of HTTP/3 connections.
+    /// Congestion control of HTTP/3 connections. Without the feature `http3` it has no effect.
     ///
     /// Default [`Congestion::Cubic`], which shares a path fairly.
     pub congestion: Congestion,
@@ -222,6 +222,7 @@ pub struct Settings {
 
 /// The algorithm that determines how fast an HTTP/3 connection sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Congestion {
     /// CUBIC (RFC 9438), the algorithm of most TCP connections.
     #[default]

@@ -139,7 +139,7 @@ pub(crate) static LIMITS: [Key<Settings>; 26] = [
         }),
         show: |settings| match settings.congestion {
             Congestion::Bbr => quoted("bbr"),
-            Congestion::Cubic => quoted("cubic"),
+            _ => quoted("cubic"),
         },
     },
     limit!(max_concurrent_streams, "max-concurrent-streams", count 1..=MAX_COUNT,

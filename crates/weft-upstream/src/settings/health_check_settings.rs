@@ -8,22 +8,22 @@ use weft::StatusCode;
 /// A health check: a request that is sent to an upstream periodically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HealthCheck {
-    /// Request of the check.
+    /// Request of the check. Default `GET /`.
     pub target: HealthCheckTarget,
-    /// `Host` of the request; empty: [`ProxySettings::host`](crate::ProxySettings::host) if that is
+    /// `Host` of the request. Default empty: [`ProxySettings::host`](crate::ProxySettings::host) if that is
     /// a fixed one, or else the host of the URL.
     pub host: String,
-    /// Time between two checks.
+    /// Time between two checks. Default 5 s.
     pub interval: Duration,
-    /// Longest time for a check; beyond it the check has failed.
+    /// Longest time for a check; beyond it the check has failed. Default 2 s.
     pub timeout: Duration,
-    /// Statuses of healthy upstreams; empty: 200 to 399.
+    /// Statuses of healthy upstreams. Default empty: 200 to 399.
     pub statuses: Vec<StatusCode>,
-    /// Text that the response must contain in its first 64 KiB; empty: any response.
+    /// Text that the response must contain in its first 64 KiB. Default empty: any response.
     pub body: String,
-    /// Consecutive failures after which the upstream gets no requests.
+    /// Consecutive failures after which the upstream gets no requests. Default 2.
     pub fall: u32,
-    /// Consecutive successes after which it gets requests again.
+    /// Consecutive successes after which it gets requests again. Default 1.
     pub rise: u32,
 }
 

@@ -50,14 +50,15 @@ pub struct BufferSpace {
 /// Limits of a [`BufferSpace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSpaceLimits {
-    /// Maximum memory of all bodies.
+    /// Maximum memory of all bodies, in bytes. Default 64 MiB.
     pub memory_bytes: u64,
-    /// Maximum memory of the bodies of one client.
+    /// Maximum memory of the bodies of one client, in bytes. Default 256 KiB.
     pub memory_bytes_per_client: u64,
     /// Maximum size of all temporary files. The files of one client may have half of it. Bytes of
-    /// requests that were left unread a short time ago count as well.
+    /// requests that were left unread a short time ago count as well. Default 4 GiB.
     pub disk_bytes: u64,
     /// Maximum number of bytes of responses that are written for a client that does not read them.
+    /// Default 32 MiB.
     pub unread_bytes_per_client: u64,
 }
 

@@ -24,7 +24,7 @@ use crate::message::response::Response;
 /// | `(StatusCode, T)` | the response of `T` with this status |
 /// | `Option<T>` | the response of `T`, or 404 |
 /// | `Result<T, E>` | the response of `T` or of `E` |
-/// | [`Error`], `Box<dyn Error + Send + Sync>` | the status of the error; hooks get 5xx |
+/// | [`Error`], `Box<dyn Error>`, `Box<dyn Error + Send + Sync>` | the status of the error; hooks get 5xx |
 /// | `anyhow::Error` (feature `anyhow`) | as for the boxed error |
 ///
 /// ```
@@ -49,7 +49,8 @@ use crate::message::response::Response;
 /// - [`Error::status`] and a [`StatusCode`] in place of an error choose the response,
 /// - [`Error::other`] makes 500 of the error of another library: `.map_err(Error::other)?`.
 ///
-/// If `?` should convert all errors, return `Result<T, Box<dyn Error + Send + Sync>>`, or
+/// If `?` should convert all errors, return `Result<T, Box<dyn Error + Send + Sync>>` (without
+/// `Send + Sync`, hooks get the text of the error in place of the error), or
 /// `anyhow::Result<T>` with the feature `anyhow`. An [`Error`] in them keeps its status.
 ///
 /// An error type of the application implements this trait:
@@ -137,6 +138,7 @@ into_response! {
     StatusCode => Response::from,
     Error => Response::from,
     Box<dyn std::error::Error + Send + Sync> => boxed_error,
+    Box<dyn std::error::Error> => local_error,
 }
 
 #[cfg(feature = "anyhow")]
@@ -188,6 +190,22 @@ fn boxed_error(error: Box<dyn std::error::Error + Send + Sync>) -> Response {
     Error::other(error).into()
 }
 
+/// Converts an error that cannot be sent to another thread, as which hooks may keep it, to its text
+/// and the texts of its sources.
+fn local_error(error: Box<dyn std::error::Error>) -> Response {
+    let error = match error.downcast::<Error>() {
+        Ok(error) => return (*error).into(),
+        Err(error) => error,
+    };
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    Error::other(text).into()
+}
+
 #[cfg(feature = "anyhow")]
 fn anyhow_error(error: anyhow::Error) -> Response {
     Error::from(error).into()
@@ -231,6 +249,36 @@ mod tests {
             let found = response.header("content-type").map(|value| value.to_str().unwrap());
             assert_eq!((found, response.length()), (content_type, Some(length)), "{response:?}");
             assert_eq!(response.error().is_some(), status >= 500, "{response:?}");
+        }
+    }
+
+    #[test]
+    fn boxed_errors_have_their_status_and_their_sources() {
+        type LocalError = Box<dyn std::error::Error>;
+
+        #[derive(Debug)]
+        struct Outer(std::io::Error);
+        impl std::fmt::Display for Outer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("outer")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let not_found = Error::status(StatusCode::NOT_FOUND, "no user");
+        let list: LocalError = "z".parse::<u8>().unwrap_err().into();
+        let logged = |response: &Response| response.error().map(Error::to_string);
+        let response = LocalError::from(not_found).into_response();
+        assert_eq!((response.status().as_u16(), logged(&response)), (404, None));
+        let text = "the application failed: invalid digit found in string";
+        let outer: LocalError = Outer(std::io::Error::other("disk")).into();
+        for (error, text) in [(list, text), (outer, "the application failed: outer: disk")] {
+            let response = error.into_response();
+            assert_eq!(response.status().as_u16(), 500);
+            assert_eq!(logged(&response).as_deref(), Some(text));
         }
     }
 

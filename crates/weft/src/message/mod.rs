@@ -25,7 +25,7 @@ pub use self::body::Body;
 pub use self::connection::HalfClose;
 pub use self::request::Request;
 pub use self::request_head::RequestHead;
-pub use self::response::{Response, ResponseHeaders};
+pub use self::response::{Response, ResponseHeaderView};
 pub use self::upgrade::Upgraded;
 #[doc(no_inline)]
 pub use http::Version;

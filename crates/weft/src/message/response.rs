@@ -11,7 +11,7 @@ use http::header::{
 };
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
-pub use self::header_view::ResponseHeaders;
+pub use self::header_view::ResponseHeaderView;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::message::bandwidth::Bandwidth;
@@ -435,8 +435,8 @@ impl Response {
     /// All fields that the application and its middleware have set, in their order: an iterator,
     /// with `get(name)`.
     #[inline]
-    pub fn headers(&self) -> ResponseHeaders<'_> {
-        ResponseHeaders::new(&self.headers)
+    pub fn headers(&self) -> ResponseHeaderView<'_> {
+        ResponseHeaderView::new(&self.headers)
     }
 
     /// Values that middleware has attached for other middleware, by type. They are not sent to the

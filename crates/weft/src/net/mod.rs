@@ -8,6 +8,7 @@ pub(crate) mod buffers;
 pub(crate) mod connection_limiter;
 mod file_turn;
 pub(crate) mod http3_descriptor;
+mod into_address;
 pub(crate) mod listen;
 pub(crate) mod reader;
 #[cfg(feature = "http3")]
@@ -27,6 +28,7 @@ pub(crate) mod writer;
 
 pub use self::address::{Address, LocalAddress};
 pub use self::http3_descriptor::Http3Descriptor;
+pub use self::into_address::IntoAddress;
 pub use self::listen::Listener;
 pub use crate::peer::{Peer, TlsSession};
 pub use crate::stream::Io;

@@ -39,6 +39,7 @@ use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
 use crate::message::shutdown::ShutdownSignal;
+use crate::net::IntoAddress;
 use crate::net::address::Address;
 use crate::net::listen::Listener;
 use crate::net::secure::SecureAcceptor;
@@ -72,7 +73,7 @@ pub use crate::settings::{Congestion, Disconnect};
 ///
 /// fn main() -> weft::Result<()> { weft::serve("127.0.0.1:8080", hello) }
 /// ```
-pub fn serve<A>(address: impl ToString, app: A) -> Result<()>
+pub fn serve<A>(address: impl IntoAddress, app: A) -> Result<()>
 where
     A: Application + Clone + Send + 'static,
 {
@@ -216,23 +217,23 @@ impl<A: Application + 'static> Server<A> {
         self
     }
 
-    /// Adds a listener for an address: `host:port`, `:port`, `[v6]:port` or `unix:PATH`.
+    /// Adds a listener for an address: `host:port`, `:port`, `[v6]:port`, `unix:PATH`, or another
+    /// value that is [`IntoAddress`].
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if the address is invalid or cannot be bound; the message
     /// gives the reason.
-    pub fn listen(self, address: impl ToString) -> Result<Server<A>> {
-        self.listen_with(&address.to_string(), None)
+    pub fn listen(self, address: impl IntoAddress) -> Result<Server<A>> {
+        self.listen_with(&address.into_address()?, None)
     }
 
     /// Adds a listener for an address, with or without TLS.
     pub(crate) fn listen_with(
         mut self,
-        address: &str,
+        address: &Address,
         tls: Option<Arc<dyn SecureAcceptor>>,
     ) -> Result<Server<A>> {
-        let address: Address = address.parse()?;
-        let listeners = Listener::bind(&address, &self.settings)?.into_iter();
+        let listeners = Listener::bind(address, &self.settings)?.into_iter();
         self.listeners.extend(listeners.map(|listener| listener.with_optional_tls(tls.clone())));
         Ok(self)
     }

@@ -2,6 +2,7 @@
 
 use crate::app::Application;
 use crate::error::Result;
+use crate::net::IntoAddress;
 use crate::net::tls::Tls;
 use crate::server::Server;
 
@@ -16,7 +17,7 @@ impl<A: Application + 'static> Server<A> {
     /// # Errors
     /// [`Listen`](crate::ErrorKind::Listen) if the address is invalid or cannot be bound; the
     /// message gives the reason.
-    pub fn listen_tls(self, address: impl ToString, tls: &Tls) -> Result<Server<A>> {
-        self.listen_with(&address.to_string(), Some(tls.acceptor()))
+    pub fn listen_tls(self, address: impl IntoAddress, tls: &Tls) -> Result<Server<A>> {
+        self.listen_with(&address.into_address()?, Some(tls.acceptor()))
     }
 }

@@ -16,11 +16,11 @@ use crate::message::fields::Field;
 /// assert_eq!(names, ["content-type", "x-a", "x-b"]);
 /// ```
 #[derive(Clone, Debug)]
-pub struct ResponseHeaders<'a>(std::slice::Iter<'a, Field>);
+pub struct ResponseHeaderView<'a>(std::slice::Iter<'a, Field>);
 
-impl<'a> ResponseHeaders<'a> {
-    pub(super) fn new(fields: &'a [Field]) -> ResponseHeaders<'a> {
-        ResponseHeaders(fields.iter())
+impl<'a> ResponseHeaderView<'a> {
+    pub(super) fn new(fields: &'a [Field]) -> ResponseHeaderView<'a> {
+        ResponseHeaderView(fields.iter())
     }
 
     /// Returns the value of the first field with this name.
@@ -40,7 +40,7 @@ impl<'a> ResponseHeaders<'a> {
     }
 }
 
-impl<'a> Iterator for ResponseHeaders<'a> {
+impl<'a> Iterator for ResponseHeaderView<'a> {
     type Item = (&'a HeaderName, &'a HeaderValue);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -52,7 +52,7 @@ impl<'a> Iterator for ResponseHeaders<'a> {
     }
 }
 
-impl ExactSizeIterator for ResponseHeaders<'_> {}
+impl ExactSizeIterator for ResponseHeaderView<'_> {}
 
 #[cfg(test)]
 mod tests {
