@@ -108,7 +108,10 @@ mod tests {
         ] {
             let response = ask(&path, line, fields);
             assert_eq!(response.status.as_u16(), status, "{line} {fields}");
-            assert_eq!(response.header(field.0), field.1, "{line} {fields}");
+            // The entity tag becomes strong when the file has settled.
+            let value = response.header(field.0).map(|value| value.trim_start_matches("W/"));
+            let expected = field.1.map(|value| value.trim_start_matches("W/"));
+            assert_eq!(value, expected, "{line} {fields}");
             if status < 400 {
                 response.assert_text(body);
             }
