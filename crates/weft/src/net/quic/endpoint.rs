@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -15,10 +14,11 @@ use quinn_proto::{ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Trans
 use tokio::sync::mpsc;
 
 use crate::net::quic::config::{self, QuicConfig};
-use crate::net::quic::connection_id::{WorkerIds, destination, generation_of, has_long_header};
+use crate::net::quic::connection_id::{WorkerIds, destination, generation_of};
 use crate::net::quic::processes::{Forwarded, Origin, Processes};
 use crate::net::quic::socket::{Batch, UdpSocket};
 use crate::net::quic::unregistered::Unregistered;
+use crate::net::quic::workers::AddressWorkers;
 use crate::sys::OwnedFd;
 
 /// Maximum number of batches that are received before the connections get their turn.
@@ -39,14 +39,10 @@ const MAX_UNPROVEN_HANDSHAKES: usize = 64;
 pub(crate) struct Endpoint {
     /// The first one sends. More than one were inherited from a process with more workers.
     sockets: Vec<UdpSocket>,
-    /// Set if other workers receive from the same sockets.
-    shared: Option<RandomState>,
     endpoint: RefCell<quinn_proto::Endpoint>,
-    ids: WorkerIds,
     /// The connections, by their handles.
     inboxes: RefCell<Vec<Option<Rc<Inbox>>>>,
-    /// The endpoints of all workers, in their order.
-    workers: Vec<mpsc::Sender<Forwarded>>,
+    workers: AddressWorkers,
     forwarded: RefCell<mpsc::Receiver<Forwarded>>,
     processes: Processes,
     /// Channels to processes that take over the sockets.
@@ -82,11 +78,13 @@ impl Endpoint {
             sockets.into_iter().map(|socket| socket.register()).collect();
         Ok(Rc::new(Endpoint {
             sockets: sockets?,
-            shared,
             endpoint: RefCell::new(quinn_proto::Endpoint::new(config, None, true, None)),
-            ids: WorkerIds { generation, worker, mask: keys.ids.clone() },
             inboxes: RefCell::default(),
-            workers,
+            workers: AddressWorkers {
+                ids: WorkerIds { generation, worker, mask: keys.ids.clone() },
+                shared,
+                senders: workers,
+            },
             forwarded: RefCell::new(forwarded),
             processes: Processes::register(generation, predecessors)?,
             successors: RefCell::new(successors),
@@ -194,30 +192,10 @@ impl Endpoint {
     /// may.
     fn receive(&self, now: Instant, origin: Origin, datagram: &[u8], attempts: &mut Vec<Attempt>) {
         let bytes = BytesMut::from(datagram);
-        match self.other_worker(origin.client, datagram) {
+        match self.workers.other(origin.client, datagram) {
             Some(worker) => drop(worker.try_send(Forwarded { origin, bytes })),
             None => self.process(now, origin, bytes, attempts),
         }
-    }
-
-    /// Returns the worker of a datagram, if it is another one. The packets of a handshake may have
-    /// an identifier that the client has chosen. If workers share a socket, the address of the client
-    /// therefore decides for all of these packets.
-    fn other_worker(
-        &self,
-        client: SocketAddr,
-        datagram: &[u8],
-    ) -> Option<&mpsc::Sender<Forwarded>> {
-        if self.workers.len() == 1 {
-            return None;
-        }
-        let worker = match &self.shared {
-            Some(hasher) if has_long_header(datagram) => {
-                hasher.hash_one(client) as usize % self.workers.len()
-            }
-            _ => usize::from(self.ids.worker_of(destination(datagram)?)),
-        };
-        self.workers.get(worker).filter(|_| worker != usize::from(self.ids.worker))
     }
 
     fn process(&self, now: Instant, origin: Origin, bytes: BytesMut, attempts: &mut Vec<Attempt>) {

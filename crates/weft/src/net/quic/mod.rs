@@ -14,6 +14,7 @@ mod processes;
 mod socket;
 mod transport_frames;
 mod unregistered;
+mod workers;
 
 pub(crate) use self::config::QuicConfig;
 pub(crate) use self::connection::{Connection, ConnectionEvent};

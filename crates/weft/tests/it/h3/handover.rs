@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn::{ConnectionError, Endpoint, ReadError};
+use quinn_proto::{ClientConfig, ConnectionId};
 
 use super::connections::run;
 use super::get;
 use super::raw_client::RawClient;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, wait_until};
-use crate::common::http3::{Frames, frame, headers, quic_connect};
+use crate::common::http3::{Frames, frame, headers, quic_config, quic_connect};
 use weft::net::Listener;
 use weft::server::ServerHandle;
 use weft::{Request, Response, Settings};
@@ -195,6 +196,16 @@ fn a_server_continues_when_its_successor_ends() {
     });
 }
 
+/// Returns a client whose first packet has the server's identifier in a packet with a long header
+/// (RFC 8999 §5.1).
+fn config_with_id_of(packet: &[u8]) -> ClientConfig {
+    let (_, rest) = packet[6..].split_at(usize::from(packet[5]));
+    let id = ConnectionId::new(&rest[1..][..usize::from(rest[0])]);
+    let mut config = quic_config(&[b"h3"]);
+    config.initial_dst_cid_provider(Arc::new(move || id));
+    config
+}
+
 /// The packets of a client that has proven its address by a Retry have an identifier of the first
 /// server, so that the second one would forward them again and again.
 #[test]
@@ -210,19 +221,24 @@ fn a_server_that_drains_refuses_attempts_after_its_retry() {
         }
         let mut client = clients.pop().unwrap();
         client.socket().set_read_timeout(Some(GRACE)).unwrap();
-        let mut first_byte = [0];
-        client.socket().peek(&mut first_byte).unwrap();
-        assert_eq!(first_byte[0] & 0xf0, 0xf0, "the server requires a proof");
+        let mut retry = [0; 1_500];
+        client.socket().peek(&mut retry).unwrap();
+        assert_eq!(retry[0] & 0xf0, 0xf0, "the server requires a proof");
         client.receive();
         client.socket().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let second = start("second", inherit(&first), 1);
         let first = drain(first);
         idle.closed().await;
+        let mut forged = RawClient::with_config(address, config_with_id_of(&retry));
+        forged.send();
         client.run_until("the attempt ends", |client| client.lost.is_some());
         let Some(quinn_proto::ConnectionError::ConnectionClosed(close)) = &client.lost else {
             panic!("{:?}", client.lost)
         };
         assert_eq!(close.error_code, quinn_proto::TransportErrorCode::CONNECTION_REFUSED);
+        // The client of this packet has proven nothing.
+        forged.socket().set_nonblocking(true).unwrap();
+        forged.socket().recv(&mut retry).unwrap_err();
         for client in &mut clients {
             // The response has the identifier by which the packets reach the first server.
             client.receive();
