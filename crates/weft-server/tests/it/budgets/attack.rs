@@ -16,6 +16,35 @@ pub enum Transport {
     KeyUpdates,
     /// TLS, and after the handshake plaintext on the same socket.
     AfterHandshake,
+    /// HTTP/3. The bytes that are sent first are on a unidirectional stream, and the repetitions on
+    /// these streams.
+    Http3(Http3Streams),
+    /// UDP without a connection: each repetition is a datagram.
+    Datagrams,
+}
+
+impl Transport {
+    /// Returns true for UDP, where the server has no socket for each connection.
+    pub fn is_udp(self) -> bool {
+        matches!(self, Transport::Http3(_) | Transport::Datagrams)
+    }
+}
+
+/// Streams that carry the repetitions of an attack over HTTP/3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http3Streams {
+    /// All on the first unidirectional stream.
+    First,
+    /// All on another unidirectional stream.
+    OneUnidirectional,
+    /// All on one request stream.
+    OneRequest,
+    /// Each on a unidirectional stream of its own.
+    Unidirectional,
+    /// Each on a request stream of its own.
+    Requests,
+    /// Each on a request stream of its own, which is then reset.
+    Resets,
 }
 
 /// The way in which an attacker reads.

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,13 +17,14 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::attack::{Attack, Ends, Reads, Transport};
+use super::http3;
 use super::wire::{GOAWAY, HEADERS, RST_STREAM, error_name};
 
 /// Maximum time for an attack that the server may serve.
-const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
+pub const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Repetitions without a pace are joined to writes of at least this size.
-const WRITE_BYTES: usize = 16 << 10;
+pub const WRITE_BYTES: usize = 16 << 10;
 
 /// Further repetitions are composed for each connection.
 const MAX_COMPOSED_BYTES: usize = 16 << 20;
@@ -35,6 +36,8 @@ pub struct Progress {
     pub sent: AtomicU64,
     /// Set when all connections are open.
     pub is_open: AtomicBool,
+    /// Number of connections over UDP that the server has closed.
+    pub closed: AtomicUsize,
     /// Set when the server has closed all connections.
     pub is_given_up: AtomicBool,
 }
@@ -79,6 +82,15 @@ impl Script {
 pub fn run(attack: &Attack, address: SocketAddr, progress: &Arc<Progress>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        match attack.transport {
+            Transport::Http3(streams) => {
+                return http3::client::run(attack, streams, address, progress).await;
+            }
+            Transport::Datagrams => {
+                return http3::client::send_datagrams(attack, address, progress).await;
+            }
+            _ => {}
+        }
         let script = Arc::new(Script { attack: attack.clone(), composed: Mutex::default() });
         let mut connections = Vec::new();
         for _ in 0..attack.connections {
@@ -150,6 +162,7 @@ async fn handshake(
         Transport::Plain | Transport::Records => return Some(Box::pin(socket)),
         Transport::Tls(protocol) => &[protocol],
         Transport::KeyUpdates | Transport::AfterHandshake => &["http/1.1"],
+        Transport::Http3(_) | Transport::Datagrams => unreachable!("they have no TCP connection"),
     };
     let mut stream = match tls_connect(socket, protocols).await {
         Ok(stream) => stream,

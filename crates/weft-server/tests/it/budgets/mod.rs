@@ -27,6 +27,7 @@ mod cgi;
 pub mod client;
 mod http1;
 mod http2;
+mod http3;
 mod peers;
 mod proxy;
 pub mod server;
@@ -132,7 +133,7 @@ fn run(
     let address = if tls { server.tls_address() } else { server.address() };
     std::thread::scope(|scope| {
         let client = scope.spawn(|| client::run(attack, address, progress));
-        let peak = Peak::observe(server, before, progress, || client.is_finished());
+        let peak = Peak::observe(server, attack, before, progress, || client.is_finished());
         (client.join().expect("the attacking client does not panic"), peak)
     })
 }
@@ -328,6 +329,7 @@ impl Peak {
     /// closed all of its connections.
     fn observe(
         server: &Target,
+        attack: &Attack,
         before: &Sample,
         progress: &Progress,
         has_ended: impl Fn() -> bool,
@@ -342,7 +344,8 @@ impl Peak {
             peak.descriptors = peak.descriptors.max(descriptors);
             peak.memory_bytes = peak.memory_bytes.max(server.memory_bytes());
             had_sockets |= sockets > before.sockets;
-            let is_closed = progress.is_open.load(Relaxed) && sockets <= before.sockets;
+            let is_open = progress.is_open.load(Relaxed);
+            let is_closed = !attack.transport.is_udp() && is_open && sockets <= before.sockets;
             looks_without_sockets = if is_closed { looks_without_sockets + 1 } else { 0 };
             let enough = if had_sockets { 3 } else { 60 };
             if peak.given_up.is_none() && looks_without_sockets >= enough {
@@ -350,6 +353,10 @@ impl Peak {
                 progress.is_given_up.store(true, Relaxed);
             }
             std::thread::sleep(PROBE_INTERVAL);
+        }
+        // The client notices the ends of its connections itself.
+        if attack.transport.is_udp() && progress.closed.load(Relaxed) == attack.connections {
+            peak.given_up = Some(start.elapsed());
         }
         peak
     }

@@ -65,7 +65,7 @@ impl Http3Client {
         assert!(length < 0x40);
         let _ = send.write_all(&[&[1, length][..], &section].concat()).await;
         let _ = send.finish();
-        Http3Response { stream, received: Vec::new() }
+        Http3Response::new(stream)
     }
 
     /// Returns the content of a response.
@@ -75,6 +75,10 @@ impl Http3Client {
 }
 
 impl Http3Response {
+    pub fn new(stream: RecvStream) -> Http3Response {
+        Http3Response { stream, received: Vec::new() }
+    }
+
     /// Receives the rest of the content.
     pub async fn content(mut self) -> Result<Vec<u8>, ReadError> {
         let mut content = Vec::new();
@@ -123,7 +127,7 @@ async fn watch_goaway(connection: Connection, received: Arc<AtomicBool>) {
         if stream.read_exact(&mut kind).await.is_err() || kind != [0] {
             continue;
         }
-        let mut control = Http3Response { stream, received: Vec::new() };
+        let mut control = Http3Response::new(stream);
         while let Ok(Some((kind, _))) = control.frame().await {
             if kind == 7 {
                 received.store(true, SeqCst);
