@@ -96,9 +96,10 @@ fn serve(args: &Args) -> Result<(), Failure> {
 fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     let sources = args.sources();
     let (plan, invalid) = Plan::of_valid_parts(args.config(&sources));
-    let mut problems = match privileges::check(&plan.top.run_as) {
-        Ok(()) => plan.open(None).map_or_else(|problems| problems, |it| it.unavailable_problems()),
-        Err(problems) => problems,
+    let opened = privileges::check(&plan.top.run_as).and_then(|()| plan.open(None));
+    let (mut problems, of_cluster) = match opened {
+        Ok(opened) => (opened.unavailable_problems(), opened.check_cluster()),
+        Err(problems) => (problems, None),
     };
     problems.extend(logs::check(&plan.log));
     let tracing = plan.tracing.as_ref().map_or(Ok(()), Tracer::check);
@@ -106,7 +107,8 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if !invalid.is_empty() {
         return Err(args.failure([invalid, problems].concat()));
     }
-    let warnings = plan.warnings();
+    let mut warnings = plan.warnings();
+    warnings.extend(of_cluster);
     warnings.iter().for_each(|warning| print_error(&warning.as_warning()));
     if is_strict && !warnings.is_empty() && problems.is_empty() {
         problems.push(Problem::without_location("there are warnings, which --strict forbids"));

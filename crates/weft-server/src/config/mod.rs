@@ -46,6 +46,7 @@ use crate::apps::FilesConfig;
 use crate::options::{RouteOptions, option_keys};
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
+use crate::sections::cluster::ClusterConfig;
 use crate::sections::host::{HOST, HostSettings};
 use crate::sections::log::LogSettings;
 use crate::sections::maps::{MapConfig, read_maps};
@@ -66,6 +67,7 @@ pub(crate) struct Config {
     pub(crate) status: StatusConfig,
     pub(crate) tracing: TracingSettings,
     pub(crate) response_cache: StoreSettings,
+    pub(crate) cluster: ClusterConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
     /// Options of all hosts.

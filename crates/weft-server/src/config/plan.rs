@@ -20,6 +20,7 @@ use crate::base::sys::FEATURES;
 use crate::options::RouteOptions;
 use crate::sections::acme::{AcmeConfig, can_order};
 use crate::sections::addresses::check_listening;
+use crate::sections::cluster::ClusterConfig;
 use crate::sections::log::LogSettings;
 use crate::sections::maps::MapsPlan;
 use crate::sections::response_cache::StoreSettings;
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) tracing: Option<TracingSettings>,
     /// The store of the option `response_cache`.
     pub(crate) response_cache: StoreSettings,
+    /// `None` if this machine belongs to no cluster.
+    pub(crate) cluster: Option<ClusterConfig>,
     pub(crate) limits: Settings,
     pub(crate) maps: MapsPlan,
     pub(crate) hosts: Vec<HostPlan>,
@@ -69,7 +72,7 @@ impl Plan {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
         let Config { mut top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
-        let Config { response_cache, .. } = config;
+        let Config { response_cache, cluster, .. } = config;
         let Config { mut defaults, maps, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams: Vec<Vec<_>> =
@@ -136,6 +139,8 @@ impl Plan {
         if !has_routes && streams.is_empty() && problems.is_empty() {
             problems.push(Problem::without_location(NOTHING_TO_SERVE));
         }
+        let cluster = cluster.plan(is_complete).map_err(|problem| problems.push(problem));
+        let cluster = cluster.ok().flatten();
         let listen = top.listen.or_default(default_listen(&acme, tls.as_ref(), is_everywhere));
         let plan = Plan {
             top: TopConfig { listen, ..top },
@@ -145,6 +150,7 @@ impl Plan {
             status: StatusConfig { listen: status.listen.or_default(None), ..status },
             tracing: tracing.endpoint.is_some().then_some(tracing),
             response_cache,
+            cluster,
             limits,
             maps,
             hosts: plans,

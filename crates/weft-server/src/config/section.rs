@@ -9,6 +9,7 @@ use super::Config;
 use crate::apps::FILES;
 use crate::options::option_keys;
 use crate::sections::acme::ACME;
+use crate::sections::cluster::CLUSTER;
 use crate::sections::limits::LIMITS;
 use crate::sections::log::LOG;
 use crate::sections::response_cache::RESPONSE_CACHE;
@@ -58,6 +59,7 @@ static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
             |it| &it.response_cache,
             |it| &mut it.response_cache,
         ),
+        Section::new("cluster", &CLUSTER, |it| &it.cluster, |it| &mut it.cluster),
         Section::new("limits", &LIMITS, |it| &it.limits, |it| &mut it.limits)
             .help("limits", "Limits (sizes such as 16MiB, times such as 20s, 5m or never):")
             .always_printed(),

@@ -173,6 +173,7 @@ impl<'a> ServerProcess<'a> {
         let handle = server.start_workers().map_err(|error| error.to_string())?;
         defer_accept::set(&handle, plan.top.defer_accept)?;
         active.borrow().opened.order_certificates();
+        active.borrow().opened.start_cluster(&rx);
         let status =
             registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;

@@ -185,6 +185,7 @@ impl ServerProcess<'_> {
         }
         self.active().opened.routing.reset_upstreams();
         self.active().opened.order_certificates();
+        self.active().opened.start_cluster(&self.active.subscribe());
         for (spec, listener) in opened {
             // Fails only if `reuse_port` is set and a socket of another worker cannot be bound, or
             // without descriptors.

@@ -2,6 +2,7 @@
 
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
 pub(crate) mod application; // the application of a server: routes, or the status endpoint
+mod cluster_purges; // purges by other machines
 mod reloadable_router; // a worker's router, replaced at a reload
 mod route_logs; // the logs of a route
 
@@ -18,6 +19,7 @@ use weft_acme::Acme;
 use weft_config::{ConfigLocation, Located, Problem};
 use weft_upstream::spool::BufferSpace;
 
+use self::active_plan::PlanReceiver;
 use self::route_logs::route_logs;
 use crate::apps::{self, App, Form};
 use crate::base::listen_end::Ipv4Ports;
@@ -26,6 +28,7 @@ use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
 use crate::route::RouteName;
 use crate::router::{HostNames, ListenEnds, Routing, RoutingBuilder, Target};
+use crate::sections::cluster::OpenedCluster;
 use crate::sections::response_cache::StoreSettings;
 use crate::sections::streams::StreamConfig;
 use crate::sections::tls::OpenedTls;
@@ -42,6 +45,8 @@ pub(crate) struct Opened {
     pub(crate) buffer_space: Arc<BufferSpace>,
     /// The stored responses, which the next plan keeps unless its settings differ.
     pub(crate) response_store: ResponseStore,
+    /// This machine in its cluster, which the next plan keeps unless its settings differ.
+    pub(crate) cluster: Option<Arc<OpenedCluster>>,
     pub(crate) routing: Routing,
     /// Streams by their addresses in the configuration.
     pub(crate) streams: HashMap<String, Arc<Stream>>,
@@ -76,8 +81,10 @@ struct AppSource {
 }
 
 /// The route that middleware belongs to, with its options, the trusted proxies, and what its cache
-/// depends on: each route counts its own requests.
-type MiddlewareSource = (String, String, RouteOptions, Vec<IpNetwork>, Option<CacheSource>);
+/// depends on: each route counts its own requests. The last value is the address of the cluster, if
+/// the route shares something with it.
+type MiddlewareSource =
+    (RouteName, RouteOptions, Vec<IpNetwork>, Option<CacheSource>, Option<usize>);
 
 /// The settings of the store, and whether the route has an application.
 type CacheSource = (StoreSettings, bool);
@@ -97,7 +104,8 @@ impl Plan {
         }
         let response_store = ResponseStore::of(&self.response_cache, former, self.top.strict_start)
             .map_err(|message| vec![Problem::without_location(message)])?;
-        let mut opening = RouteOpening::new(self, former, response_store);
+        let cluster = self.open_cluster(former, &mut problems);
+        let mut opening = RouteOpening::new(self, former, response_store, cluster.clone());
         let ports = self.listening().ipv4_ports();
         for host in &self.hosts {
             let targets = host.routes.iter().map(|route| (&route.key, opening.open(host, route)));
@@ -112,7 +120,7 @@ impl Plan {
         let RouteOpening { apps, middleware, buffer_space, response_store, unavailable, .. } =
             opening;
         let streams = self.open_streams(former, &mut problems);
-        let tls = self.open_tls(former, &mut problems);
+        let tls = self.open_tls(cluster.as_deref(), former, &mut problems);
         let count = self.hosts.iter().map(|host| host.routes.len()).sum::<usize>();
         let serves_none = count > 0 && unavailable.len() == count;
         if !problems.is_empty() || serves_none || self.top.strict_start && !unavailable.is_empty() {
@@ -131,6 +139,7 @@ impl Plan {
             middleware,
             buffer_space,
             response_store,
+            cluster,
             routing,
             streams,
             tls,
@@ -149,6 +158,7 @@ struct RouteOpening<'a> {
     middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
     buffer_space: Arc<BufferSpace>,
     response_store: ResponseStore,
+    cluster: Option<Arc<OpenedCluster>>,
     unavailable: Vec<UnavailableRoute>,
 }
 
@@ -157,6 +167,7 @@ impl<'a> RouteOpening<'a> {
         plan: &'a Plan,
         former: Option<&'a Opened>,
         response_store: ResponseStore,
+        cluster: Option<Arc<OpenedCluster>>,
     ) -> RouteOpening<'a> {
         let forms = plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.form.value);
         RouteOpening {
@@ -167,6 +178,7 @@ impl<'a> RouteOpening<'a> {
             middleware: HashMap::new(),
             buffer_space: former.map(|former| former.buffer_space.clone()).unwrap_or_default(),
             response_store,
+            cluster,
             unavailable: Vec::new(),
         }
     }
@@ -225,7 +237,10 @@ impl<'a> RouteOpening<'a> {
         let has_application = route.form.value.runs_application();
         let caches = options.response_cache.is_enabled();
         let cache = caches.then(|| (self.plan.response_cache.clone(), has_application));
-        let source = (host.title(), route.key.to_string(), options, trusted_proxies.clone(), cache);
+        let name = RouteName { host: host.title(), prefix: route.key.to_string() };
+        let cluster = self.cluster.as_ref().filter(|_| options.rate.is_limited());
+        let cluster = cluster.map(|cluster| Arc::as_ptr(cluster).addr());
+        let source = (name, options, trusted_proxies.clone(), cache, cluster);
         let opened = match self.former.and_then(|former| former.middleware.get(&source)) {
             Some(opened) => opened.clone(),
             None => {
@@ -233,9 +248,11 @@ impl<'a> RouteOpening<'a> {
                     trusted_proxies,
                     buffer_space: &self.buffer_space,
                     response_store: &self.response_store.store,
+                    cluster: self.cluster.as_deref(),
+                    route: &source.0,
                     has_application,
                 };
-                RouteMiddleware::open(&source.2, &context)?.map(Arc::new)
+                RouteMiddleware::open(&source.1, &context)?.map(Arc::new)
             }
         };
         self.middleware.insert(source, opened.clone());
@@ -308,6 +325,18 @@ impl Opened {
         self.tls.iter().for_each(OpenedTls::order_certificates);
     }
 
+    /// Starts the exchange with the other machines of the cluster, if there are any.
+    pub(crate) fn start_cluster(&self, plans: &PlanReceiver) {
+        if let Some(cluster) = &self.cluster {
+            cluster.start(cluster_purges::handler(plans.clone()));
+        }
+    }
+
+    /// Returns a warning if the store of the cluster cannot be used.
+    pub(crate) fn check_cluster(&self) -> Option<Problem> {
+        self.cluster.as_ref()?.check()
+    }
+
     /// Returns the errors of the routes and certificates that could not be opened.
     pub(crate) fn unavailable_problems(&self) -> Vec<Problem> {
         let routes = self.unavailable.iter().map(|it| it.problem.clone());
@@ -361,12 +390,28 @@ impl Plan {
         streams
     }
 
-    fn open_tls(&self, former: Option<&Opened>, problems: &mut Vec<Problem>) -> Option<OpenedTls> {
+    fn open_cluster(
+        &self,
+        former: Option<&Opened>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Arc<OpenedCluster>> {
+        let config = self.cluster.as_ref()?;
+        let known = former.and_then(|former| former.cluster.as_ref());
+        let opened = OpenedCluster::open(config, known);
+        opened.map_err(|problem| problems.push(problem)).ok()
+    }
+
+    fn open_tls(
+        &self,
+        cluster: Option<&OpenedCluster>,
+        former: Option<&Opened>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<OpenedTls> {
         let tls = self.tls.as_ref()?;
         let former = former.and_then(|former| former.tls.as_ref());
         let certificate = tls.pairs().first();
         let location = certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-        let opened = OpenedTls::open(tls, self.acme.as_ref(), former)
+        let opened = OpenedTls::open(tls, self.acme.as_ref(), cluster, former)
             .map_err(|message| problems.push(Problem { location, message }))
             .ok()?;
         if self.top.strict_start {

@@ -10,6 +10,8 @@ use weft::{Application, Middleware, Request, Response};
 use weft_upstream::spool::BufferSpace;
 
 use super::RouteOptions;
+use crate::route::RouteName;
+use crate::sections::cluster::OpenedCluster;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
@@ -26,6 +28,9 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) trusted_proxies: &'a [IpNetwork],
     pub(crate) buffer_space: &'a Arc<BufferSpace>,
     pub(crate) response_store: &'a Store,
+    pub(crate) cluster: Option<&'a OpenedCluster>,
+    /// Host and key of the route, the same on all machines of the cluster.
+    pub(crate) route: &'a RouteName,
     /// The route has upstreams or scripts.
     pub(crate) has_application: bool,
 }

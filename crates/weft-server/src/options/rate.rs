@@ -10,6 +10,7 @@ use super::layer::{Layer, OpenContext};
 use super::scope::{Finding, Scope};
 use super::{NONE, RouteOption, RouteOptions, Setting, show, show_setting};
 use crate::base::rate::Rate;
+use crate::route::RouteName;
 use crate::template::Template;
 
 const MAX_BURST: u64 = 1_000_000;
@@ -25,6 +26,19 @@ pub(crate) struct RateOptions {
 impl RateOptions {
     fn rate(&self) -> Option<&Rate> {
         self.rate.as_ref().and_then(Setting::value)
+    }
+
+    /// Returns true if requests are limited.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate().is_some()
+    }
+
+    /// Returns the name of the limit on all machines of a cluster. Limits that differ in a value
+    /// have different names, such as while the machines get a new configuration.
+    fn shared_name(&self, rate: &Rate, route: &RouteName) -> String {
+        let key = self.key.as_ref().map(Template::source);
+        let RouteName { host, prefix } = route;
+        format!("{host:?} {prefix:?} {rate} {:?} {key:?}", self.burst)
     }
 }
 
@@ -86,10 +100,14 @@ impl RouteOption for RateOptions {
         ]
     }
 
-    fn open(&self, _: &RouteOptions, _: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
+    fn open(&self, _: &RouteOptions, context: &OpenContext<'_>) -> Result<Vec<Layer>, String> {
         let Some(rate) = self.rate() else { return Ok(Vec::new()) };
         let limit = RateLimit::new(rate.requests.get(), rate.period);
         let limit = self.burst.into_iter().fold(limit, RateLimit::burst);
+        let limit = match context.cluster {
+            Some(cluster) => cluster.share(limit, &self.shared_name(rate, context.route)),
+            None => limit,
+        };
         Ok(vec![match &self.key {
             Some(key) => Layer::of_middleware(RateByKey { limit, key: Arc::new(key.clone()) }),
             None => Layer::of_middleware(limit),

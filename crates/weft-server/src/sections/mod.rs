@@ -3,6 +3,7 @@
 
 pub(crate) mod acme; // [acme]: certificates that are ordered
 pub(crate) mod addresses; // addresses to listen on
+pub(crate) mod cluster; // [cluster]: several machines
 pub(crate) mod host; // keys of a host that its routes do not inherit
 pub(crate) mod balance_policy; // names of policies of load balancing
 pub(crate) mod response_cache; // [response_cache]: the store of responses

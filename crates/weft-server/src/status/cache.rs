@@ -1,15 +1,18 @@
 //! `GET /cache`: counts of the response cache. `GET /cache/largest` and `/cache/hottest`: stored
 //! responses. `POST /cache/purge`: removes responses, or makes them stale.
 
-use serde::Deserialize;
+use std::sync::Arc;
+
 use serde_json::json;
-use weft::cache::{Entry, EntryOrder, Purge, Store};
+use weft::cache::{Entry, EntryOrder, Store};
 use weft::{Method, Request, Response, StatusCode, header};
 
 use super::config::{has_type, refusal};
 use super::permission;
 use super::snapshot::CacheTotals;
+use crate::sections::response_cache::PurgeRequest;
 use crate::open::active_plan::PlanReceiver;
+use crate::sections::cluster::{OpenedCluster, PublishedPurge};
 
 /// Maximum size of a purge, in bytes. A URL in the store is shorter.
 const MAX_PURGE_BYTES: usize = 16 << 10;
@@ -19,37 +22,6 @@ const MAX_ENTRIES: usize = 100;
 
 const DISABLED: &str = "purges are disabled; see `cache_purge` in [status]";
 
-/// The content of a purge: exactly one of the first four.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PurgeRequest {
-    url: Option<String>,
-    prefix: Option<String>,
-    tag: Option<String>,
-    #[serde(default)]
-    all: bool,
-    #[serde(default)]
-    soft: bool,
-}
-
-impl PurgeRequest {
-    fn purge(&self) -> Result<Purge, &'static str> {
-        let mut purges = Vec::new();
-        purges.extend(self.url.clone().map(Purge::Url));
-        purges.extend(self.prefix.clone().map(Purge::Prefix));
-        purges.extend(self.tag.clone().map(Purge::Tag));
-        purges.extend(self.all.then_some(Purge::All));
-        let is_absolute = |text: &str| text.contains("://");
-        match (purges.pop(), purges.is_empty()) {
-            (Some(Purge::Url(text) | Purge::Prefix(text)), true) if !is_absolute(&text) => {
-                Err("a URL begins with its scheme, such as https://example.org/page")
-            }
-            (Some(purge), true) => Ok(purge),
-            _ => Err("expected one of `url`, `prefix`, `tag` and `\"all\": true`"),
-        }
-    }
-}
-
 /// Returns true for the paths of this module.
 pub(super) fn is_concerned(request: &Request) -> bool {
     request.path() == "/cache" || request.path().starts_with("/cache/")
@@ -58,6 +30,7 @@ pub(super) fn is_concerned(request: &Request) -> bool {
 pub(super) async fn respond(request: Request, plans: &PlanReceiver) -> Response {
     let (path, method) = (request.path().to_owned(), request.method().clone());
     let store = plans.borrow().opened.response_store.store.clone();
+    let cluster = plans.borrow().opened.cluster.clone();
     let permitted = plans.borrow().plan.status.cache_purge;
     match (&*path, method) {
         ("/cache", Method::GET | Method::HEAD) => {
@@ -75,7 +48,7 @@ pub(super) async fn respond(request: Request, plans: &PlanReceiver) -> Response 
     match &*path {
         "/cache/largest" => list(store, EntryOrder::Largest).await,
         "/cache/hottest" => list(store, EntryOrder::Hottest).await,
-        _ => purge(request, store).await,
+        _ => purge(request, store, cluster).await,
     }
 }
 
@@ -104,7 +77,12 @@ async fn list(store: Store, order: EntryOrder) -> Response {
     }
 }
 
-async fn purge(mut request: Request, store: Store) -> Response {
+/// Purges the cache of this machine, and passes the purge on to the other machines.
+async fn purge(
+    mut request: Request,
+    store: Store,
+    cluster: Option<Arc<OpenedCluster>>,
+) -> Response {
     if !has_type(&request, "application/json") {
         let reason = "expected a purge with `Content-Type: application/json`";
         return refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason);
@@ -115,17 +93,27 @@ async fn purge(mut request: Request, store: Store) -> Response {
         Err(error) => return Response::from(&error),
     };
     let invalid = |reason: &str| refusal(StatusCode::UNPROCESSABLE_ENTITY, reason);
-    let content: PurgeRequest = match serde_json::from_slice(&bytes) {
-        Ok(content) => content,
-        Err(error) => return invalid(&format!("the purge is not valid: {error}")),
+    let (content, purge) = match PurgeRequest::parse(&bytes) {
+        Ok(parsed) => parsed,
+        Err(reason) => return invalid(&reason),
     };
-    let purge = match content.purge() {
-        Ok(purge) => purge,
-        Err(reason) => return invalid(reason),
-    };
-    let done = format!("{} {purge:?}", if content.soft { "made stale:" } else { "removed:" });
-    let count = tokio::task::spawn_blocking(move || store.purge(&purge, content.soft)).await;
+    let is_soft = content.soft;
+    let done = format!("{} {purge:?}", if is_soft { "made stale:" } else { "removed:" });
+    let count = tokio::task::spawn_blocking(move || store.purge(&purge, is_soft)).await;
     let Ok(count) = count else { return Response::from(StatusCode::INTERNAL_SERVER_ERROR) };
     log::info!("a client purged the response cache; {count} responses {done}");
-    json_response(&json!({ "purged": count }))
+    // Without a cluster there is no other machine.
+    let Some(cluster) = cluster else { return json_response(&json!({ "purged": count })) };
+    match cluster.publish(content.to_json().as_bytes()).await {
+        PublishedPurge::OnlyHere => json_response(&json!({ "purged": count })),
+        PublishedPurge::Sent => json_response(&json!({ "purged": count, "cluster": "sent" })),
+        PublishedPurge::Pending => {
+            log::warn!("the purge waits for the store of the cluster");
+            json_response(&json!({ "purged": count, "cluster": "pending" }))
+        }
+        PublishedPurge::Refused => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the purge has reached this machine only: too many purges wait for the store of the cluster",
+        ),
+    }
 }

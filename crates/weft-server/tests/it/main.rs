@@ -11,6 +11,7 @@ mod balance;
 mod budgets;
 mod buffering;
 mod cgi;
+mod cluster;
 mod conditions;
 mod config;
 mod config_changes;

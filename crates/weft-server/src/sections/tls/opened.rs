@@ -15,6 +15,7 @@ use weft_config::{ConfigLocation, Located, Problem};
 
 use super::{CertificatePair, ClientAuthMode, TlsConfig, TlsProfile};
 use crate::sections::acme::AcmeConfig;
+use crate::sections::cluster::OpenedCluster;
 
 /// The TLS configuration that the sockets share.
 #[derive(Clone)]
@@ -40,6 +41,7 @@ impl OpenedTls {
     pub(crate) fn open(
         tls_config: &TlsConfig,
         acme: Option<&AcmeConfig>,
+        cluster: Option<&OpenedCluster>,
         former: Option<&OpenedTls>,
     ) -> Result<OpenedTls, String> {
         let pairs = tls_config.pairs().iter().map(|pair| &pair.value);
@@ -86,6 +88,7 @@ impl OpenedTls {
                 .map(|acme| acme.identities()),
             client_auth,
             ticket_keys,
+            ticket_secrets: cluster.map(OpenedCluster::ticket_secrets).unwrap_or_default(),
             min_version,
             check_files_every: CHECK_INTERVAL,
             alpn_challenges: automatic.as_ref().map(|acme| acme.alpn_challenges()),

@@ -58,6 +58,11 @@ impl SharedRate {
         Duration::from_nanos(self.rate.interval)
     }
 
+    /// Time to refill an empty bucket completely.
+    pub fn capacity(&self) -> Duration {
+        Duration::from_nanos(self.rate.capacity())
+    }
+
     /// Returns the admitted requests of clients whose buckets have changed, the oldest changes first.
     /// Stops at `max` clients, or up to 15 more; the next call returns the others.
     pub fn take_changes(&mut self, max: usize) -> Vec<TakenRequests> {

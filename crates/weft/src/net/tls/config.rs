@@ -15,10 +15,13 @@ use crate::net::tls::certificate_compression;
 use crate::net::tls::cipher_order::OrderedConfigs;
 use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
 use crate::net::tls::crypto::default_provider;
+#[cfg(feature = "http3")]
+use crate::net::tls::crypto::hkdf;
 use crate::net::tls::identity::{Identity, LoadedIdentity};
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};
+use crate::net::tls::shared_tickets::SharedTickets;
 use crate::net::tls::tickets::{NoTickets, TicketKeys};
 use crate::peer::AuthPolicy;
 
@@ -44,8 +47,9 @@ struct Contents {
     /// In the order of the settings; `None` for an identity that cannot be used.
     identities: Vec<Option<Arc<LoadedIdentity>>>,
     client_auth: LoadedClientAuth,
-    /// `None` for generated keys.
+    /// `None` for keys that are derived or generated.
     ticket_keys: Option<Arc<TicketKeys>>,
+    shared_tickets: Option<Arc<SharedTickets>>,
 }
 
 /// A file that could not be used when the files were read the last time. Its former contents, if
@@ -87,7 +91,8 @@ impl Contents {
                 Some(or_former(TicketKeys::read(path), former, Some(path), failures)?)
             }
         };
-        Ok(Contents { identities, client_auth, ticket_keys })
+        let shared_tickets = SharedTickets::new(&settings.ticket_secrets);
+        Ok(Contents { identities, client_auth, ticket_keys, shared_tickets })
     }
 
     /// Reads the identities. One that cannot be used has its contents in `former`, if the former
@@ -152,10 +157,13 @@ fn or_former<T>(
 }
 
 impl Configs {
-    /// Returns the keys of session tickets that were read from a file.
+    /// Returns the secret for the keys of QUIC, if other servers may have it.
     #[cfg(feature = "http3")]
-    pub(super) fn ticket_keys(&self) -> Option<&TicketKeys> {
-        self.contents.ticket_keys.as_deref()
+    pub(super) fn quic_secret(&self) -> Option<hkdf::Prk> {
+        match &self.contents.ticket_keys {
+            Some(keys) => Some(keys.quic_secret.clone()),
+            None => self.contents.shared_tickets.as_ref()?.quic_secret(),
+        }
     }
 
     /// Reads all certificates and keys again. A file that cannot be used keeps its contents of
@@ -205,9 +213,11 @@ impl Configs {
         }
         let unusable =
             |error| Error::invalid_setting("cannot configure TLS".to_owned()).with_source(error);
-        let tickets: Arc<dyn ProducesTickets> = match &contents.ticket_keys {
-            Some(keys) => keys.clone(),
-            None => TicketKeys::generated().map_err(unusable)?,
+        let tickets: Arc<dyn ProducesTickets> = match (&contents.ticket_keys, &contents.shared_tickets)
+        {
+            (Some(keys), _) => keys.clone(),
+            (None, Some(shared)) => shared.clone(),
+            (None, None) => TicketKeys::generated().map_err(unusable)?,
         };
         // rustls checks neither which client certificate was required when a session began, nor
         // whether its certificate is still valid. A session could be verified only after it was

@@ -7,6 +7,6 @@ mod library; // aws-lc-rs
 #[path = "crypto/ring.rs"]
 mod library; // ring
 
-pub(super) use self::library::{TicketCipher, default_provider, fill_random, sha256};
+pub(super) use self::library::{TicketCipher, default_provider, fill_random, hkdf, sha256};
 #[cfg(feature = "http3")]
-pub(super) use self::library::{header_protection, hkdf, hmac};
+pub(super) use self::library::{header_protection, hmac};

@@ -18,6 +18,7 @@ mod resolver;
 mod session;
 mod session_age;
 mod settings;
+mod shared_tickets;
 mod stream;
 mod tickets;
 
@@ -42,6 +43,7 @@ use handshake::Handshake;
 pub use identity::Identity;
 pub use named_identities::{IdentitySource, NamedIdentities, ObtainIdentity};
 pub use settings::{TlsSettings, Version};
+pub use shared_tickets::TicketSecret;
 
 /// TLS configuration of a server. Clones share their state: a [reload](Tls::reload) of one applies
 /// to all.

@@ -42,7 +42,7 @@ impl QuicSecurity for QuicTls {
     }
 
     fn keys(&self) -> Result<QuicKeys> {
-        let secret = self.0.ticket_keys().map(|keys| keys.quic_secret.clone());
+        let secret = self.0.quic_secret();
         let keys = secret.or_else(generate_secret).as_ref().and_then(derive_keys);
         keys.ok_or_else(|| Error::new(ErrorKind::Listen, "the system has no random numbers"))
     }

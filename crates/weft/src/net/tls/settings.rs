@@ -7,6 +7,7 @@ use crate::net::tls::alpn_challenge::AlpnChallenges;
 use crate::net::tls::client_auth::ClientAuth;
 use crate::net::tls::identity::Identity;
 use crate::net::tls::named_identities::NamedIdentities;
+use crate::net::tls::shared_tickets::TicketSecret;
 
 /// TLS settings of a server. All fields except [`identities`](TlsSettings::identities) have a
 /// default.
@@ -59,6 +60,17 @@ pub struct TlsSettings {
     /// reload.
     pub ticket_keys: Option<PathBuf>,
 
+    /// Secrets of several servers, from which each derives the same keys of session tickets: they
+    /// resume each other's sessions. A key encrypts for six hours of the clock. Of several secrets
+    /// the first encrypts, and tickets of all are accepted. The keys of HTTP/3 depend on the first
+    /// secret. [`ticket_keys`](TlsSettings::ticket_keys) take precedence.
+    ///
+    /// A ticket contains the keys of its session. With the secret, recorded connections of TLS 1.2
+    /// that resumed a session can be decrypted. Servers should therefore get a new secret regularly.
+    ///
+    /// Default empty.
+    pub ticket_secrets: Vec<TicketSecret>,
+
     /// Minimum protocol version.
     ///
     /// Default TLS 1.2: some clients of 2018 and before support no newer version.
@@ -94,6 +106,7 @@ impl Default for TlsSettings {
             named_identities: None,
             client_auth: ClientAuth::None,
             ticket_keys: None,
+            ticket_secrets: Vec::new(),
             min_version: Version::Tls12,
             check_files_every: Duration::from_secs(10),
             alpn_challenges: None,

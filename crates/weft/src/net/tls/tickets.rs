@@ -40,7 +40,7 @@ struct TicketKey {
 const ROTATION_SECS: u32 = 6 * 60 * 60;
 
 const NAME_BYTES: usize = 16;
-const KEY_BYTES: usize = NAME_BYTES + 32;
+pub(super) const KEY_BYTES: usize = NAME_BYTES + 32;
 
 /// Additional authenticated data of each ticket: the version of the format. Tickets of earlier
 /// versions are not accepted.
@@ -75,7 +75,7 @@ impl TicketKeys {
         TicketKeys::new(&bytes).ok_or(GetRandomFailed)
     }
 
-    fn new(bytes: &[u8]) -> Option<TicketKeys> {
+    pub(super) fn new(bytes: &[u8]) -> Option<TicketKeys> {
         let (keys, []) = bytes.as_chunks::<KEY_BYTES>() else { return None };
         let key = |bytes: &[u8; KEY_BYTES]| {
             let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;

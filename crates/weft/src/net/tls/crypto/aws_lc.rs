@@ -2,8 +2,9 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{Context, SHA256};
+pub(in crate::net::tls) use aws_lc_rs::hkdf;
 #[cfg(feature = "http3")]
-pub(in crate::net::tls) use aws_lc_rs::{aead::quic as header_protection, hkdf, hmac};
+pub(in crate::net::tls) use aws_lc_rs::{aead::quic as header_protection, hmac};
 pub(in crate::net::tls) use rustls::crypto::aws_lc_rs::default_provider;
 
 /// Fills a buffer with random bytes. `None` if the system has none.

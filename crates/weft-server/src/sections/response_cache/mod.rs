@@ -1,10 +1,14 @@
 //! The section `[response_cache]`: the store of the responses that all routes with the option
 //! `response_cache` share.
 
+mod purge_request; // purges, by clients and by other machines
+
 use std::path::PathBuf;
 
 use weft::cache::{DiskSettings, Store};
 use weft_config::{Key, ValueKind, quoted, quoted_path, show_size};
+
+pub(crate) use self::purge_request::PurgeRequest;
 
 /// Values of `[response_cache]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

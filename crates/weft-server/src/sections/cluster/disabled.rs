@@ -1,0 +1,51 @@
+//! A program without the feature `cluster`.
+
+use std::sync::Arc;
+
+use weft::middleware::RateLimit;
+use weft::tls::TicketSecret;
+use weft_config::Problem;
+
+use super::{ClusterConfig, ClusterInput, PublishedPurge};
+
+/// A machine in its cluster. There is none.
+pub(crate) enum OpenedCluster {}
+
+const UNSUPPORTED: &str = "this program was compiled without the feature `cluster`";
+
+pub(super) fn check_url(_: &str) -> Result<(), String> {
+    check_support()
+}
+
+pub(super) fn check_support() -> Result<(), String> {
+    Err(UNSUPPORTED.to_owned())
+}
+
+impl OpenedCluster {
+    pub(crate) fn open(
+        _: &ClusterConfig,
+        _: Option<&Arc<OpenedCluster>>,
+    ) -> Result<Arc<OpenedCluster>, Problem> {
+        Err(Problem::without_location(UNSUPPORTED))
+    }
+
+    pub(crate) fn share(&self, _: RateLimit, _: &str) -> RateLimit {
+        match *self {}
+    }
+
+    pub(crate) fn ticket_secrets(&self) -> Vec<TicketSecret> {
+        match *self {}
+    }
+
+    pub(crate) fn start(&self, _: impl Fn(ClusterInput) + Send + Sync + 'static) {
+        match *self {}
+    }
+
+    pub(crate) async fn publish(&self, _: &[u8]) -> PublishedPurge {
+        match *self {}
+    }
+
+    pub(crate) fn check(&self) -> Option<Problem> {
+        match *self {}
+    }
+}
