@@ -45,6 +45,8 @@ pub use cluster::{Cluster, Published};
 pub use cluster_status::ClusterStatus;
 pub use counters::{Charge, Counters};
 pub use message_exchange::{ClusterEvent, EventHandler};
-pub use redis_store::{RedisBus, RedisCounters, RedisPublisher, RedisStore, StoreSettings, StoreUrl};
+pub use redis_store::{
+    RedisBus, RedisCounters, RedisPublisher, RedisStore, StoreSettings, StoreUrl,
+};
 pub use secret::ClusterSecret;
 pub use store_error::StoreError;

@@ -171,9 +171,7 @@ impl<C: Counters> RateExchange<C> {
             return Ok(());
         }
         let is_returning = match self.link {
-            Link::Up { since, is_returning } => {
-                is_returning && since.elapsed() < MAX_RETURN_TIME
-            }
+            Link::Up { since, is_returning } => is_returning && since.elapsed() < MAX_RETURN_TIME,
             Link::Down { .. } => true,
         };
         let charge = |(index, taken): &(usize, TakenRequests)| {
@@ -272,4 +270,168 @@ async fn patiently<T>(
     limits.iter().for_each(|limit| limit.rate.divide(processes));
     *is_divided = processes > 1;
     call.await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    use tokio::time::advance;
+    use weft::middleware::RateLimit;
+
+    use super::*;
+
+    /// Requests of a limit, and of its burst.
+    const REQUESTS: u32 = 30;
+
+    /// A store that records its calls, and whose responses are prepared.
+    #[derive(Clone, Default)]
+    struct FakeStore(Arc<Mutex<FakeState>>);
+
+    #[derive(Default)]
+    struct FakeState {
+        charged: Vec<Vec<Charge>>,
+        /// The next responses to reports. Without any, all buckets are full.
+        responses: VecDeque<Response>,
+        is_away: bool,
+    }
+
+    #[derive(Clone, Copy)]
+    enum Response {
+        Failure,
+        Nothing,
+        Never,
+    }
+
+    impl FakeStore {
+        fn respond(&self, response: Response) {
+            self.0.lock().unwrap().responses.push_back(response);
+        }
+
+        /// The acknowledged and all requests of the charges since the last call.
+        fn charged(&self) -> Vec<(u64, u64)> {
+            let reports = std::mem::take(&mut self.0.lock().unwrap().charged);
+            reports.iter().flatten().map(|it| (it.acknowledged, it.total)).collect()
+        }
+    }
+
+    impl Counters for FakeStore {
+        async fn charge(&mut self, charges: &[Charge]) -> Result<Vec<Duration>, StoreError> {
+            let response = {
+                let mut state = self.0.lock().unwrap();
+                state.charged.push(charges.to_vec());
+                state.responses.pop_front()
+            };
+            match response {
+                None => Ok(vec![Duration::ZERO; charges.len()]),
+                Some(Response::Nothing) => Ok(Vec::new()),
+                Some(Response::Failure) => Err(StoreError::Away("broken".to_owned())),
+                Some(Response::Never) => pending().await,
+            }
+        }
+
+        async fn heartbeat(&mut self) -> Result<u32, StoreError> {
+            match self.0.lock().unwrap().is_away {
+                true => Err(StoreError::Away("away".to_owned())),
+                false => Ok(3),
+            }
+        }
+    }
+
+    /// A limit whose exchange is connected.
+    async fn connected(store: &FakeStore) -> (RateLimit, RateExchange<FakeStore>) {
+        let limit = RateLimit::new(REQUESTS, Duration::from_secs(100_000));
+        let (limit, rate) = limit.shared([1; 16]);
+        let mut exchange = RateExchange::new(store.clone(), Arc::default());
+        exchange.add(vec![SharedLimit { id: 7, number: 1, rate }]);
+        exchange.turn().await;
+        (limit, exchange)
+    }
+
+    /// Requests of a client that are admitted at once.
+    fn admitted(limit: &RateLimit, client: &str, requests: u32) -> usize {
+        (0..requests).filter(|_| limit.take(client).is_ok()).count()
+    }
+
+    async fn next_turn(exchange: &mut RateExchange<FakeStore>) {
+        advance(REPORT_INTERVAL).await;
+        exchange.turn().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_divide_limits_and_are_not_charged_later() {
+        let store = FakeStore::default();
+        let (limit, mut exchange) = connected(&store).await;
+        assert_eq!(admitted(&limit, "a", 3), 3);
+        next_turn(&mut exchange).await;
+        assert_eq!(store.charged(), [(0, 3)]);
+        for (number, response) in [Response::Failure, Response::Nothing].into_iter().enumerate() {
+            store.respond(response);
+            let client = format!("b{number}");
+            assert_eq!(admitted(&limit, &client, 1), 1);
+            next_turn(&mut exchange).await;
+            assert_eq!(store.charged(), [(0, 1)]);
+            // A third of the limit, and one request before.
+            assert_eq!(admitted(&limit, &client, 100), 9);
+            assert!(!exchange.status.status().is_connected);
+            // The delay of the next attempt.
+            advance(MAX_RETRY_DELAY).await;
+            exchange.turn().await;
+            assert_eq!(store.charged(), [(10, 10)], "without a charge");
+            assert!(exchange.status.status().is_connected);
+            assert_eq!(admitted(&limit, &client, 1), 1);
+            next_turn(&mut exchange).await;
+            assert_eq!(store.charged(), [(10, 11)], "with a charge");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_store_divides_limits_before_its_time_is_over() {
+        let store = FakeStore::default();
+        let (limit, mut exchange) = connected(&store).await;
+        store.respond(Response::Never);
+        assert_eq!(admitted(&limit, "a", 1), 1);
+        advance(REPORT_INTERVAL).await;
+        for (waited, expected) in [(PATIENCE / 2, REQUESTS), (PATIENCE * 2, REQUESTS / 3)] {
+            store.respond(Response::Never);
+            let mut call = pin!(exchange.turn());
+            assert!(tokio::time::timeout(waited, &mut call).await.is_err());
+            let client = format!("{waited:?}");
+            assert_eq!(admitted(&limit, &client, 100), expected as usize, "{waited:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_away_at_the_start_leaves_whole_limits() {
+        let store = FakeStore::default();
+        store.0.lock().unwrap().is_away = true;
+        let (limit, _exchange) = connected(&store).await;
+        assert_eq!(admitted(&limit, "a", 100), REQUESTS as usize);
+        assert_eq!(store.charged(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_clients_are_reported_in_bounded_parts() {
+        let store = FakeStore::default();
+        let (limit, mut exchange) = connected(&store).await;
+        for client in 0..2_000 {
+            assert_eq!(admitted(&limit, &client.to_string(), 1), 1);
+        }
+        next_turn(&mut exchange).await;
+        let reports = store.0.lock().unwrap().charged.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(reports.iter().sum::<usize>(), 2_000);
+        assert!(reports.iter().all(|charges| *charges < MAX_CHARGES + 16), "{reports:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_that_are_not_used_any_more_are_removed() {
+        let store = FakeStore::default();
+        let (limit, mut exchange) = connected(&store).await;
+        assert_eq!(exchange.limits.len(), 1);
+        drop(limit);
+        exchange.turn().await;
+        assert!(exchange.limits.is_empty());
+    }
 }

@@ -55,7 +55,8 @@ impl ClusterSecret {
         }
         let root = Salt::new(HKDF_SHA256, b"weft cluster 1").extract(&self.0);
         let mut key = [0; N];
-        let derived = root.expand(&[purpose.as_bytes()], Length(N)).and_then(|it| it.fill(&mut key));
+        let derived =
+            root.expand(&[purpose.as_bytes()], Length(N)).and_then(|it| it.fill(&mut key));
         derived.expect("keys are shorter than 255 hashes");
         key
     }

@@ -9,11 +9,11 @@ mod settings; // address and credentials
 
 use std::sync::Arc;
 
+use self::connection::Connection;
+use self::names::Names;
 pub use self::redis_bus::{RedisBus, RedisPublisher};
 pub use self::redis_counters::RedisCounters;
 pub use self::settings::{StoreSettings, StoreUrl};
-use self::connection::Connection;
-use self::names::Names;
 use crate::counters::Counters;
 use crate::store_error::StoreError;
 

@@ -143,10 +143,15 @@ fn parse(response: &str) -> Option<(&str, &str)> {
 fn show(action: &CacheAction, json: &Json) -> String {
     let number = |name: &str| json[name].as_u64().unwrap_or_default();
     match action {
-        CacheAction::Purge(purge) if purge["soft"] == true => {
-            format!("{} responses are stale now\n", number("purged"))
+        CacheAction::Purge(purge) => {
+            let done = if purge["soft"] == true { "are stale now" } else { "removed" };
+            let others = match json["cluster"].as_str() {
+                Some("sent") => "; the other servers of the cluster follow",
+                Some(_) => "; the store is away, and the other servers follow when it is back",
+                None => "",
+            };
+            format!("{} responses {done}{others}\n", number("purged"))
         }
-        CacheAction::Purge(_) => format!("{} responses removed\n", number("purged")),
         CacheAction::Status => show_status(json),
         CacheAction::List { .. } => show_list(json),
     }
@@ -214,6 +219,24 @@ mod tests {
         assert_eq!(parse("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}"), Some(("200", "{}")));
         for response in ["", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 2\r\n\r\n"] {
             assert_eq!(parse(response), None, "{response:?}");
+        }
+    }
+
+    #[test]
+    fn shows_whether_other_servers_follow_a_purge() {
+        let purge = || CacheAction::Purge(json!({ "all": true, "soft": true }));
+        for (response, expected) in [
+            (json!({ "purged": 2 }), "2 responses are stale now\n"),
+            (
+                json!({ "purged": 2, "cluster": "sent" }),
+                "2 responses are stale now; the other servers of the cluster follow\n",
+            ),
+            (
+                json!({ "purged": 0, "cluster": "pending" }),
+                "0 responses are stale now; the store is away, and the other servers follow when it is back\n",
+            ),
+        ] {
+            assert_eq!(show(&purge(), &response), expected);
         }
     }
 

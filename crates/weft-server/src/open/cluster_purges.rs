@@ -3,8 +3,8 @@
 use weft::cache::Purge;
 
 use super::active_plan::PlanReceiver;
-use crate::sections::response_cache::PurgeRequest;
 use crate::sections::cluster::ClusterInput;
+use crate::sections::response_cache::PurgeRequest;
 
 /// Returns the function that applies the purges of other machines to the store of the active plan.
 pub(super) fn handler(plans: PlanReceiver) -> impl Fn(ClusterInput) + Send + Sync + 'static {
@@ -15,7 +15,9 @@ pub(super) fn handler(plans: PlanReceiver) -> impl Fn(ClusterInput) + Send + Syn
                 Ok((request, purge)) => {
                     let count = store.purge(&purge, request.soft);
                     let done = if request.soft { "made stale" } else { "removed" };
-                    log::info!("another machine purged the response cache; {count} responses {done}: {purge:?}");
+                    log::info!(
+                        "another machine purged the response cache; {count} responses {done}: {purge:?}"
+                    );
                 }
                 // A newer version may have other messages.
                 Err(error) => log::warn!("a message of another machine has no effect: {error}"),

@@ -10,9 +10,9 @@ use weft::{Method, Request, Response, StatusCode, header};
 use super::config::{has_type, refusal};
 use super::permission;
 use super::snapshot::CacheTotals;
-use crate::sections::response_cache::PurgeRequest;
 use crate::open::active_plan::PlanReceiver;
 use crate::sections::cluster::{OpenedCluster, PublishedPurge};
+use crate::sections::response_cache::PurgeRequest;
 
 /// Maximum size of a purge, in bytes. A URL in the store is shorter.
 const MAX_PURGE_BYTES: usize = 16 << 10;

@@ -9,6 +9,7 @@ use super::snapshot::{
     CacheFiles, CacheTotals, Certificate, CertificateFailure, CertificateFile, LostLines, Route,
     Snapshot, Stream, UnavailableRoute, Upstream, Worker,
 };
+use crate::sections::cluster::ClusterReport;
 use crate::sections::tracing::SpanCounts;
 use crate::stream::TargetReport;
 
@@ -29,6 +30,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.unavailable_routes(&snapshot.unavailable_routes);
     page.caches(&snapshot.routes, snapshot.cache);
     page.spans(snapshot.spans);
+    page.cluster(snapshot.cluster);
     page.0
 }
 
@@ -191,6 +193,24 @@ impl Page {
         for (result, count) in [("exported", exported), ("failed", failed), ("dropped", dropped)] {
             self.sample("weft_spans_total", &[("result", result)], count);
         }
+    }
+
+    fn cluster(&mut self, report: Option<ClusterReport>) {
+        let Some(report) = report else { return };
+        self.gauge("weft_cluster_store_connected", "1 if the store of the cluster answers.");
+        self.sample("weft_cluster_store_connected", &[], u8::from(report.is_connected));
+        self.gauge("weft_cluster_servers", "Servers of the cluster, as the store last reported.");
+        self.sample("weft_cluster_servers", &[], report.servers);
+        self.counter("weft_cluster_messages_total", "Messages between the servers of the cluster.");
+        for (result, count) in [
+            ("published", report.published),
+            ("received", report.received),
+            ("forged", report.forged),
+        ] {
+            self.sample("weft_cluster_messages_total", &[("result", result)], count);
+        }
+        self.counter("weft_cluster_gaps_total", "Interruptions in which messages were lost.");
+        self.sample("weft_cluster_gaps_total", &[], report.gaps);
     }
 
     fn workers(&mut self, workers: &[Worker]) {

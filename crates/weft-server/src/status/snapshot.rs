@@ -19,6 +19,7 @@ use crate::open::Opened;
 use crate::open::active_plan::ActivePlan;
 use crate::route::RouteName;
 use crate::router::{ByClass, RouteMetrics, Routing};
+use crate::sections::cluster::ClusterReport;
 use crate::sections::tracing::SpanCounts;
 use crate::stream::{EndTotals, TargetReport};
 
@@ -51,6 +52,8 @@ pub(super) struct Snapshot {
     pub(super) cache: Option<CacheTotals>,
     /// Spans of requests; `None` if none are exported.
     pub(super) spans: Option<SpanCounts>,
+    /// The machine in its cluster; `None` without a store.
+    pub(super) cluster: Option<ClusterReport>,
 }
 
 /// The certificate of a name.
@@ -259,6 +262,7 @@ impl Snapshot {
                 .collect(),
             cache: cache_totals(opened),
             spans: active.logs.tracer().map(|tracer| tracer.counts()),
+            cluster: opened.cluster.as_ref().and_then(|cluster| cluster.report()),
         }
     }
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 
+use crate::common::external::own_address;
 use crate::common::{
-    Client, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, unused_address, until,
+    Client, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until, unused_address,
     weft,
 };
 
@@ -25,22 +26,23 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a store. `None` without Redis.
-    fn start() -> Option<Cluster> {
+    /// Starts a store, with a number that no other test has. `None` without Redis.
+    fn start(number: u8) -> Option<Cluster> {
         if !has_tool("redis-server") {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret"), "0123456789abcdef0123456789abcdef\n").unwrap();
-        let mut cluster = Cluster { folder, address: unused_address(), redis: None };
+        let mut cluster = Cluster { folder, address: own_address(number, 6_379), redis: None };
         cluster.start_redis();
         Some(cluster)
     }
 
     fn start_redis(&mut self) {
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]);
-        command.arg(self.address.port().to_string()).arg("--dir").arg(self.folder.path());
+        let [address, port] = [self.address.ip().to_string(), self.address.port().to_string()];
+        command.args(["--bind", &address, "--port", &port, "--save", "", "--appendonly", "no"]);
+        command.arg("--dir").arg(self.folder.path());
         self.redis = Some(Program::start(&mut command));
         until("Redis accepts connections", || TcpStream::connect(self.address).is_ok());
     }
@@ -109,7 +111,7 @@ fn admitted_share(servers: &[SocketAddr], time: Duration) -> f64 {
 
 #[test]
 fn two_servers_admit_one_limit_together() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start(30) else { return };
     for (section, least, most) in [(cluster.section(), 0.7, 1.3), (String::new(), 1.6, 2.1)] {
         let servers = ["a", "b"].map(|name| cluster.serve(name, &section, LIMITED));
         if !section.is_empty() {
@@ -120,14 +122,14 @@ fn two_servers_admit_one_limit_together() {
         assert!((least..most).contains(&share), "{share}, {section}");
         // Clients are hashes in the store.
         assert!(!cluster.redis("KEYS *").contains("127.0.0.1"));
-        servers.map(Weft::stop);
+        servers.into_iter().for_each(|server| drop(server.stop()));
     }
     assert!(cluster.redis("KEYS *:rate:*").contains("weft:{"));
 }
 
 #[test]
 fn a_store_that_is_away_divides_limits_and_delays_nothing() {
-    let Some(mut cluster) = Cluster::start() else { return };
+    let Some(mut cluster) = Cluster::start(31) else { return };
     let servers = ["a", "b"].map(|name| cluster.serve(name, &cluster.section(), LIMITED));
     cluster.await_servers(2);
     let addresses = [servers[0].address(), servers[1].address()];
@@ -239,7 +241,8 @@ fn counting_upstream() -> (SocketAddr, Arc<AtomicUsize>) {
 /// A server with a response cache and a status endpoint.
 fn serve_cached(cluster: &Cluster, name: &str, section: &str, upstream: SocketAddr) -> Weft {
     let status = cluster.folder.path().join(format!("{name}.status"));
-    let status = format!("[status]\nlisten = \"unix:{}\"\ncache_purge = \"unix\"\n", status.display());
+    let status =
+        format!("[status]\nlisten = \"unix:{}\"\ncache_purge = \"unix\"\n", status.display());
     let route = format!(
         "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{upstream}\", response_cache = true }}\n"
     );
@@ -265,7 +268,7 @@ fn is_cached(server: &Weft, path: &str) -> bool {
 
 #[test]
 fn purges_reach_all_servers() {
-    let Some(mut cluster) = Cluster::start() else { return };
+    let Some(mut cluster) = Cluster::start(32) else { return };
     let (upstream, _) = counting_upstream();
     let section = cluster.section();
     let servers = ["a", "b", "c"].map(|name| {
@@ -288,18 +291,18 @@ fn purges_reach_all_servers() {
     });
     fill("/x");
     fill("/y");
-    let url = format!("{{\"url\":\"http://{}/x\"}}", servers[1].address());
-    assert_eq!(purge(&cluster, "a", &url), "{\"cluster\":\"sent\",\"purged\":0}\n");
+    let url = "{\"url\":\"http://a/x\"}";
+    assert_eq!(purge(&cluster, "a", url), "{\"cluster\":\"sent\",\"purged\":1}\n");
     until("the other server has removed the response", || !is_cached(&servers[1], "/x"));
-    for (server, path) in [(0, "/x"), (0, "/y"), (1, "/y"), (2, "/x")] {
+    for (server, path) in [(0, "/y"), (1, "/y"), (2, "/x"), (2, "/y")] {
         assert!(is_cached(&servers[server], path), "{server} {path}");
     }
-    assert_eq!(purge(&cluster, "c", "{\"all\":true}"), "{\"purged\":4}\n");
+    assert_eq!(purge(&cluster, "c", "{\"all\":true}"), "{\"purged\":3}\n");
 
     // While the store is away, a purge waits for it. The other server cannot know if it has missed
     // other purges, because the store has lost its entries.
     cluster.stop_redis();
-    assert!(purge(&cluster, "a", &url).contains("pending"));
+    assert!(purge(&cluster, "a", url).contains("pending"));
     assert!(is_cached(&servers[1], "/y"));
     cluster.start_redis();
     until("the lost messages are noticed", || servers[1].stderr().contains("were lost"));
@@ -312,24 +315,35 @@ fn purges_reach_all_servers() {
     for forged in ["{\"all\":true}", ""] {
         cluster.redis(&format!("XADD {key} * m \"{}{forged}\"", "x".repeat(40)));
     }
-    assert!(purge(&cluster, "a", &url).contains("sent"));
+    assert!(purge(&cluster, "a", url).contains("sent"));
     until("later messages are received", || servers[1].stderr().matches("purged").count() > 2);
     assert!(is_cached(&servers[1], "/z"));
-    servers.map(Weft::stop);
+    servers.into_iter().for_each(|server| drop(server.stop()));
 }
 
 #[test]
 fn check_connects_to_the_store() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start(33) else { return };
     let path = |name: &str| cluster.folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("short"), "short").unwrap();
     fs::write(path("password"), "wrong-password\n").unwrap();
     let section = cluster.section();
     let away = section.replace(&cluster.address.to_string(), &unused_address().to_string());
     let store = section.lines().nth(1).unwrap();
+    fs::write(path("right"), "right-password\n").unwrap();
+    // As the documentation says.
+    let permissions = "~weft:{* +@read +@write +@scripting +@connection +time";
+    let created = cluster.redis(&format!("ACL SETUSER weft on >right-password {permissions}"));
+    assert!(created.starts_with("+OK"), "{created}");
+    let as_user = format!("{section}user = \"weft\"\npassword_file = {:?}\n", path("right"));
+    let created = cluster.redis("ACL SETUSER other on >right-password ~weft:{* +@connection");
+    assert!(created.starts_with("+OK"), "{created}");
+    let other_user = as_user.replace("\"weft\"", "\"other\"");
     let with_password = format!("{section}password_file = {:?}\n", path("password"));
     for (case, section, status, message) in [
         ("a store", section.clone(), 0, ""),
+        ("a user", as_user, 0, ""),
+        ("a user without permissions", other_user, 3, "the store refuses a call"),
         ("no connection", away, 3, "cannot connect to redis://"),
         ("a wrong password", with_password, 3, "the store refuses a call"),
         ("no secret", format!("[cluster]\n{store}\n"), 1, "`store` needs `secret_file`"),
@@ -356,7 +370,7 @@ fn check_connects_to_the_store() {
         let output = run(["check", "--config", &path("checked")]);
         assert_eq!(output.status, Ok(status), "{case}: {}", output.stderr);
         assert!(output.stderr.contains(message), "{case}: {}", output.stderr);
-        for secret in ["0123456789abcdef", "wrong-password", "u:p@"] {
+        for secret in ["0123456789abcdef", "wrong-password", "right-password", "u:p@"] {
             assert!(!output.stderr.contains(secret), "{case}: {}", output.stderr);
         }
     }

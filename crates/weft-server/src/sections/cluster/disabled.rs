@@ -6,7 +6,7 @@ use weft::middleware::RateLimit;
 use weft::tls::TicketSecret;
 use weft_config::Problem;
 
-use super::{ClusterConfig, ClusterInput, PublishedPurge};
+use super::{ClusterConfig, ClusterInput, ClusterReport, PublishedPurge};
 
 /// A machine in its cluster. There is none.
 pub(crate) enum OpenedCluster {}
@@ -42,6 +42,10 @@ impl OpenedCluster {
     }
 
     pub(crate) async fn publish(&self, _: &[u8]) -> PublishedPurge {
+        match *self {}
+    }
+
+    pub(crate) fn report(&self) -> Option<ClusterReport> {
         match *self {}
     }
 

@@ -8,6 +8,7 @@ mod opened; // a program without the feature
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_path};
 
 pub(crate) use self::opened::OpenedCluster;
@@ -29,6 +30,23 @@ pub(crate) enum ClusterInput {
     Message(Vec<u8>),
     /// Messages were lost.
     Gap,
+}
+
+/// State and counts of a machine in its cluster.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ClusterReport {
+    /// The store answers.
+    pub(crate) is_connected: bool,
+    /// Number of servers, as the store last reported.
+    pub(crate) servers: u32,
+    /// Messages that the store has accepted from this server.
+    pub(crate) published: u64,
+    /// Messages of other servers.
+    pub(crate) received: u64,
+    /// Messages of nobody with the secret.
+    pub(crate) forged: u64,
+    /// Interruptions in which messages were lost.
+    pub(crate) gaps: u64,
 }
 
 /// Outcome of passing a purge on to the other machines.
@@ -150,7 +168,11 @@ mod tests {
         for (case, config, expected) in [
             ("nothing", ClusterConfig::default(), Some(false)),
             ("store", ClusterConfig { store: store.clone(), ..ClusterConfig::default() }, None),
-            ("secret", ClusterConfig { secret_file: path(), ..ClusterConfig::default() }, Some(true)),
+            (
+                "secret",
+                ClusterConfig { secret_file: path(), ..ClusterConfig::default() },
+                Some(true),
+            ),
             (
                 "both",
                 ClusterConfig { store, secret_file: path(), ..ClusterConfig::default() },

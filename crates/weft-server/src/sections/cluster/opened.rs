@@ -9,7 +9,7 @@ use weft_cluster::{Cluster, ClusterEvent, ClusterSecret, Published, StoreSetting
 use weft_config::{Located, Problem};
 use weft_upstream::tls::client_config_without_alpn;
 
-use super::{ClusterConfig, ClusterInput, PublishedPurge};
+use super::{ClusterConfig, ClusterInput, ClusterReport, PublishedPurge};
 
 /// A machine in its cluster: its secrets, and its connection to the store, if there is one.
 pub(crate) struct OpenedCluster {
@@ -48,9 +48,9 @@ impl OpenedCluster {
             return Ok(former.clone());
         }
         let cluster = match (&config.store, secrets.first()) {
-            (Some(store), Some(secret)) => {
-                Some(config.connect(store, secret, password.clone()).map_err(|it| store.problem(it))?)
-            }
+            (Some(store), Some(secret)) => Some(
+                config.connect(store, secret, password.clone()).map_err(|it| store.problem(it))?,
+            ),
             _ => None,
         };
         Ok(Arc::new(OpenedCluster { config: config.clone(), secrets, password, cluster }))
@@ -90,6 +90,19 @@ impl OpenedCluster {
             Published::Pending => PublishedPurge::Pending,
             _ => PublishedPurge::Refused,
         }
+    }
+
+    /// Returns the state and the counts; `None` without a store.
+    pub(crate) fn report(&self) -> Option<ClusterReport> {
+        let status = self.cluster.as_ref()?.status();
+        Some(ClusterReport {
+            is_connected: status.is_connected,
+            servers: status.processes,
+            published: status.published,
+            received: status.received,
+            forged: status.forged,
+            gaps: status.gaps,
+        })
     }
 
     /// Connects to the store. Returns a warning if it cannot be used.

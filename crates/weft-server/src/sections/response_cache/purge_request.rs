@@ -61,7 +61,10 @@ mod tests {
     fn a_purge_is_the_same_on_another_machine() {
         for (text, expected) in [
             (r#"{"url":"https://a/b"}"#, Some(Purge::Url("https://a/b".to_owned()))),
-            (r#"{"prefix":"https://a/","soft":true}"#, Some(Purge::Prefix("https://a/".to_owned()))),
+            (
+                r#"{"prefix":"https://a/","soft":true}"#,
+                Some(Purge::Prefix("https://a/".to_owned())),
+            ),
             (r#"{"tag":"a b"}"#, Some(Purge::Tag("a b".to_owned()))),
             (r#"{"all":true}"#, Some(Purge::All)),
             (r#"{"all":true,"tag":"a"}"#, None),

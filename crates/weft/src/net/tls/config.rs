@@ -213,12 +213,12 @@ impl Configs {
         }
         let unusable =
             |error| Error::invalid_setting("cannot configure TLS".to_owned()).with_source(error);
-        let tickets: Arc<dyn ProducesTickets> = match (&contents.ticket_keys, &contents.shared_tickets)
-        {
-            (Some(keys), _) => keys.clone(),
-            (None, Some(shared)) => shared.clone(),
-            (None, None) => TicketKeys::generated().map_err(unusable)?,
-        };
+        let tickets: Arc<dyn ProducesTickets> =
+            match (&contents.ticket_keys, &contents.shared_tickets) {
+                (Some(keys), _) => keys.clone(),
+                (None, Some(shared)) => shared.clone(),
+                (None, None) => TicketKeys::generated().map_err(unusable)?,
+            };
         // rustls checks neither which client certificate was required when a session began, nor
         // whether its certificate is still valid. A session could be verified only after it was
         // resumed, when a client cannot fall back to a full handshake any more.

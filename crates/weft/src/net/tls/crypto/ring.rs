@@ -2,8 +2,8 @@
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{Context, SHA256};
-use ring::rand::{SecureRandom, SystemRandom};
 pub(in crate::net::tls) use ring::hkdf;
+use ring::rand::{SecureRandom, SystemRandom};
 pub(in crate::net::tls) use rustls::crypto::ring::default_provider;
 
 /// Fills a buffer with random bytes. `None` if the system has none.
