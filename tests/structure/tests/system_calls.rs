@@ -43,7 +43,8 @@ fn the_engine_calls_the_system_in_one_folder() {
 
 #[test]
 fn only_sys_depends_on_the_system() {
-    for krate in ["weft", "weft-acme", "weft-proto", "weft-server", "weft-upstream"] {
+    for krate in ["weft", "weft-acme", "weft-cluster", "weft-proto", "weft-server", "weft-upstream"]
+    {
         let found = uses(krate, &["target_os", "weft_portable", "std::os::linux"]);
         assert!(found.is_empty(), "outside of sys: {found:#?}");
     }
