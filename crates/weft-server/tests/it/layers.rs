@@ -125,6 +125,7 @@ const HOMONYMS: &[(&str, &[&str])] = &[
     ("list", &["cli/args.rs", "cli/cache.rs"]),
     ("listen", &["config/foreign_keys.rs"]),
     ("log_format", &["config/foreign_keys.rs"]),
+    ("name", &["sections/tracing/otlp.rs", "status/prometheus.rs"]),
     ("proxy", &["options/fields/names.rs"]),
     ("query", &["base/log_format.rs", "route/conditions/key.rs", "template/names.rs"]),
     (
@@ -163,7 +164,7 @@ const HOMONYMS: &[(&str, &[&str])] = &[
             "status/cache.rs",
         ],
     ),
-    ("tag", &["cli/cache.rs", "status/cache.rs"]),
+    ("tag", &["cli/cache.rs", "sections/response_cache/purge_request.rs"]),
     ("timeout", &["stream/end.rs"]),
     (
         "tls",

@@ -132,7 +132,7 @@ pub(crate) static CLUSTER: [Key<ClusterConfig>; 6] = [
     },
     Key {
         name: "user",
-        help: "user in the access control list of the store (`default`)",
+        help: "user in the access control list of the store, in place of its default user",
         kind: ValueKind::Text(|cluster, user| {
             cluster.user = Some(user.value);
             Ok(())
