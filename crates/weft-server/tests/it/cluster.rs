@@ -305,7 +305,9 @@ fn purges_reach_all_servers() {
     assert!(purge(&cluster, "a", url).contains("pending"));
     assert!(is_cached(&servers[1], "/y"));
     cluster.start_redis();
-    until("the lost messages are noticed", || servers[1].stderr().contains("purges of other machines were lost"));
+    until("the lost messages are noticed", || {
+        servers[1].stderr().contains("purges of other machines were lost")
+    });
     assert!(!is_cached(&servers[1], "/y"));
 
     // Nobody without the secret can purge.

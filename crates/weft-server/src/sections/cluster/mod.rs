@@ -25,6 +25,7 @@ pub(crate) struct ClusterConfig {
 }
 
 /// Event of the other machines.
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "there are no other machines"))]
 pub(crate) enum ClusterInput {
     /// A message.
     Message(Vec<u8>),
@@ -50,6 +51,7 @@ pub(crate) struct ClusterReport {
 }
 
 /// Outcome of passing a purge on to the other machines.
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "there are no other machines"))]
 pub(crate) enum PublishedPurge {
     /// There is no store.
     OnlyHere,

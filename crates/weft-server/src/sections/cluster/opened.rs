@@ -36,7 +36,7 @@ impl OpenedCluster {
         config: &ClusterConfig,
         former: Option<&Arc<OpenedCluster>>,
     ) -> Result<Arc<OpenedCluster>, Problem> {
-        let secrets = read(config.secret_file.as_ref(), |text| ClusterSecret::read(text))?;
+        let secrets = read(config.secret_file.as_ref(), ClusterSecret::read)?;
         let secrets = secrets.unwrap_or_default();
         let password = read(config.password_file.as_ref(), |text| {
             let text = str::from_utf8(text).map_err(|_| "it is not a text in UTF-8".to_owned())?;
