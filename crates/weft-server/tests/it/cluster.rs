@@ -39,10 +39,28 @@ impl Cluster {
     }
 
     fn start_redis(&mut self) {
+        let port = self.address.port().to_string();
+        self.start_redis_at(&["--port", &port]);
+    }
+
+    /// Starts a store with TLS.
+    fn start_redis_with(&mut self, options: &[&str]) {
+        let port = self.address.port().to_string();
+        let tls = ["--port", "0", "--tls-port", &port, "--tls-auth-clients", "no"];
+        self.start_redis_at(&[&tls, options].concat());
+    }
+
+    fn start_redis_at(&mut self, options: &[&str]) {
         let mut command = Command::new("redis-server");
-        let [address, port] = [self.address.ip().to_string(), self.address.port().to_string()];
-        command.args(["--bind", &address, "--port", &port, "--save", "", "--appendonly", "no"]);
-        command.arg("--dir").arg(self.folder.path());
+        command.args([
+            "--bind",
+            &self.address.ip().to_string(),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        command.args(options).arg("--dir").arg(self.folder.path());
         self.redis = Some(Program::start(&mut command));
         until("Redis accepts connections", || TcpStream::connect(self.address).is_ok());
     }
@@ -314,13 +332,66 @@ fn purges_reach_all_servers() {
     fill("/z");
     let key = cluster.redis("KEYS *:bus");
     let key = key.lines().find(|line| line.starts_with("weft:")).unwrap();
-    for forged in ["{\"all\":true}", ""] {
+    for forged in ["a", ""] {
         cluster.redis(&format!("XADD {key} * m \"{}{forged}\"", "x".repeat(40)));
     }
     assert!(purge(&cluster, "a", url).contains("sent"));
     until("later messages are received", || servers[1].stderr().matches("purged").count() > 2);
     assert!(is_cached(&servers[1], "/z"));
+    let metrics = |name: &str| {
+        let mut client = Client::unix(&cluster.folder.path().join(format!("{name}.status")));
+        String::from_utf8(client.get("/metrics").body).unwrap()
+    };
+    for expected in [
+        "weft_cluster_store_connected 1",
+        "weft_cluster_servers 2",
+        "weft_cluster_messages_total{result=\"published\"} 0",
+        "weft_cluster_messages_total{result=\"forged\"} 2",
+        "weft_cluster_gaps_total 1",
+    ] {
+        until(expected, || metrics("b").lines().any(|line| line == expected));
+    }
+    // The purge that has waited for the store was sent in the end.
+    let sent = metrics("a");
+    let sent = sent.lines().find_map(|line| line.strip_prefix(PUBLISHED)?.parse::<usize>().ok());
+    let waited = servers[0].stderr().matches("the purge waits for the store").count();
+    assert_eq!(waited, 1);
+    assert_eq!(sent, Some(servers[0].stderr().matches("a client purged").count()));
     servers.into_iter().for_each(|server| drop(server.stop()));
+}
+
+const PUBLISHED: &str = "weft_cluster_messages_total{result=\"published\"} ";
+
+#[test]
+fn stores_are_verified_by_their_certificate() {
+    let Some(mut cluster) = Cluster::start(39) else { return };
+    let path = |name: &str| cluster.folder.path().join(name).to_str().unwrap().to_owned();
+    let host = cluster.address.ip().to_string();
+    for (name, subject) in [("own", &*host), ("other", "other.example")] {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(vec![subject.to_owned()]).unwrap();
+        fs::write(path(&format!("{name}.crt")), cert.pem()).unwrap();
+        fs::write(path(&format!("{name}.key")), signing_key.serialize_pem()).unwrap();
+    }
+    let section = cluster.section().replace("redis://", "rediss://");
+    let configs =
+        ["own", "other"].map(|ca| format!("{section}ca = {:?}\n", path(&format!("{ca}.crt"))));
+    let (checked, options) = (
+        path("checked"),
+        ["own", "other"].map(|name| [path(&format!("{name}.crt")), path(&format!("{name}.key"))]),
+    );
+    for (case, certificate, ca, status) in [
+        ("its own certificate", 0, 0, 0),
+        ("a certificate that is not trusted", 0, 1, 3),
+        ("a trusted certificate of another name", 1, 1, 3),
+    ] {
+        cluster.stop_redis();
+        let [certificate, key] = &options[certificate];
+        cluster.start_redis_with(&["--tls-cert-file", certificate, "--tls-key-file", key]);
+        fs::write(&checked, format!("{}{LIMITED}", configs[ca])).unwrap();
+        let output = run(["check", "--config", &checked]);
+        assert_eq!(output.status, Ok(status), "{case}: {}", output.stderr);
+    }
 }
 
 #[test]
