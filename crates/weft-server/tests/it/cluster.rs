@@ -179,6 +179,47 @@ fn a_store_that_is_away_divides_limits_and_delays_nothing() {
     }
 }
 
+/// Returns the number of threads that exchange limits and messages.
+fn cluster_threads(server: &Weft) -> usize {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let name = |path: fs::DirEntry| fs::read_to_string(path.path().join("comm")).ok();
+    let names = threads.filter_map(|thread| name(thread.unwrap()));
+    names.filter(|name| name.trim() == "weft-cluster").count()
+}
+
+#[test]
+fn a_reload_keeps_the_cluster_unless_it_has_changed() {
+    let Some(cluster) = Cluster::start(40) else { return };
+    let server = cluster.serve("a", &cluster.section(), LIMITED);
+    let reload = |config: &str, count: usize| {
+        fs::write(cluster.folder.path().join("a"), config).unwrap();
+        server.signal(Signal::HUP);
+        until("the reload is complete", || {
+            server.stderr().matches("the configuration was reloaded").count() == count
+        });
+    };
+    let is_connected =
+        |times| server.stderr().matches("the store of the cluster is connected").count() == times;
+    until("the store is connected", || is_connected(1));
+    let former = fs::read_to_string(cluster.folder.path().join("a")).unwrap();
+    let is_limited = || (0..30).any(|_| server.client().get("/").status == 429);
+    assert!(is_limited());
+    let added = "\"/b\" = { respond = \"b\", rate = \"20/s\" }\n";
+    reload(&format!("{former}{added}"), 1);
+    assert_eq!((cluster_threads(&server), is_connected(1)), (1, true));
+    // Another secret at the same path.
+    fs::write(cluster.folder.path().join("secret"), "f".repeat(64)).unwrap();
+    reload(&format!("{former}{added}"), 2);
+    until("the store is connected again", || is_connected(2));
+    until("the former thread has ended", || cluster_threads(&server) == 1);
+    assert!(is_limited());
+    let route = former.split("[hosts").nth(1).unwrap();
+    reload(&format!("listen = \"127.0.0.1:0\"\nworkers = 1\n[hosts{route}"), 3);
+    until("the last thread has ended", || cluster_threads(&server) == 0);
+    assert!(is_limited());
+    server.stop();
+}
+
 #[test]
 fn sessions_are_resumed_by_another_server() {
     if !has_tool("openssl") {
