@@ -1,8 +1,9 @@
 -- Charges requests. KEYS: a hash for each limit and client. ARGV: the name of this process; then for each
 -- key the counter, the acknowledged requests, all requests, the time of a request and the capacity in
 -- microseconds. A hash has the field `f`, the time at which the bucket is full, by the clock of the store, and
--- for each counter its last total with the time of the report. Returns the times until the buckets are full.
-local grace, most_counters, most_debt = 60000000, 64, 16
+-- for each counter its last total with the time of the report. The hash outlives the time at which the bucket is
+-- full, longer than a report is repeated. Returns the times until the buckets are full.
+local grace, most_counters, most_debt = 10000000, 64, 16
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local debts = {}
