@@ -38,8 +38,8 @@ use weft::middleware::Canonical;
 use weft::net::Peer;
 use weft::server::ServerHandle;
 use weft::tls::{
-    ClientAuth, Identity, IdentitySource, NamedIdentities, ObtainIdentity, Roots, Tls, TlsSettings,
-    Version,
+    ClientAuth, Identity, IdentitySource, NamedIdentities, ObtainIdentity, Roots, TicketSecret,
+    Tls, TlsSettings, Version,
 };
 use weft::{Application, Body, Error, ErrorKind, File, Hooks, Method, Request, Response, Settings};
 

@@ -27,17 +27,50 @@ fn resumes_sessions_with_the_same_ticket_keys_and_client_auth() {
         ("another client_auth", settings(Some(&keys), optional()), false),
     ] {
         let (second, _) = serve(second);
-        for version in [&TLS12, &TLS13] {
-            let provider = aws_lc_rs::default_provider();
-            let mut config = client_config_with(&authority, provider, &[version], None);
-            config.resumption = Resumption::in_memory_sessions(8);
-            for (server, expected) in [(&first, false), (&first, true), (&second, resumed)] {
-                let mut client = Client::connect(server, &config, "a.test").unwrap();
-                assert_eq!(client.get("/").status, 200);
-                let kind = client.tls.handshake_kind().unwrap();
-                assert_eq!(kind == HandshakeKind::Resumed, expected, "{case}, {version:?}");
-            }
+        assert_resumption(&authority, [(&first, false), (&first, true), (&second, resumed)], case);
+        stop(second);
+    }
+    stop(first);
+}
+
+/// Connects to servers in turn, with each version of TLS, and compares which sessions are resumed.
+#[track_caller]
+fn assert_resumption(authority: &Authority, servers: [(&ServerHandle, bool); 3], case: &str) {
+    for version in [&TLS12, &TLS13] {
+        let provider = aws_lc_rs::default_provider();
+        let mut config = client_config_with(authority, provider, &[version], None);
+        config.resumption = Resumption::in_memory_sessions(8);
+        for (server, expected) in servers {
+            let mut client = Client::connect(server, &config, "a.test").unwrap();
+            assert_eq!(client.get("/").status, 200);
+            let kind = client.tls.handshake_kind().unwrap();
+            assert_eq!(kind == HandshakeKind::Resumed, expected, "{case}, {version:?}");
         }
+    }
+}
+
+#[test]
+fn resumes_sessions_of_servers_with_the_same_secret() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    fs::write(&keys, [1; 48]).unwrap();
+    let settings = |secrets: &[u8], keys: Option<&Path>| TlsSettings {
+        ticket_secrets: secrets.iter().map(|byte| TicketSecret::new([*byte; 32])).collect(),
+        ticket_keys: keys.map(Path::to_owned),
+        ..with_identity(identity.clone())
+    };
+    let (first, _) = serve(settings(&[1], None));
+    for (case, second, resumed) in [
+        ("the same secret", settings(&[1], None), true),
+        ("a newer secret first", settings(&[2, 1], None), true),
+        ("another secret", settings(&[2], None), false),
+        ("no secret", settings(&[], None), false),
+        ("keys in a file, which take precedence", settings(&[1], Some(&keys)), false),
+    ] {
+        let (second, _) = serve(second);
+        assert_resumption(&authority, [(&first, false), (&first, true), (&second, resumed)], case);
         stop(second);
     }
     stop(first);
