@@ -6,12 +6,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
+use crate::disk::{CodedCopies, File};
+
 /// Counts the contents of a store as long as they are in memory. A response that has left the store
 /// is still there while a slow client receives it.
 #[derive(Clone, Debug)]
 pub(super) struct ContentMemory {
     held: Arc<AtomicUsize>,
     limit: usize,
+    /// Bytes of compressed copies.
+    copied: Arc<AtomicUsize>,
+    max_copied: usize,
 }
 
 /// Content that is counted until its last user drops it.
@@ -21,8 +26,24 @@ struct Held {
 }
 
 impl ContentMemory {
-    pub(super) fn new(limit: usize) -> ContentMemory {
-        ContentMemory { held: Arc::default(), limit }
+    /// Creates the memory for at most `limit` bytes, and compressed copies of `max_copied` bytes.
+    pub(super) fn new(limit: usize, max_copied: usize) -> ContentMemory {
+        ContentMemory { held: Arc::default(), limit, copied: Arc::default(), max_copied }
+    }
+
+    /// Number of bytes of compressed copies.
+    pub(super) fn copied(&self) -> usize {
+        self.copied.load(Relaxed)
+    }
+
+    /// Makes a file of a content, with room for compressed copies.
+    pub(super) fn file(&self, content: Bytes) -> File {
+        let (copied, max_copied) = (self.copied.clone(), self.max_copied);
+        let copies = CodedCopies::new(move |copy| {
+            let has_room = copied.load(Relaxed).saturating_add(copy.len()) <= max_copied;
+            has_room.then(|| hold(copy, &copied))
+        });
+        File::in_memory_of(content).with_copies(copies)
     }
 
     /// Number of bytes in memory.
@@ -37,9 +58,13 @@ impl ContentMemory {
 
     /// Takes content into memory, also beyond the limit.
     pub(super) fn hold(&self, content: Vec<u8>) -> Bytes {
-        self.held.fetch_add(content.len(), Relaxed);
-        Bytes::from_owner(Held { content, held: self.held.clone() })
+        hold(content, &self.held)
     }
+}
+
+fn hold(content: Vec<u8>, held: &Arc<AtomicUsize>) -> Bytes {
+    held.fetch_add(content.len(), Relaxed);
+    Bytes::from_owner(Held { content, held: held.clone() })
 }
 
 impl AsRef<[u8]> for Held {

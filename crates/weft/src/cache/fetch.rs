@@ -184,7 +184,8 @@ impl Fetch {
         let length = exchanged.response.length();
         let body = match payload::to_body(exchanged.response.payload).0.into_bytes() {
             Ok(content) => {
-                let content = store.memory().hold(content.to_vec());
+                let memory = store.memory();
+                let content = memory.file(memory.hold(content.to_vec()));
                 let stored = Arc::new(StoredResponse::new(head, content));
                 if pilot.may_store() {
                     store.insert(stored.clone());
@@ -274,6 +275,7 @@ impl Receipt {
             }
         }
         if let Some(content) = arrival.body.finish().filter(|_| pilot.may_store()) {
+            let content = cache.store().memory().file(content);
             cache.store().insert(Arc::new(StoredResponse::new(arrival.head.clone(), content)));
         }
         if let Some(spool) = passing.and_then(|passing| passing.spool)

@@ -28,6 +28,9 @@ const SHARDS: usize = 64;
 /// Maximum number of responses of a URL: by `Vary`, and by the fields and cookies in the key.
 const MAX_VARIANTS: usize = 64;
 
+/// Memory of compressed copies: one part of this many, in addition.
+const COPIED_PART: usize = 4;
+
 /// Part of the memory whose responses may wait to be written to files: one of this many.
 const QUEUED_PART: usize = 4;
 
@@ -83,7 +86,7 @@ impl Store {
             eviction: Mutex::default(),
             limits,
             // The stored contents, and as much again.
-            memory: ContentMemory::new(limits.bytes.saturating_mul(2)),
+            memory: ContentMemory::new(limits.bytes.saturating_mul(2), limits.bytes / COPIED_PART),
             disk,
             open_contents: OpenContents::default(),
             flights: Arc::default(),
@@ -209,6 +212,13 @@ impl Store {
     /// request whose response passes without being stored, because there is no room.
     pub fn content_bytes(&self) -> usize {
         self.0.memory.held()
+    }
+
+    /// Memory of compressed copies in bytes, at most a quarter of [`max_bytes`](Store::max_bytes).
+    /// [`Compress`](crate::middleware::Compress) in front of the cache makes one when it sends a
+    /// stored response of up to 256 KiB for the first time.
+    pub fn copied_bytes(&self) -> usize {
+        self.0.memory.copied()
     }
 
     /// Lists at most `limit` responses in memory.

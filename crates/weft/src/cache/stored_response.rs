@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use http::header::{AGE, ETAG, HeaderName, LAST_MODIFIED};
 use http::{HeaderValue, StatusCode};
 use weft_proto::semantics::caching::status_field::{Handling, member};
@@ -116,8 +115,8 @@ impl StoredHead {
 }
 
 impl StoredResponse {
-    pub(super) fn new(head: StoredHead, content: Bytes) -> StoredResponse {
-        StoredResponse::with_content(head, Arc::new(File::in_memory_of(content)))
+    pub(super) fn new(head: StoredHead, content: File) -> StoredResponse {
+        StoredResponse::with_content(head, Arc::new(content))
     }
 
     /// Creates a response from its file in the disk tier.

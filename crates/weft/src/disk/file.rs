@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use super::coded_copies::CodedCopies;
 use crate::error::{Error, ErrorKind};
 use crate::sys::{FileStat, fstat, read_exact_at};
 
@@ -23,6 +24,8 @@ pub struct File {
     pub(crate) version: Option<FileVersion>,
     /// Set for a cached file once all of it was found in the page cache.
     pub(crate) is_resident: Option<Arc<AtomicBool>>,
+    /// Compressed copies of a content in memory.
+    pub(crate) copies: Option<Arc<CodedCopies>>,
 }
 
 /// The part of a [`File`] that was not sent yet.
@@ -174,13 +177,20 @@ impl File {
     pub(crate) fn with_stat(file: impl Into<Arc<fs::File>>, stat: &FileStat) -> File {
         let version = FileVersion::new(stat);
         let (source, length) = (Source::Open(file.into()), version.length);
-        File { source, start: 0, length, version: Some(version), is_resident: None }
+        File { source, start: 0, length, version: Some(version), is_resident: None, copies: None }
     }
 
     /// Creates a payload from the `length` bytes of an open file that start at `start`. It has only
     /// the validators that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
-        File { source: Source::Open(file.into()), start, length, version: None, is_resident: None }
+        File {
+            source: Source::Open(file.into()),
+            start,
+            length,
+            version: None,
+            is_resident: None,
+            copies: None,
+        }
     }
 
     /// Creates a file from static bytes.
@@ -188,7 +198,7 @@ impl File {
         let version = Some(FileVersion::from_bytes(bytes));
         let length = bytes.len() as u64;
         let source = Source::Memory(Bytes::from_static(bytes));
-        File { source, start: 0, length, version, is_resident: None }
+        File { source, start: 0, length, version, is_resident: None, copies: None }
     }
 
     /// Creates a file from bytes in memory, without a version: a response with it has only the
@@ -197,13 +207,19 @@ impl File {
     pub(crate) fn in_memory_of(bytes: Bytes) -> File {
         let length = bytes.len() as u64;
         let source = Source::Memory(bytes);
-        File { source, start: 0, length, version: None, is_resident: None }
+        File { source, start: 0, length, version: None, is_resident: None, copies: None }
+    }
+
+    /// Returns the file with compressed copies, which are made when they are needed.
+    #[cfg(feature = "cache")]
+    pub(crate) fn with_copies(self, copies: Arc<CodedCopies>) -> File {
+        File { copies: Some(copies), ..self }
     }
 
     /// Returns a part of the file. `range` must be within it.
     pub(crate) fn slice(self, range: Range<u64>) -> File {
         let start = self.start.saturating_add(range.start);
-        File { start, length: range.end - range.start, ..self }
+        File { start, length: range.end - range.start, copies: None, ..self }
     }
 
     /// Returns true if this is the whole file, not a part of it.

@@ -4,6 +4,11 @@
 //! thread of the runtime's blocking pool waits for the disk, while the event loop serves other
 //! connections.
 
+#[cfg_attr(
+    not(all(feature = "cache", any(feature = "brotli", feature = "gzip", feature = "zstd"))),
+    allow(dead_code, reason = "copies are made of stored responses that are compressed")
+)]
+mod coded_copies;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "the file cache uses the rest"))]
 mod file;
 #[cfg(any(test, feature = "files"))]
@@ -21,6 +26,10 @@ use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
 
+#[cfg(feature = "cache")]
+pub(crate) use self::coded_copies::CodedCopies;
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
+pub(crate) use self::coded_copies::{CodedCopy, NewCopy};
 pub use self::file::File;
 #[cfg(any(feature = "cache", feature = "files", feature = "_tls"))]
 pub(crate) use self::file::FileVersion;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::Semaphore;
 use weft::cache::{Cache, EntryOrder, Purge, QueryKey, Store};
+use weft::middleware::Compress;
 use weft::testing::{self, TestResponse};
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
@@ -746,6 +747,89 @@ fn purges_concern_responses_that_arrive() {
         }
         server.stop().await;
     });
+}
+
+/// Each row: the length of a content, true for one that gets smaller, and true if its compressed form
+/// is kept. A form that is kept has a `Content-Length`; a stream has none.
+#[test]
+fn compressed_forms_of_stored_responses_are_kept() {
+    for (length, is_text, is_kept) in [
+        (2_000, true, true),
+        (2_000, false, false),
+        (200_000, true, true),
+        (200_000, false, false),
+        (500_000, true, false),
+    ] {
+        let store = Store::new();
+        let origin = async move |_: Request| {
+            let mut state = 1_u64;
+            let mut random = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            };
+            let text = b"abcdefghij0123456789".iter().cycle().take(length).copied();
+            let content: Vec<u8> =
+                if is_text { text.collect() } else { (0..length).map(|_| random()).collect() };
+            Response::from_body(content)
+                .with_header("content-type", "text/plain")
+                .with_header("cache-control", "max-age=90")
+        };
+        let app = weft::stack(Cache::new(&store).over(origin)).with(Compress::new());
+        let case = format!("{length} bytes, {is_text}");
+        let plain = send(&app, "GET /").body;
+        let gzip = "GET /\nAccept-Encoding: gzip";
+        let first = send(&app, gzip);
+        assert_eq!(store.copied_bytes() > 0, is_kept, "{case}");
+        let before = store.copied_bytes();
+        let second = send(&app, gzip);
+        // A stream that turns out to be not smaller is the last one.
+        let is_uncoded = second.header("content-encoding").is_none();
+        assert_eq!(is_uncoded, !is_text, "{case}");
+        assert!(second.body == if is_uncoded { &plain } else { &first.body }, "{case}");
+        assert_eq!(store.copied_bytes(), before, "{case}");
+        if is_kept {
+            assert_eq!(second.header("content-encoding"), Some("gzip"), "{case}");
+            assert_eq!(second.header("content-length"), Some(&*second.body.len().to_string()));
+            assert!(second.body.len() < length / 10 && before == second.body.len(), "{case}");
+            assert_eq!(
+                send(&app, "GET /\nAccept-Encoding: zstd").header("content-encoding"),
+                Some("zstd")
+            );
+            assert!(store.copied_bytes() > before, "{case}: one for each coding");
+        }
+        // Other requests get the content itself.
+        assert!(send(&app, "GET /").body == plain, "{case}");
+        let part = send(&app, "GET /\nAccept-Encoding: gzip\nRange: bytes=10-19");
+        assert_eq!((part.status.as_u16(), &part.body[..]), (206, &plain[10..20]), "{case}");
+        store.purge(&Purge::All, false);
+        assert_eq!(store.copied_bytes(), 0, "{case}");
+    }
+}
+
+/// A quarter of the memory of the store.
+#[test]
+fn compressed_forms_have_a_bound() {
+    const STORE: usize = 1 << 20;
+    let store = Store::new().max_bytes(STORE);
+    let origin = async |_: Request| {
+        // Hexadecimal digits of a random sequence: half as long in a coding.
+        let mut state = 1_u64;
+        let digits = (0..3_000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            format!("{:x}", state >> 60)
+        });
+        Response::text(digits.collect::<String>()).with_header("cache-control", "max-age=90")
+    };
+    let app = weft::stack(Cache::new(&store).over(origin)).with(Compress::new());
+    let mut most = 0;
+    for number in 0..240 {
+        for _ in 0..2 {
+            let response = send(&app, &format!("GET /{number}\nAccept-Encoding: gzip"));
+            assert_eq!(response.header("content-encoding"), Some("gzip"));
+        }
+        most = most.max(store.copied_bytes());
+    }
+    assert!((STORE / 5..=STORE / 4).contains(&most), "{most}");
 }
 
 /// Runs a case on a runtime of its own.

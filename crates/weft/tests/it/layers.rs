@@ -65,6 +65,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "client_limit",
             "clock",
             "compression",
+            "disk",
             "error",
             "hooks",
             "message",

@@ -168,7 +168,7 @@ fn content_of(file: fs::File, start: u64, length: u64, memory: &ContentMemory) -
     }
     let mut content = vec![0; length as usize];
     read_exact_at(&file, &mut content, start)?;
-    Ok(File::in_memory_of(memory.hold(content)))
+    Ok(memory.file(memory.hold(content)))
 }
 
 impl std::fmt::Debug for DiskShared {

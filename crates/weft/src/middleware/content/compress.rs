@@ -11,16 +11,21 @@ use http::{HeaderName, Method, StatusCode};
 use crate::app::{Application, Middleware};
 use crate::clock::wall;
 use crate::compression::{Coding, Encoder, Levels, is_available, is_compressible};
+use crate::disk::{CodedCopy, NewCopy};
 use crate::message::body::Body;
 use crate::message::payload::Payload;
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::Request;
 use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
+use crate::middleware::content::copied_body::CopiedBody;
 use crate::middleware::content::encoded::{BUDGET_BYTES, EncodedBody};
 use crate::random::random_boundary;
 use weft_proto::list::list_members;
 use weft_proto::semantics::accept;
+
+/// Maximum length of a stored response whose compressed form is kept.
+const MAX_COPIED_BYTES: usize = 256 << 10;
 
 /// Compresses responses for clients that accept it (`Accept-Encoding`, RFC 9110 §12.5.3).
 ///
@@ -50,6 +55,9 @@ use weft_proto::semantics::accept;
 /// connections are served; a step takes 0.1 to 0.5 ms. The encoder is flushed whenever the
 /// application's stream is pending, so server-sent events are delivered without delay. If a
 /// body fails, the response is cut off; trailers are passed on.
+///
+/// The compressed form of a response of up to 256 KiB that a cache has in memory (feature `cache`)
+/// is kept with it.
 ///
 /// `Vary: accept-encoding` is added also to responses sent without a coding. A strong `ETag`
 /// becomes weak (RFC 9110 §8.8.1); `Content-Length` and `Accept-Ranges` are removed.
@@ -190,7 +198,33 @@ impl Compress {
             }
     }
 
-    fn compress(&self, method: &Method, coding: Coding, mut response: Response) -> Response {
+    fn compress(&self, method: &Method, coding: Coding, response: Response) -> Response {
+        let copies = match &response.payload {
+            Payload::File(file) if *method != Method::HEAD => file.copies.clone(),
+            _ => None,
+        };
+        // Only gzip has levels.
+        let level = if coding == Coding::Gzip { self.levels.gzip } else { 0 };
+        let key = (coding.token(), level);
+        match copies.as_ref().and_then(|copies| copies.get(key)) {
+            Some(CodedCopy::Complete(bytes)) => coded(response, coding, bytes.into()),
+            Some(CodedCopy::NotSmaller) => response,
+            _ => {
+                let length = response.length().unwrap_or(u64::MAX) as usize;
+                let copies = copies.filter(|_| length <= MAX_COPIED_BYTES);
+                let copy = copies.and_then(|copies| copies.begin(key, length));
+                self.compress_anew(method, coding, response, copy)
+            }
+        }
+    }
+
+    fn compress_anew(
+        &self,
+        method: &Method,
+        coding: Coding,
+        mut response: Response,
+        copy: Option<NewCopy>,
+    ) -> Response {
         let bytes = match &response.payload {
             // The body is not sent. The length of the compressed body would be known only after
             // the compression, so it is omitted (RFC 9110 §9.3.2).
@@ -201,7 +235,13 @@ impl Compress {
         };
         let body = match bytes {
             Some(bytes) if bytes.len() <= BUDGET_BYTES => {
-                match compress_bytes(coding, self.levels, &bytes) {
+                let compressed = compress_bytes(coding, self.levels, &bytes);
+                if let Some(mut copy) = copy {
+                    // Without a result, the copy is the content itself: not smaller.
+                    copy.push(compressed.as_ref().unwrap_or(&bytes));
+                    copy.finish();
+                }
+                match compressed {
                     Some(compressed) => Body::from(compressed),
                     None => return response,
                 }
@@ -216,16 +256,26 @@ impl Compress {
                         unreachable!("parts are created later, and an upgrade has no body")
                     }
                 };
-                let coding = (coding, self.levels);
-                Body::boxed(EncodedBody::new(source, length, coding, self.streams.clone()))
+                let levels = (coding, self.levels);
+                let body =
+                    Body::boxed(EncodedBody::new(source, length, levels, self.streams.clone()));
+                match copy {
+                    Some(copy) => Body::boxed(CopiedBody::new(body, copy)),
+                    None => body,
+                }
             }
         };
-        response.payload = Payload::Body(body);
-        response.remove_header(CONTENT_LENGTH);
-        response.remove_header(ACCEPT_RANGES);
-        response.weaken_etag();
-        response.with_header(CONTENT_ENCODING, coding.token())
+        coded(response, coding, body)
     }
+}
+
+/// Returns the response with a compressed body.
+fn coded(mut response: Response, coding: Coding, body: Body) -> Response {
+    response.payload = Payload::Body(body);
+    response.remove_header(CONTENT_LENGTH);
+    response.remove_header(ACCEPT_RANGES);
+    response.weaken_etag();
+    response.with_header(CONTENT_ENCODING, coding.token())
 }
 
 /// Returns true if a field forbids changes of the bytes, or describes them so that it would become
