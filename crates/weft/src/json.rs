@@ -30,7 +30,7 @@ impl Request {
     ///
     /// async fn birthday(request: Request) -> weft::Result<Response> {
     ///     let User { name, age } = request.json().await?;
-    ///     Ok(Response::json(&User { name, age: age.saturating_add(1) }))
+    ///     Ok(Response::json(User { name, age: age.saturating_add(1) }))
     /// }
     ///
     /// let post = |text: &str| {

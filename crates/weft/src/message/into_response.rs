@@ -90,7 +90,7 @@ use crate::message::response::Response;
             `(StatusCode, T)`, or `Option<T>` or `Result<T, E>` of them",
     note = "for an error of another library, return `weft::Result` and write \
             `.map_err(weft::Error::other)?`; for a type of your own, implement \
-            `weft::IntoResponse`; for a value as JSON, write `Response::json(&value)`"
+            `weft::IntoResponse`; for a value as JSON, write `Response::json(value)`"
 )]
 pub trait IntoResponse {
     /// Converts the value.
