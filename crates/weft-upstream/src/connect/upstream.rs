@@ -282,6 +282,10 @@ impl Upstream {
     }
 
     /// Opens a socket that exchanges datagrams with the upstream.
+    ///
+    /// # Errors
+    /// If the name cannot be resolved within `limit`, if no socket can be opened, or for a Unix
+    /// socket.
     pub async fn connect_udp(&self, limit: Duration) -> io::Result<UdpSocket> {
         let UpstreamAddress::Tcp { host, port, .. } = &self.url.address else {
             return Err(io::ErrorKind::Unsupported.into());

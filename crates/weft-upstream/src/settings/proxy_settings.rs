@@ -358,6 +358,9 @@ impl ProxySettings {
     }
 
     /// Parses URLs separated by white space, each with its options behind it.
+    ///
+    /// # Errors
+    /// If there is no URL, or if a URL or an option is invalid. The error names it.
     pub fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
         let members = UpstreamMember::parse_list(text, UpstreamUrl::parse_member)?;
         if members.is_empty() {

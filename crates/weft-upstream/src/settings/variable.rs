@@ -13,6 +13,9 @@ pub struct ScriptVariable {
 
 impl ScriptVariable {
     /// Parses `NAME=VALUE`, or `NAME` for a variable of the server's environment.
+    ///
+    /// # Errors
+    /// If the name is empty, or not a name of a variable.
     pub fn parse(text: &str) -> Result<ScriptVariable, String> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),

@@ -25,6 +25,9 @@ pub struct ClientIdentity {
 /// Creates a configuration that trusts the authorities in the file `ca`, or the authorities of the
 /// system. If there are `pins`, certificates must have one of these keys. A compiled-in list would
 /// not do: upstreams are often the administrator's own, with certificates of an own authority.
+///
+/// # Errors
+/// If a file cannot be read, or has no valid certificate or key.
 pub fn client_config(
     ca: Option<&Path>,
     own: Option<&ClientIdentity>,
@@ -100,6 +103,9 @@ fn with_path(path: &Path, error: &dyn Display) -> String {
 }
 
 /// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
+///
+/// # Errors
+/// If the file cannot be read, or has no certificate.
 pub fn client_config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut config = Arc::unwrap_or_clone(client_config(ca, None, &[], HttpVersion::Http1)?);
     config.alpn_protocols.clear();

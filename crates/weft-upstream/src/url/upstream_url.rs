@@ -66,18 +66,27 @@ impl UpstreamUrl {
 
     /// Parses the address of an upstream that uses FastCGI: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+fastcgi://SERVICE` for the servers of a service in the DNS.
+    ///
+    /// # Errors
+    /// If the text has another form. The error states the expected form.
     pub fn fastcgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
     }
 
     /// Parses the address of an upstream that uses SCGI: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+scgi://SERVICE`.
+    ///
+    /// # Errors
+    /// If the text has another form. The error states the expected form.
     pub fn scgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "scgi://", "127.0.0.1:4000")
     }
 
     /// Parses the address of an upstream that uses uwsgi: `unix:/SOCKET` or `HOST:PORT`, or
     /// `srv+uwsgi://SERVICE`.
+    ///
+    /// # Errors
+    /// If the text has another form. The error states the expected form.
     pub fn uwsgi(text: &str) -> Result<UpstreamUrl, String> {
         UpstreamUrl::without_path(text, "uwsgi://", "127.0.0.1:3031")
     }
@@ -86,6 +95,9 @@ impl UpstreamUrl {
     /// `tls://HOST:PORT` for connections with TLS. `srv+tcp://SERVICE` and `srv+udp://SERVICE`
     /// stand for the servers of a service: a stream of TCP sends them connections, and a stream of
     /// UDP datagrams.
+    ///
+    /// # Errors
+    /// If the text has another form. The error states the expected form.
     pub fn tcp(text: &str) -> Result<UpstreamUrl, String> {
         if text.strip_prefix(SERVICE_PREFIX).is_some_and(|url| url.starts_with("tls://")) {
             // The DNS is not authenticated.
@@ -137,6 +149,9 @@ impl UpstreamUrl {
 
     /// Parses the URL of an upstream of a route, which may be `srv+http://SERVICE/`, `srv+https://`
     /// or `srv+h2c://` for the servers of a service in the DNS.
+    ///
+    /// # Errors
+    /// If the text has another form. The error states the expected form.
     pub fn parse_member(text: &str) -> Result<UpstreamUrl, String> {
         match text.strip_prefix(SERVICE_PREFIX) {
             Some(url) => url.parse::<UpstreamUrl>()?.into_service(text),

@@ -90,7 +90,9 @@ pub async fn routes() -> Routes {
 /// The services as an application, also for scripts of the pages of an origin.
 pub fn app(routes: Routes, origin: &str) -> impl Application + Clone + Send + use<> {
     let web_fields = ["x-grpc-web", "x-user-agent", "grpc-timeout"].map(HeaderName::from_static);
-    let cors = Cors::new().allow_origin(origin).allow_headers([CONTENT_TYPE].into_iter().chain(web_fields));
+    let cors = Cors::new()
+        .allow_origin(origin)
+        .allow_headers([CONTENT_TYPE].into_iter().chain(web_fields));
     weft::stack(weft::tower::app(routes.prepare()))
         .with(cors)
         .with(GrpcWeb::new())
