@@ -137,7 +137,9 @@ where
     message = "`{Self}` is not middleware",
     label = "expected middleware here",
     note = "middleware is an async function or closure from `(weft::Request, weft::Next<'_>)` \
-            to `weft::Response`, or a type that implements `weft::Middleware`"
+            to `weft::Response`, or a type that implements `weft::Middleware`",
+    note = "a function with a state becomes middleware by `weft::middleware::from_fn(state, \
+            function)`, and a layer of tower by `weft::tower::layer(layer)`"
 )]
 pub trait Middleware {
     /// Handles a request, by calling `next` or without it.

@@ -16,7 +16,7 @@ use crate::axum::incoming::IncomingStream;
 /// or the result of `into_make_service` or `into_make_service_with_connect_info` of a router,
 /// handler or service.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no router of axum without missing state",
+    message = "`{Self}` is not a router of axum, or its state is missing",
     label = "expected a router, or the result of `into_make_service`",
     note = "call `with_state` on a router with a state, and `into_make_service()` of \
             `axum::ServiceExt` on another service; types of `ConnectInfo` implement \
