@@ -47,8 +47,8 @@ struct Shared {
 pub struct ClientLimitSettings {
     /// Maximum number of concurrent uses.
     pub max: usize,
-    /// Maximum number of concurrent uses of one client. Default 0: half of `max`, rounded up, so that it takes two
-    /// clients to exclude all others.
+    /// Maximum number of concurrent uses of one client. Default 0: half of `max`, rounded up, so
+    /// that it takes two clients to exclude all others.
     pub max_per_client: usize,
     /// Maximum number of queued uses. Default 0: none.
     pub max_queued: usize,

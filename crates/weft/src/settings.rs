@@ -192,9 +192,9 @@ pub struct Settings {
     /// Default [`Congestion::Cubic`], which shares a path fairly.
     pub congestion: Congestion,
 
-    /// Maximum number of concurrent streams on one HTTP/2 or HTTP/3 connection. Over HTTP/2, further
-    /// ones are refused, and the client may retry them (RFC 9113 §5.1.2); over HTTP/3 the client
-    /// waits.
+    /// Maximum number of concurrent streams on one HTTP/2 or HTTP/3 connection. Over HTTP/2,
+    /// further ones are refused, and the client may retry them (RFC 9113 §5.1.2); over HTTP/3 the
+    /// client waits.
     ///
     /// Default 128, as in nginx and h2o. Clients that send all their calls over one connection, as
     /// gRPC clients do, may need more. Each stream may hold a request head, a part of

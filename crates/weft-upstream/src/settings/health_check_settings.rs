@@ -10,8 +10,8 @@ use weft::StatusCode;
 pub struct HealthCheck {
     /// Request of the check. Default `GET /`.
     pub target: HealthCheckTarget,
-    /// `Host` of the request. Default empty: [`ProxySettings::host`](crate::ProxySettings::host) if that is
-    /// a fixed one, or else the host of the URL.
+    /// `Host` of the request. Default empty: [`ProxySettings::host`](crate::ProxySettings::host) if
+    /// that is a fixed one, or else the host of the URL.
     pub host: String,
     /// Time between two checks. Default 5 s.
     pub interval: Duration,

@@ -24,7 +24,8 @@ use crate::message::response::Response;
 /// | `(StatusCode, T)` | the response of `T` with this status |
 /// | `Option<T>` | the response of `T`, or 404 |
 /// | `Result<T, E>` | the response of `T` or of `E` |
-/// | [`Error`], `Box<dyn Error>`, `Box<dyn Error + Send + Sync>` | the status of the error; hooks get 5xx |
+/// | [`Error`] | the status of the error; hooks get 5xx |
+/// | `Box<dyn Error>`, `Box<dyn Error + Send + Sync>` | 500, or the status of an [`Error`] in it |
 /// | `anyhow::Error` (feature `anyhow`) | as for the boxed error |
 ///
 /// ```

@@ -38,8 +38,9 @@ impl PeerEvents {
     }
 }
 
-/// Emits an error of the application or of the system as `ERROR` or `WARN`, a failed handshake and a
-/// body over a limit as `INFO`, and other errors of peers, which any client can cause, as `DEBUG`.
+/// Emits an error of the application or of the system as `ERROR` or `WARN`, a failed handshake and
+/// a body over a limit as `INFO`, and other errors of peers, which any client can cause, as
+/// `DEBUG`.
 pub(crate) fn report_error(peer: &Peer, head: Option<&RequestHead>, error: &Error) {
     /// Emits the event at a level, which has to be a constant.
     macro_rules! emit {

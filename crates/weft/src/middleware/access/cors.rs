@@ -101,7 +101,7 @@ impl Cors {
     /// Allows any origin, `*`, for public content.
     ///
     /// # Panics
-    /// Together with [`allow_credentials`](Cors::allow_credentials), a combination that the standard forbids:
+    /// Together with [`allow_credentials`](Cors::allow_credentials), which the standard forbids:
     /// any site could then read the private content of its visitors.
     pub fn allow_any_origin(self) -> Cors {
         Cors { any_origin: true, ..self }.validated()
