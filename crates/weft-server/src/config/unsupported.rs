@@ -51,6 +51,7 @@ mod tests {
         reuse_port: true,
         groups: true,
         handover: true,
+        control_socket: true,
         journald: true,
     };
 
@@ -59,6 +60,7 @@ mod tests {
         reuse_port: false,
         groups: false,
         handover: false,
+        control_socket: false,
         journald: false,
     };
 

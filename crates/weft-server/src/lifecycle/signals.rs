@@ -12,6 +12,7 @@ use weft_config::Sources;
 
 use super::control::{ControlSocket, ReloadClient};
 use super::watch::TextSender;
+use crate::base::sys::FEATURES;
 use crate::config_change::{ChangeReceiver, ChangeRequest};
 use crate::sockets::handover::{Successor, UpgradeResult};
 
@@ -92,8 +93,12 @@ impl Signals {
         Ok(Signals { runtime, sources })
     }
 
-    /// Opens the control socket of the process, which has its final user.
+    /// Opens the control socket of the process, which has its final user, if the system has such
+    /// sockets. Where it has none, `weft reload` reports so.
     pub(crate) fn open_control_socket(&mut self) {
+        if !FEATURES.control_socket {
+            return;
+        }
         let _entered = self.runtime.enter();
         match ControlSocket::bind() {
             Ok(socket) => self.sources.control = Some(socket),

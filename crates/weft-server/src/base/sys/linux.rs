@@ -24,6 +24,7 @@ pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
     reuse_port: true,
     groups: true,
     handover: true,
+    control_socket: true,
     journald: true,
 };
 

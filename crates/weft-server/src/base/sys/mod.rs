@@ -21,6 +21,8 @@ pub(crate) struct SystemFeatures {
     pub(crate) groups: bool,
     /// A process can pass its sockets to a successor.
     pub(crate) handover: bool,
+    /// `weft reload` can reach a process by a socket with the PID in its name.
+    pub(crate) control_socket: bool,
     /// The logging daemon of systemd may exist.
     pub(crate) journald: bool,
 }

@@ -20,6 +20,7 @@ pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
     reuse_port: cfg!(any(target_os = "freebsd", target_os = "linux")),
     groups: cfg!(not(target_vendor = "apple")),
     handover: false,
+    control_socket: false,
     journald: cfg!(target_os = "linux"),
 };
 

@@ -76,10 +76,11 @@ async fn run_to_exit(command: Command, error: &mut Vec<u8>) -> std::io::Result<E
             }
         }
     };
-    // The program may have written more before its exit than was read. The number of reads is
-    // bounded, because a child may write without end.
+    // The program may have written more before its exit than was read. The event loop may not have
+    // seen it yet, so that the pipe, which does not block, is read without it. The number of reads
+    // is bounded, because a child may write without end.
     for _ in 0..MAX_ERROR_BYTES {
-        let Ok(read @ 1..) = pipe.try_read(&mut buffer) else { break };
+        let Ok(read @ 1..) = rustix::io::read(&pipe, &mut buffer) else { break };
         append(&buffer[..read]);
     }
     Ok(status)
