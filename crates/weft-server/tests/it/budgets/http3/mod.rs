@@ -20,58 +20,58 @@ fn flood(name: &'static str, class: &'static str, streams: Http3Streams) -> Atta
 
 #[test]
 fn floods_over_http3_stay_within_budget() {
-    check("HTTP/3: floods", floods());
+    check("floods", floods());
 }
 
 #[test]
 fn http3_clients_stay_within_budget() {
-    check("HTTP/3: requests and connections", [requests(), slow()].concat());
+    check("requests and connections", [requests(), slow()].concat());
 }
 
 #[test]
 fn datagrams_stay_within_budget() {
-    check("HTTP/3: datagrams without a connection", datagrams());
+    check("datagrams without a connection", datagrams());
 }
 
 /// Frames and streams that cost work and carry no data.
 fn floods() -> Vec<Attack> {
     use Http3Streams::*;
     vec![
-        flood("HTTP/3: unknown frames on the control stream", "unknown frames", First)
+        flood("unknown frames on the control stream", "unknown frames", First)
             .flood(100_000, |_| frame(UNKNOWN, b"")),
-        flood("HTTP/3: MAX_PUSH_ID", "CVE-2019-9515", First)
+        flood("MAX_PUSH_ID", "CVE-2019-9515", First)
             .flood(100_000, |n| frame(MAX_PUSH_ID, &varint(n as u64))),
-        flood("HTTP/3: PRIORITY_UPDATE", "CVE-2019-9513", First).flood(100_000, |n| {
+        flood("PRIORITY_UPDATE", "CVE-2019-9513", First).flood(100_000, |n| {
             frame(PRIORITY_UPDATE, &[&varint(4 * (n as u64 % 100))[..], b"u=1"].concat())
         }),
-        flood("HTTP/3: unknown frames in a request", "unknown frames", OneRequest)
+        flood("unknown frames in a request", "unknown frames", OneRequest)
             .flood(100_000, |n| if n == 0 { get("/small.txt") } else { frame(UNKNOWN, b"") }),
-        flood("HTTP/3: empty DATA", "CVE-2019-9518", OneRequest)
+        flood("empty DATA", "CVE-2019-9518", OneRequest)
             .flood(100_000, |n| match n {
                 0 => request("POST", "/up/sink", &[]),
                 _ => frame(DATA, b""),
             })
             .descriptors(2.0),
-        flood("HTTP/3: streams of unknown types", "stream flood", Unidirectional)
+        flood("streams of unknown types", "stream flood", Unidirectional)
             .flood(20_000, |_| varint(UNKNOWN))
             .requests(900.0)
             .cpu(10.0),
-        flood("HTTP/3: rapid reset", "CVE-2023-44487", Resets)
+        flood("rapid reset", "CVE-2023-44487", Resets)
             .flood(20_000, |_| get("/large.bin"))
             .descriptors(2.0),
-        flood("HTTP/3: rapid reset of proxied requests", "CVE-2023-44487", Resets)
+        flood("rapid reset of proxied requests", "CVE-2023-44487", Resets)
             .flood(20_000, |_| get("/up/silent"))
             .descriptors(130.0)
             .ordinary("/up/small")
             .cpu(4.0),
-        flood("HTTP/3: QPACK capacities", "table size flood", OneUnidirectional).flood(
+        flood("QPACK capacities", "table size flood", OneUnidirectional).flood(
             100_000,
             |n| match n {
                 0 => varint(ENCODER),
                 _ => integer(0x20, 5, 4_096 * (n % 2)),
             },
         ),
-        flood("HTTP/3: QPACK duplicates", "copies within the table", OneUnidirectional).flood(
+        flood("QPACK duplicates", "copies within the table", OneUnidirectional).flood(
             100_000,
             |n| match n {
                 0 => [&varint(ENCODER)[..], &integer(0x20, 5, 4_096)].concat(),
@@ -86,25 +86,25 @@ fn floods() -> Vec<Attack> {
 fn requests() -> Vec<Attack> {
     use Http3Streams::*;
     vec![
-        row("HTTP/3: whole handshakes", "handshake flood", Requests)
+        row("whole handshakes", "handshake flood", Requests)
             .connections(32)
             .flood(1, |_| get("/small.txt"))
             .held_ms(1)
             .requests(60.0)
             .cpu(6.0),
-        row("HTTP/3: large field section", "huge head", Requests)
+        row("large field section", "huge head", Requests)
             .connections(4)
             .flood(5, |_| request("GET", "/small.txt", &[("a", &"b".repeat(100_000))]))
             .held_ms(1)
             .requests(200.0)
             .answer("431|H3_EXCESSIVE_LOAD"),
-        row("HTTP/3: many fields", "huge head", Requests)
+        row("many fields", "huge head", Requests)
             .connections(4)
             .flood(5, |_| request("GET", "/small.txt", &[("a", ""); 5_000]))
             .held_ms(1)
             .requests(200.0)
             .answer("431|H3_EXCESSIVE_LOAD"),
-        row("HTTP/3: responses that are not read", "CVE-2019-9517", Requests)
+        row("responses that are not read", "CVE-2019-9517", Requests)
             .flood(100, |_| get("/large.bin"))
             .reads(Reads::Nothing)
             .given_up(0.8..=20.0)
@@ -120,20 +120,20 @@ fn requests() -> Vec<Attack> {
 fn slow() -> Vec<Attack> {
     use Http3Streams::*;
     vec![
-        row("HTTP/3: idle connections", "idle flood", First)
+        row("idle connections", "idle flood", First)
             .connections(64)
             .given_up(0.8..=8.0)
             .answer("nothing")
             .memory_kib(64.0)
             .requests(100.0)
             .cpu(6.0),
-        row("HTTP/3: slow head, byte by byte", "CVE-2007-6750 (Slowloris)", OneRequest)
+        row("slow head, byte by byte", "CVE-2007-6750 (Slowloris)", OneRequest)
             .trickle(20, |n| get("/small.txt").get(n..=n).unwrap_or_default().to_vec())
             .given_up(0.8..=12.0)
             .answer("408|H3_REQUEST_INCOMPLETE")
             .requests(200.0)
             .cpu(10.0),
-        row("HTTP/3: slow body, byte by byte", "slow POST", OneRequest)
+        row("slow body, byte by byte", "slow POST", OneRequest)
             .trickle(20, |n| match n {
                 0 => request("POST", "/up/sink", &[]),
                 _ => frame(DATA, b"a"),
@@ -158,15 +158,15 @@ fn datagrams() -> Vec<Attack> {
             .requests(2_000.0)
     };
     vec![
-        row("UDP: random datagrams", "wrong protocol")
+        row("random datagrams", "wrong protocol")
             .flood(2_000, |n| (0..1_200).map(|index| (index * 7 + n * 13) as u8).collect()),
-        row("UDP: packets of no connection", "stateless reset flood").flood(2_000, |n| {
+        row("packets of no connection", "stateless reset flood").flood(2_000, |n| {
             let id = (n as u64).to_be_bytes();
             [&[0x40][..], &id, &[0; 100]].concat()
         }),
-        row("UDP: packets of an unknown version", "version negotiation flood")
+        row("packets of an unknown version", "version negotiation flood")
             .flood(2_000, |n| [&[0xc0, 1, 2, 3, 4, 8][..], &[n as u8; 1_194]].concat()),
-        row("UDP: Initial packets that cannot be decrypted", "handshake flood")
+        row("Initial packets that cannot be decrypted", "handshake flood")
             .flood(2_000, |n| [&[0xc0, 0, 0, 0, 1, 8][..], &[n as u8; 1_194]].concat()),
     ]
 }
