@@ -241,6 +241,7 @@ fn a_server_that_drains_refuses_attempts_after_its_retry() {
         forged.socket().recv(&mut retry).unwrap_err();
         for client in &mut clients {
             // The response has the identifier by which the packets reach the first server.
+            client.socket().set_read_timeout(Some(GRACE)).unwrap();
             client.receive();
             client.connection.close(Instant::now(), 0_u32.into(), Bytes::new());
             client.send();
@@ -277,10 +278,11 @@ async fn load(address: SocketAddr, stop: &AtomicBool) -> usize {
         let goaway = Arc::new(AtomicBool::new(false));
         let watch = tokio::spawn(watch_goaway(connection.clone(), goaway.clone()));
         while !stop.load(SeqCst) && !goaway.load(SeqCst) {
+            assert_eq!(name(&connection).await.unwrap(), "server", "after {responses} responses");
+            // Not before the handshake is confirmed (RFC 9000 §9).
             if responses % 100 == 0 {
                 rebind(&endpoint);
             }
-            assert_eq!(name(&connection).await.unwrap(), "server", "after {responses} responses");
             responses += 1;
         }
         connection.close(0x100u32.into(), b"");
