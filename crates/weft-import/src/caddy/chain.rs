@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::maps::Maps;
 use super::matcher::{self, Case, Condition, Dependence, parse_named};
 use super::notes::Notes;
 use super::order::Order;
 use super::region::Paths;
 use super::tree::Directive;
 use super::users::Users;
+use super::values::maps::Maps;
 use crate::Target;
 
 /// Values that apply to a whole configuration.

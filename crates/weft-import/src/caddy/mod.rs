@@ -14,8 +14,7 @@ mod matcher; // conditions of directives
 mod notes; // comments
 mod users; // users and hashed passwords
 mod outcome; // the response to a case
-mod placeholders; // placeholders → placeholders
-mod maps; // `map`
+mod values; // placeholders and maps
 mod chain; // the state of an evaluation
 mod handlers; // directives that handle requests
 mod runner; // directives of blocks
@@ -36,13 +35,13 @@ use super::{Imported, Target, hoist};
 use addresses::{Part, Site};
 use chain::Context;
 use global::Global;
-use maps::Maps;
 use notes::Notes;
 use order::Order;
 use site::SiteOptions;
 use tls::Tls;
 use tree::Directive;
 use users::Users;
+use values::maps::Maps;
 
 /// Differences from Caddy that apply to all configurations, as comments for the beginning of the
 /// file. They have no further comments.

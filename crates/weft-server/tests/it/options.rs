@@ -256,7 +256,7 @@ fn reports_invalid_options() {
         ("response_headers = { Date = \"x\" }", "the server sets date itself"),
         ("response_headers = [\"x\"]", "expected NAME: VALUE"),
         ("canonical_host = \"a b\"", "expected a host"),
-        ("request_headers = { Host = \"b\" }", "host cannot be changed: the key `host`"),
+        ("remove_request_headers = \"Host\"", "host cannot be changed: the key `host`"),
         ("forward_auth_headers = \"X-Forwarded-For\"", "keeps the field of a trusted proxy"),
         ("request_headers = { Connection = \"close\" }", "applies to one connection"),
         ("cors_methods = \"put\"", "expected a method such as PUT"),

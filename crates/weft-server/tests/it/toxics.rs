@@ -271,11 +271,9 @@ fn fastcgi_application() -> SocketAddr {
     })
 }
 
-/// Runs all toxics with a protocol.
+/// Runs all toxics with a protocol, each on a connection without a former one.
 fn check(protocol: Protocol) {
-    let site = Site::start(protocol);
     let millis = Duration::from_millis;
-    assert_eq!(site.request(), Outcome::Whole, "{protocol:?}");
     for (toxic, expected) in [
         (Toxic::Latency(millis(100)), &[Outcome::Whole][..]),
         (Toxic::Bandwidth(4_096), &[Outcome::Whole]),
@@ -294,6 +292,8 @@ fn check(protocol: Protocol) {
         (Toxic::ResetAfter(10_000), &[Outcome::Cut]),
         (Toxic::Down, &[Outcome::Status(502)]),
     ] {
+        let site = Site::start(protocol);
+        assert_eq!(site.request(), Outcome::Whole, "{protocol:?}");
         site.faults.set(toxic);
         let start = Instant::now();
         let outcome = site.request();

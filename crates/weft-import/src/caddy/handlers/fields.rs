@@ -2,8 +2,8 @@
 
 use super::super::chain::{Chain, Flow};
 use super::super::outcome::Outcome;
-use super::super::placeholders::template;
 use super::super::tree::Directive;
+use super::super::values::placeholders::template;
 
 /// Options that a field belongs to.
 pub(super) struct Options {

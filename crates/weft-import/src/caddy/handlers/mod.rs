@@ -9,10 +9,10 @@ mod proxy; // reverse_proxy
 mod responses; // redirects and fixed responses
 
 use super::chain::{Chain, Context, Flow, Scopes};
-use super::maps;
 use super::outcome::{Outcome, Responder};
-use super::placeholders::template;
 use super::tree::Directive;
+use super::values::maps;
+use super::values::placeholders::template;
 use crate::values;
 
 /// Runs a directive for the requests of a case.

@@ -3,9 +3,9 @@
 use super::super::chain::{Chain, Flow, Scopes, conditions, is_try_files};
 use super::super::matcher::Condition;
 use super::super::outcome::{CurrentPath, Outcome};
-use super::super::placeholders::template;
 use super::super::region::Region;
 use super::super::tree::Directive;
+use super::super::values::placeholders::template;
 
 pub(super) fn root(
     chain: &Chain<'_>,

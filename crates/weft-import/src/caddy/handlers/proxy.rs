@@ -3,8 +3,8 @@
 use super::super::chain::{Chain, Flow};
 use super::super::matcher::networks;
 use super::super::outcome::{Outcome, Responder};
-use super::super::placeholders::template;
 use super::super::tree::Directive;
+use super::super::values::placeholders::template;
 use super::{fields, time, upstreams};
 use crate::document::{Table, Value};
 

@@ -2,8 +2,8 @@
 
 use super::super::chain::{Chain, Flow};
 use super::super::outcome::{Outcome, Responder};
-use super::super::placeholders::template;
 use super::super::tree::Directive;
+use super::super::values::placeholders::template;
 
 fn refuse(chain: &Chain<'_>, directive: &Directive, reason: &str, outcome: &mut Outcome) -> Flow {
     chain.lost(directive, format!("{reason}; its paths are refused"));

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use super::outcome::Outcome;
+use super::super::outcome::Outcome;
+use super::super::tree::Directive;
 use super::placeholders::template;
-use super::tree::Directive;
 use crate::Target;
 use crate::document::{Document, Table};
 use crate::values::is_early;
@@ -14,7 +14,7 @@ const MAX_MAPS: usize = 64;
 
 /// The tables of a configuration, by name.
 #[derive(Default)]
-pub(super) struct Maps(RefCell<Vec<(String, Table)>>);
+pub(in crate::caddy) struct Maps(RefCell<Vec<(String, Table)>>);
 
 impl Maps {
     /// Adds a table; equal ones are the same. Returns its placeholder; `None` if there are too many.
@@ -36,7 +36,7 @@ impl Maps {
     }
 
     /// Writes the tables whose values the document has.
-    pub(super) fn write(&self, document: &mut Document) {
+    pub(in crate::caddy) fn write(&self, document: &mut Document) {
         let text = document.text_of_tables();
         let is_used = |(name, _): &&(String, Table)| text.contains(&format!("{{map.{name}}}"));
         document.maps = self.0.borrow().iter().filter(is_used).cloned().collect();
@@ -45,7 +45,7 @@ impl Maps {
 
 /// Returns the template for a variable that a `map` sets; `None` if it has no equivalent. The first
 /// row that matches applies.
-pub(super) fn value(
+pub(in crate::caddy) fn value(
     maps: &Maps,
     directive: &Directive,
     index: usize,

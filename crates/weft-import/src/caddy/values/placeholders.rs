@@ -1,12 +1,12 @@
 //! Placeholders of Caddy → placeholders of Weft.
 
-use super::outcome::Outcome;
+use super::super::outcome::Outcome;
 
 /// Converts a text with placeholders.
 ///
 /// # Errors
 /// The name of a placeholder without an equivalent.
-pub(super) fn template(text: &str, outcome: &Outcome) -> Result<String, String> {
+pub(in crate::caddy) fn template(text: &str, outcome: &Outcome) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(['{', '\\']) {
