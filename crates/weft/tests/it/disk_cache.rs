@@ -324,7 +324,7 @@ fn changes_before_the_files_are_found_apply_to_them() {
     site.close();
     (site.store, site.app) = (later, app);
     site.wait_for_scan();
-    // Not out of the memory, in which the new one is.
+    wait_until("purged and replaced ones are removed", || site.files() == 2);
     site.restart();
     assert!(site.is_stored("/kept"));
     assert!(!site.is_stored("/purged"));
