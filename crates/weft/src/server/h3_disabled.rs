@@ -5,7 +5,7 @@ use crate::net::address::LocalAddress;
 use crate::net::http3_descriptor::Http3Descriptor;
 
 #[derive(Default)]
-pub(crate) struct Http3Endpoints;
+pub(crate) struct Http3Endpoints(());
 
 impl Http3Endpoints {
     pub(crate) fn close(&mut self, _: &LocalAddress) {}
