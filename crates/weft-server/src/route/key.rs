@@ -132,6 +132,10 @@ impl PathKey {
                     }
                 }
             }
+            _ if text.starts_with("~*") => Err(format!(
+                "is that of nginx; a pattern without regard to case is \"~ (?i){}\"",
+                &text[2..]
+            )),
             _ => Err(match text.strip_prefix(['=', '~']) {
                 Some("") => "has nothing behind its first sign".to_owned(),
                 Some(rest) => {
@@ -255,6 +259,7 @@ mod tests {
             ("=", Err("has nothing behind its first sign")),
             ("~ ", Err("has nothing behind its first sign")),
             (r"~* \.php$", Err(r#""~ (?i)\.php$""#)),
+            (r"~*\.php$", Err(r#""~ (?i)\.php$""#)),
             ("^~ /a/", Err("a prefix is \"/a/\"")),
             ("location = /a", Err("here the key is \"= /a\"")),
             (r"location ~ \.php$", Err(r#"here the key is "~ \.php$""#)),

@@ -72,6 +72,12 @@ impl Site {
         self.requests.load(Relaxed) - former
     }
 
+    /// Requests all responses until each is kept: those that a slow disk delays too much are skipped.
+    #[track_caller]
+    fn keep_all(&self) {
+        until("all responses are kept", || self.get_all() == 0);
+    }
+
     fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.folder.path().join("weft.pid")).ok()?;
         Pid::from_raw(text.trim().parse().ok()?)
@@ -121,6 +127,7 @@ fn content(path: &str) -> String {
 fn responses_survive_a_stop() {
     let mut site = Site::start();
     assert_eq!(site.get_all(), COUNT);
+    site.keep_all();
     assert!(!site.files().is_empty(), "what does not fit into memory");
     site.server.signal(Signal::TERM);
     assert!(site.server.wait().success(), "{}", site.server.stderr());
@@ -146,7 +153,7 @@ fn files_survive_a_kill() {
 #[test]
 fn responses_survive_an_upgrade() {
     let mut site = Site::start();
-    site.get_all();
+    site.keep_all();
     let former = site.pid().unwrap();
     kill_process(former, Signal::USR2).unwrap();
     assert!(site.server.wait().success(), "{}", site.server.stderr());
@@ -158,7 +165,7 @@ fn responses_survive_an_upgrade() {
 #[test]
 fn purges_remove_files() {
     let mut site = Site::start();
-    site.get_all();
+    site.keep_all();
     let purge = ["cache", "purge", "--prefix", "http://a/1", "weft.toml"];
     let output = run_in(site.folder.path(), &purge);
     // 1, 10 to 19, and 100 to 199.

@@ -1,10 +1,13 @@
 //! Warnings of `weft check`, and errors that it finds besides the syntax.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::common::{Program, Signal, Weft, has_tool, until, weft};
+use rustix::process::{Pid, kill_process};
+
+use crate::common::{OF_ROOT, Program, Signal, Weft, has_tool, until, weft};
 use crate::config::{folder_with, run_in};
 
 /// Each row: the file, and the warnings. They are no errors, unless `--strict` is given, but have
@@ -297,5 +300,42 @@ fn check_has_the_permissions_of_the_user() {
         let output = run_in(folder.path(), &["check", "w.toml"]);
         assert_eq!(output.status, Ok(i32::from(!expected.is_empty())), "{}", output.stderr);
         assert!(output.stderr.contains(expected), "{}", output.stderr);
+    }
+}
+
+/// Lines on standard error have a time and a level if it is no terminal. A server of root warns
+/// unless it becomes another user.
+#[test]
+fn servers_of_root_warn_in_lines_with_time_and_level() {
+    let is_root = rustix::process::geteuid().is_root();
+    for (user, expected) in [("", is_root), ("user = \"nobody\"\n", false)] {
+        if !is_root && !user.is_empty() {
+            continue;
+        }
+        let folder = folder_with(&[]);
+        let text = format!(
+            "{user}listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\"/\" = {{ respond = \"\" }}\n"
+        );
+        fs::write(folder.path().join("weft.toml"), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args(["--no-log", "--config"]).arg(folder.path().join("weft.toml"));
+        let mut server = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&server);
+        let mut lines = Vec::new();
+        for line in BufReader::new(server.stderr.take().unwrap()).lines() {
+            lines.push(line.unwrap());
+            // Warnings are behind the line about the start, and before the one about the stop.
+            if lines.len() == 1 {
+                kill_process(pid, Signal::TERM).unwrap();
+            }
+        }
+        assert!(server.wait().unwrap().success(), "{lines:?}");
+        let has_warning = lines.iter().any(|line| line.contains(OF_ROOT));
+        assert_eq!(has_warning, expected, "{user:?}: {lines:?}");
+        for line in lines {
+            let (time, rest) = line.split_once(' ').expect("a time");
+            assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{line}");
+            assert!(["info: ", "warn: "].iter().any(|level| rest.starts_with(level)), "{line}");
+        }
     }
 }

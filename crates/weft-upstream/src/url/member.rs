@@ -87,7 +87,13 @@ impl UpstreamMember {
         let mut members: Vec<UpstreamMember> = Vec::new();
         for word in text.split_whitespace() {
             let Some((name, value)) = split_option(word) else {
-                members.push(parse_url(word)?.into());
+                let url = parse_url(word).map_err(|error| match members.last() {
+                    Some(last) if last.url.is_unix() => {
+                        format!("{word}: the path of a socket, such as {}, has no blank", last.url)
+                    }
+                    _ => error,
+                })?;
+                members.push(url.into());
                 continue;
             };
             let Some(member) = members.last_mut() else {
@@ -162,6 +168,10 @@ mod tests {
             // An equals sign in a path.
             ("unix:/run/a=b.sock http://a/x=1", Ok("unix:/run/a=b.sock | http://a/x=1")),
             ("weight=3 http://a/", Err("weight=3: an option stands behind the URL")),
+            (
+                "unix:/run/my app.sock",
+                Err("app.sock: the path of a socket, such as unix:/run/my, has"),
+            ),
             ("http://a/ weight=0", Err("weight=0: expected weight= and a number from 1 to 65535")),
             ("http://a/ weight=70000", Err("weight=70000: expected")),
             ("http://a/ weight=", Err("weight=: expected")),
