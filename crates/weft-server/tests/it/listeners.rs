@@ -80,6 +80,29 @@ fn bound_host_gets_requests_of_its_listeners_only() {
     site.server.stop();
 }
 
+/// Metrics tell hosts with the same name apart by their labels.
+#[test]
+fn metrics_tell_bound_hosts_apart() {
+    let config = [
+        "listen = [\"127.80.0.1:8080\", \"127.80.0.1:8081\"]\n[status]\nlisten = \"unix:status\"\n",
+        &host("a", "", "a"),
+        &host("a @special", "\"127.80.0.1:8081\"", "special"),
+    ];
+    let site = Site::start(&config.concat());
+    for (port, text) in [(8080, "a"), (8081, "special"), (8081, "special")] {
+        assert_eq!(get(&format!("127.80.0.1:{port}"), "a"), text);
+    }
+    let metrics = || Client::unix(&site.folder.path().join("status")).get("/metrics").body;
+    until("all requests are counted", || {
+        let metrics = String::from_utf8(metrics()).unwrap();
+        [("a", 1), ("a @special", 2)].iter().all(|(host, count)| {
+            let line = format!("{{host=\"{host}\",route=\"/\",code=\"2xx\"}} {count}\n");
+            metrics.contains(&format!("weft_requests_total{line}"))
+        })
+    });
+    site.server.stop();
+}
+
 /// As in nginx, a connection to an address that has hosts of its own has no other hosts, although
 /// one socket accepts the connections of all addresses.
 #[test]

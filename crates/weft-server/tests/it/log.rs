@@ -111,6 +111,26 @@ fn access_log_lines_follow_the_format() {
     }
 }
 
+/// The milliseconds differ from request to request, and belong to the second of `time`.
+#[test]
+fn access_log_lines_have_milliseconds() {
+    let site = Site::new();
+    let server = site.serve(&["--log-format", "{time} {time_millis}"]);
+    for _ in 0..20 {
+        let request = "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(request_status(&server, request), 200);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    }
+    let lines = server.stop().stdout;
+    let times: Vec<_> = lines.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    for (time, millis) in &times {
+        assert_eq!(millis[..19], time[..19], "{millis}");
+        assert!(millis[19..].starts_with('.') && millis.len() == 24 && millis.ends_with('Z'));
+    }
+    let distinct: std::collections::BTreeSet<_> = times.iter().map(|(_, millis)| millis).collect();
+    assert!(times.len() == 20 && distinct.len() > 5, "{lines}");
+}
+
 /// Replaces the digits and letters of the date in a line by `0`, `A` and `a`.
 fn with_masked_date(line: &str) -> String {
     let (before, rest) = line.split_once('[').expect("a date");

@@ -453,6 +453,41 @@ fn upstreams_are_added_and_removed_until_a_reload() {
     assert_eq!(server.responses(8), count([("one", 4), ("two", 4)]));
 }
 
+/// An upstream with a name, whose health checks get this status.
+fn checked(name: &'static str, status: u16) -> SocketAddr {
+    raw_upstream(move |_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let status = if head.starts_with("GET /health ") { status } else { 200 };
+            let length = name.len();
+            write!(stream, "HTTP/1.1 {status} S\r\nContent-Length: {length}\r\n\r\n{name}")
+                .unwrap();
+        }
+    })
+}
+
+/// An upstream that was added gets no request before its first check, nor if that fails.
+#[test]
+fn added_upstreams_are_checked_before_they_get_requests() {
+    let [one, ill, well] = [("one", 200), ("ill", 503), ("well", 200)].map(|(n, s)| checked(n, s));
+    let route = "{ proxy = \"http://ONE/\", check = \"/health\", check_interval = \"1s\" }";
+    let server =
+        Server::start("unix", &format!("\"/\" = {}", route.replace("ONE", &one.to_string())));
+    until("the first upstream is checked", || server.responses(1) == count([("one", 1)]));
+    for added in [ill, well] {
+        let change =
+            format!("{{\"upstream\": \"http://{added}/\", \"host\": \"*\", \"prefix\": \"/\"}}");
+        assert_eq!(send(&server, "POST", &change).0, 200);
+    }
+    let mut seen = BTreeMap::new();
+    until("the healthy one is used", || {
+        seen.extend(server.responses(4));
+        seen.contains_key("well")
+    });
+    seen.extend(server.responses(12));
+    assert!(!seen.contains_key("ill"), "{seen:?}");
+    server.server.stop();
+}
+
 fn count<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize> {
     counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }

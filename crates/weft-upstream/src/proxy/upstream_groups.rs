@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustls::ClientConfig;
+use tokio::runtime::Handle;
 
 use crate::check::health_check as check;
 use crate::connect::upstream::Upstream;
@@ -48,7 +49,13 @@ pub(crate) struct UpstreamGroups {
     /// Changes of the servers of services. They change together with the group.
     changes: OperatorChanges,
     /// Set once there are health checks.
-    check: OnceLock<Arc<HealthCheck>>,
+    checks: OnceLock<Checks>,
+}
+
+/// Health checks, and the event loop on which they run: operators add upstreams on other threads.
+struct Checks {
+    check: Arc<HealthCheck>,
+    runtime: Handle,
 }
 
 impl UpstreamGroups {
@@ -63,7 +70,7 @@ impl UpstreamGroups {
         let upstreams = upstreams.collect::<Result<_, String>>()?;
         let answers = services.no_answers();
         let current = Mutex::new(Arc::new(UpstreamGroup { upstreams, members, answers }));
-        let (changes, check, is_edited) = Default::default();
+        let (changes, checks, is_edited) = Default::default();
         let configured = Mutex::new(settings.upstreams.clone());
         Ok(UpstreamGroups {
             settings,
@@ -73,7 +80,7 @@ impl UpstreamGroups {
             is_edited,
             current,
             changes,
-            check,
+            checks,
         })
     }
 
@@ -82,20 +89,20 @@ impl UpstreamGroups {
     pub(crate) fn start_checks(&self, check: &HealthCheck) {
         // Set under the lock, so that those which are found at the same time are not started twice.
         let current = self.lock();
-        let check = self.check.get_or_init(|| {
+        let checks = self.checks.get_or_init(|| {
             let mut check = check.clone();
             if let (true, ForwardedHost::Fixed(host)) = (check.host.is_empty(), &self.settings.host)
             {
                 check.host = host.clone();
             }
-            Arc::new(check)
+            Checks { check: Arc::new(check), runtime: Handle::current() }
         });
-        current.upstreams.iter().for_each(|upstream| self.start_check(upstream, check));
+        current.upstreams.iter().for_each(|upstream| self.start_check(upstream, checks));
     }
 
-    fn start_check(&self, upstream: &Arc<Upstream>, check: &Arc<HealthCheck>) {
+    fn start_check(&self, upstream: &Arc<Upstream>, Checks { check, runtime }: &Checks) {
         let is_lenient = self.settings.lenient_responses;
-        tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
+        runtime.spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
     }
 
     /// Returns true if the upstreams may change.
@@ -232,7 +239,7 @@ impl UpstreamGroups {
         let found = self.services.members(&self.configured(), &answers);
         let open = |member: &UpstreamMember| {
             open(&self.settings, &self.tls, member).inspect(|upstream| {
-                self.check.get().iter().for_each(|it| self.start_check(upstream, it));
+                self.checks.get().iter().for_each(|it| self.start_check(upstream, it));
                 self.changes.of(&member.url).into_iter().for_each(|it| upstream.change(it));
             })
         };
