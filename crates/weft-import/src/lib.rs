@@ -45,6 +45,7 @@
 mod document; // a configuration file that is being composed
 mod listeners; // addresses of hosts
 mod regex; // regular expressions
+mod nested_regex; // expressions within a prefix
 mod values; // sizes and times
 mod hoist; // options that routes and hosts have in common
 mod nginx; // nginx.conf

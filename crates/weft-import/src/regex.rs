@@ -19,29 +19,6 @@ pub(crate) fn of_modifier(target: &dyn Target, modifier: &str, regex: &str) -> O
     }
 }
 
-/// Returns an expression for the paths of a nested location: those below the outer prefix.
-pub(crate) fn below(prefix: &str, regex: &str) -> Option<String> {
-    let (flags, inner) = match regex.strip_prefix("(?i)") {
-        Some(inner) => ("(?i)", inner),
-        None => ("", regex),
-    };
-    let outer = escape(prefix);
-    match inner.strip_prefix('^') {
-        _ if prefix.is_empty() || prefix == "/" => Some(regex.to_owned()),
-        Some(rest) if rest.starts_with(&outer) || rest.starts_with(prefix) => {
-            Some(regex.to_owned())
-        }
-        // An anchored expression could match only the beginning of the prefix.
-        Some(_) => None,
-        // The match may begin within the prefix, at its last slash.
-        None if has_alternatives(inner) && inner.contains('^') => None,
-        None => {
-            let outer = outer.strip_suffix('/').unwrap_or(&outer);
-            Some(format!("{flags}^{outer}(?:/.*)?(?:{inner})"))
-        }
-    }
-}
-
 /// Returns an expression for the paths with a prefix in whose rest another expression, which is not
 /// anchored, matches.
 pub(crate) fn behind(prefix: &str, regex: &str) -> String {
@@ -252,16 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn combines_nested_expressions() {
-        for (prefix, regex, expected) in [
-            ("/", r"\.php$", Some(r"\.php$")),
-            ("/a/", r"\.php$", Some(r"^/a(?:/.*)?(?:\.php$)")),
-            ("/a.b", "(?i)/x/", Some(r"(?i)^/a\.b(?:/.*)?(?:/x/)")),
-            ("/a/", "^/a/x$", Some("^/a/x$")),
-            ("/a/", "^/b/", None),
-        ] {
-            assert_eq!(below(prefix, regex).as_deref(), expected, "{prefix} {regex}");
-        }
+    fn finds_literal_prefixes() {
         assert_eq!(literal_prefix("^/uploads/"), Some("/uploads/"));
         assert_eq!(literal_prefix("^/a(b|c)"), Some("/a"));
         assert_eq!(literal_prefix("^/ab?c"), None);

@@ -5,6 +5,7 @@
 //! patterns, then prefixes.
 
 use crate::Target;
+use crate::nested_regex;
 use crate::regex::{self, escape};
 
 /// Maximum number of regions of a site.
@@ -313,7 +314,7 @@ fn below(prefix: &str, regex: &str) -> Option<String> {
         }
         // The text may begin at the last slash of the prefix.
         if prefix.ends_with('/') && text.starts_with('/') && text.matches('/').count() == 1 {
-            return regex::below(prefix, regex);
+            return nested_regex::below(prefix, regex);
         }
     }
     let inner = regex.trim_start_matches("(?i)");

@@ -16,6 +16,7 @@ use super::tree::{Directive, named};
 use super::variables::{Variables, group_names};
 use crate::Target;
 use crate::document::{Route, Table};
+use crate::nested_regex::below;
 use crate::regex;
 
 /// Returns the routes of a server, each with the location that it is made of.
@@ -407,13 +408,13 @@ fn pattern(target: &dyn Target, directive: &Directive) -> Option<Pattern> {
 fn nested(outer: &Location<'_>, pattern: Pattern) -> Option<Pattern> {
     match (&outer.pattern, pattern) {
         (Pattern::Prefix(prefix), Pattern::Regex(inner)) => {
-            regex::below(prefix, &inner).map(Pattern::Regex)
+            below(prefix, &inner).map(Pattern::Regex)
         }
         (Pattern::Regex(regex), Pattern::Regex(inner)) => {
             let literal = regex::literal_prefix(regex)?;
             // Otherwise it would match paths that the outer expression does not.
             let is_whole = literal.len() + "^".len() == regex.len();
-            regex::below(literal, &inner).filter(|_| is_whole).map(Pattern::Regex)
+            below(literal, &inner).filter(|_| is_whole).map(Pattern::Regex)
         }
         (_, pattern) => Some(pattern),
     }

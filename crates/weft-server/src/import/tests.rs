@@ -520,7 +520,7 @@ fn imports_rewrites() {
             "\"/api\" = { proxy = \"http://h/api\", host = \"upstream\" }\n\
              \"/x\" = { respond = \"\", status = 204 }\n\
              \"~ ^/api(/.*)?$\" = { rewrite = \"/x\" }\n\
-             \"~ ^/api(?:/.*)?(?:/api/(\\\\d+))\" = { proxy = \"http://h/\", host = \"upstream\", rewrite = \"/n/{re.1}\" }\n",
+             \"~ (?:^/api/(\\\\d+)|^/api(?:/.*)?(?:/api/(?:\\\\d+)))\" = { proxy = \"http://h/\", host = \"upstream\", rewrite = \"/n/{re.1}\" }\n",
         ),
         (
             "location /b/ { rewrite ^ /c.html last; } location /d { rewrite ^ https://e.example$request_uri? permanent; }",

@@ -7,6 +7,7 @@ use super::rewrite::{
 };
 use super::{Location, Pattern, route};
 use crate::document::{Route, Table};
+use crate::nested_regex;
 use crate::nginx::tree::Directive;
 use crate::regex;
 
@@ -132,7 +133,7 @@ fn below_prefix<'a>(
     };
     let text = text.strip_suffix('$')?;
     let has_groups = text.replace("(?:", "").contains(['(', '|', '^']);
-    if regex::below(prefix, &inner).as_ref() != Some(own) || has_groups {
+    if nested_regex::below(prefix, &inner).as_ref() != Some(own) || has_groups {
         return None;
     }
     let regex = format!("{flags}^{}(.*{text})$", regex::escape(prefix));
@@ -144,7 +145,7 @@ fn below_prefix<'a>(
 fn refusal(location: &Location<'_>, regex: &str) -> Option<Route> {
     let regex = match &location.pattern {
         _ if location.directive.is_none() => beside_exact_locations(location, regex).ok()?,
-        Pattern::Prefix(prefix) => regex::below(prefix, regex)?,
+        Pattern::Prefix(prefix) => nested_regex::below(prefix, regex)?,
         Pattern::Exact(_) | Pattern::Regex(_) | Pattern::Named(_) => return None,
     };
     let text = "this rewrite could not be imported\n";
@@ -249,8 +250,8 @@ fn restricted(location: &Location<'_>, regex: &str) -> Result<String, String> {
             return Err("its location has no prefix".to_owned());
         }
     };
-    let regex =
-        regex::below(prefix, regex).ok_or("its regular expression would match other locations")?;
+    let regex = nested_regex::below(prefix, regex)
+        .ok_or("its regular expression would match other locations")?;
     let literal = regex::literal_prefix(&regex).unwrap_or(prefix);
     let mut prefixes = location.prefixes_of_server();
     let is_inner = |other: &&str| {

@@ -3,6 +3,7 @@
 
 use super::Location;
 use crate::document::Value;
+use crate::nested_regex;
 use crate::nginx::tree::{Directive, named};
 use crate::regex;
 
@@ -126,7 +127,7 @@ fn exceptions(
         match (modifier, regex) {
             ("=", _) if path.ends_with(".php") => found.push(path.to_owned()),
             ("~" | "~*", Some(regex)) if is_before && may_have_scripts(path) => {
-                let regex = regex::below(prefix, &regex).unwrap_or(regex);
+                let regex = nested_regex::below(prefix, &regex).unwrap_or(regex);
                 found.push(format!("~ {regex}"));
             }
             _ => {}

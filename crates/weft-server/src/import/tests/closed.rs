@@ -336,6 +336,32 @@ fn rewrites_with_exceptions_have_two_routes() {
     assert!(!is_complete && found.contains(REFUSED), "{found}");
 }
 
+/// An expression of a nested location matches the whole path, and may begin within the prefix.
+#[test]
+fn nested_expressions_may_repeat_the_prefix() {
+    for (directives, expected) in [
+        (
+            "location /uploads/ { root /a; location ~* /(?:uploads|files)/.*\\.php$ { deny all; } }",
+            Some(r#"|^/uploads/.*\\.php$)" = { respond = "", status = 403 }"#),
+        ),
+        (
+            "location /app/ { proxy_pass http://h; location ~ /app/admin { deny all; } }",
+            Some(r#"|^/app/admin)" = { respond = "", status = 403 }"#),
+        ),
+        (
+            "location /app/ { proxy_pass http://h; location ~ p/admin { deny all; } }",
+            Some(r#"|^/app/admin)" = { respond = "", status = 403 }"#),
+        ),
+        // It is not known where a match begins.
+        ("location /w/ { proxy_pass http://h; location ~ [a-z]+/x { deny all; } }", None),
+    ] {
+        let (found, is_complete) = host(directives);
+        assert_eq!(is_complete, expected.is_some(), "{directives}: {found}");
+        let refused = "\"/w/\" = { respond = \"the access rules could not be imported";
+        assert!(found.contains(expected.unwrap_or(refused)), "{directives}: {found}");
+    }
+}
+
 #[test]
 fn differences_of_addresses_and_ports_are_losses() {
     for (text, is_complete) in [
