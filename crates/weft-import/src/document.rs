@@ -1,5 +1,7 @@
 //! A configuration file that is being composed. Pure.
 
+use std::collections::BTreeMap;
+
 use weft_config::format::format;
 use weft_config::quoted;
 
@@ -135,12 +137,36 @@ impl Table {
         self.set_some("status", Some(status).filter(|status| *status != 301));
     }
 
+    pub(super) fn entries(&self) -> &[(String, Value)] {
+        &self.0
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
     pub(super) fn remove(&mut self, key: &str) {
         self.0.retain(|(known, _)| known != key);
+    }
+
+    /// Removes an entry of the table of a key, an item of its list, or its whole value. Returns false
+    /// if there is none with this value.
+    pub(super) fn remove_in(&mut self, key: &str, name: Option<&str>, value: &Value) -> bool {
+        let rest = match (self.get(key), name) {
+            (Some(Value::Table(table)), Some(name)) if table.get(name) == Some(value) => {
+                let mut rest = table.clone();
+                rest.remove(name);
+                Value::Table(rest)
+            }
+            (Some(Value::List(list)), None) if list.contains(value) => {
+                Value::List(list.iter().filter(|item| *item != value).cloned().collect())
+            }
+            (Some(whole), None) if whole == value => Value::List(Vec::new()),
+            _ => return false,
+        };
+        self.remove(key);
+        self.set_filled(key, rest);
+        true
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
@@ -255,6 +281,40 @@ impl Document {
 
     /// Formats the file in the layout of `weft fmt`.
     pub(super) fn print(&self) -> String {
+        let mut out = self.sections_in_front();
+        for host in &self.hosts {
+            out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));
+            host.write(&mut out);
+        }
+        // The text is valid TOML; otherwise the check of the result reports it.
+        format(&out).unwrap_or(out)
+    }
+
+    /// Returns the file with each route in one line, and the index of the host and of the route by
+    /// the number of the line.
+    pub(super) fn print_routes_in_lines(&self) -> (String, BTreeMap<usize, (usize, usize)>) {
+        let mut out = self.sections_in_front();
+        let mut routes = BTreeMap::new();
+        let mut line = 1 + out.matches('\n').count();
+        for (host_index, host) in self.hosts.iter().enumerate() {
+            let mut options = Table::default();
+            options.set_filled("listen", host.listen.clone());
+            options.add(&host.options);
+            let head = format!("[hosts.{}]\n{}", quoted(&host.names), lines(&options));
+            line += head.matches('\n').count();
+            out.push_str(&head);
+            for (index, route) in host.routes.iter().enumerate() {
+                routes.insert(line, (host_index, index));
+                let table = show_route(&route.table);
+                out.push_str(&format!("{} = {table}\n", quoted(&route.pattern)));
+                line += 1;
+            }
+        }
+        (out, routes)
+    }
+
+    /// Returns everything in front of the hosts.
+    fn sections_in_front(&self) -> String {
         let mut out = comments(&self.notes);
         out.push_str(&lines(&self.top));
         for (name, table) in self.sections.iter().filter(|(_, table)| !table.is_empty()) {
@@ -270,12 +330,7 @@ impl Document {
             let name = quoted(addresses);
             out.push_str(&format!("\n{}[streams.{name}]\n{}", comments(notes), lines(options)));
         }
-        for host in &self.hosts {
-            out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));
-            host.write(&mut out);
-        }
-        // The text is valid TOML; otherwise the check of the result reports it.
-        format(&out).unwrap_or(out)
+        out
     }
 }
 

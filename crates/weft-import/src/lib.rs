@@ -4,7 +4,7 @@
 //! result is a text in the layout of `weft fmt`. Each directive that has no equivalent becomes a
 //! comment with its file and line, at the place to which it applied. A location that cannot be
 //! carried over becomes a route that refuses requests, so that its paths do not reach another
-//! route.
+//! route. So does one that the program would not accept.
 //!
 //! Some values depend on rules of the program that reads the result. The program states them as a
 //! [`Target`]:
@@ -32,6 +32,9 @@
 //!     fn check_password_file(&self, _path: &Path) -> Result<(), String> {
 //!         Ok(())
 //!     }
+//!     fn problems(&self, _text: &str) -> Vec<weft_config::Problem> {
+//!         Vec::new()
+//!     }
 //! }
 //!
 //! let folder = tempfile::tempdir().unwrap();
@@ -47,6 +50,7 @@ mod listeners; // addresses of hosts
 mod regex; // regular expressions
 mod nested_regex; // expressions within a prefix
 mod values; // sizes and times
+mod validity; // routes that the target does not accept
 mod hoist; // options that routes and hosts have in common
 mod nginx; // nginx.conf
 mod caddy; // Caddyfile
@@ -54,6 +58,8 @@ mod caddy; // Caddyfile
 mod test_target; // a target for the tests
 
 use std::path::Path;
+
+use weft_config::Problem;
 
 pub use caddy::{DIFFERENCES as CADDY_DIFFERENCES, UserFiles, import as caddy};
 pub use nginx::{DIFFERENCES as NGINX_DIFFERENCES, import as nginx};
@@ -78,6 +84,10 @@ pub trait Target {
     /// # Errors
     /// The reason that the program would not start with the file.
     fn check_password_file(&self, path: &Path) -> Result<(), String>;
+
+    /// Returns the problems of a configuration, with their lines. The program would not start with
+    /// it, whether files that it names exist or not.
+    fn problems(&self, text: &str) -> Vec<Problem>;
 }
 
 /// An imported configuration.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use regex::bytes::RegexBuilder;
+use weft_config::{ConfigLocation, Problem};
 
 use crate::Target;
 
@@ -38,5 +39,16 @@ impl Target for TestTarget {
 
     fn check_password_file(&self, _: &Path) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Reports each line with the word `INVALID`.
+    fn problems(&self, text: &str) -> Vec<Problem> {
+        let lines = text.lines().enumerate().filter(|(_, line)| line.contains("INVALID"));
+        let problem = |(index, _): (usize, &str)| {
+            let name = "weft.toml".into();
+            let location = ConfigLocation::File { name, line: index + 1, column: 1 };
+            Problem { location, message: "a word is invalid".to_owned() }
+        };
+        lines.map(problem).collect()
     }
 }

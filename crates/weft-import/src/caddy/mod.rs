@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use super::document::{Document, Host};
 use super::listeners::{self, Listeners};
-use super::{Imported, Target, hoist};
+use super::{Imported, Target, hoist, validity};
 use addresses::{Part, Site};
 use chain::Context;
 use global::Global;
@@ -93,11 +93,12 @@ pub fn import(
         return Err(format!("{}: there is no site in this file", path.display()));
     }
     add_hosts(&context, &global, &sites, &parts, &mut document)?;
+    context.maps.write(&mut document);
+    let is_valid = validity::close_invalid(&mut document, target);
     hoist::hoist(&mut document, target);
     context.maps.write(&mut document);
-    let is_complete = !context.notes.has_loss();
-    let text = document.print();
-    Ok((Imported { text, is_complete }, context.users.into_files()))
+    let is_complete = is_valid && !context.notes.has_loss();
+    Ok((validity::finish(document, is_complete, target), context.users.into_files()))
 }
 
 /// Adds the hosts of all sites, with their addresses and certificates.

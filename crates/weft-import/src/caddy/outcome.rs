@@ -1,6 +1,7 @@
 //! The response to a case of requests, and the rules that apply to it.
 
 use crate::document::{Table, Value};
+use crate::validity::HARMLESS;
 
 /// Stands for the current path in texts until the key of the route is known.
 pub(super) const PATH: &str = "{\u{1}path}";
@@ -18,16 +19,6 @@ pub(super) const ACCESS: [&str; 8] = [
     "realm",
     "satisfy",
     "https_redirect",
-];
-
-/// Options whose loss opens nothing.
-const HARMLESS: [&str; 6] = [
-    "response_headers",
-    "remove_response_headers",
-    "compress",
-    "access_log",
-    "tracing",
-    "max_body_bytes",
 ];
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -30,7 +30,7 @@ mod streams; // TCP and UDP
 use std::path::Path;
 
 use super::document::{Document, Host};
-use super::{Imported, Target, hoist, regex};
+use super::{Imported, Target, hoist, regex, validity};
 use crate::listeners::{self, Listeners};
 use global::Global;
 use location::case_routes;
@@ -69,8 +69,9 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     // A file of `conf.d` has the content of the block `http`.
     let http = http.map_or(&*main, Directive::children);
     let global = Global::new(base, http, target);
-    let servers: Vec<Server<'_>> =
+    let mut servers: Vec<Server<'_>> =
         named(http, "server").map(|directive| Server::new(directive, &outcomes)).collect();
+    sites::share_tls(&mut servers);
     let has_streams = named(&main, "stream").next().is_some();
     if servers.is_empty() && !has_streams {
         return Err(format!("{}: there is no server in this configuration", path.display()));
@@ -105,9 +106,11 @@ pub fn import(path: &Path, target: &dyn Target) -> Result<Imported, String> {
     }
     let streams = streams::translate(&main, &global, &outcomes, &mut document);
     let is_complete = add_notes(&mut document, &origins, &streams, &main, http, &outcomes);
+    global.tables.write(&mut document);
+    let is_valid = validity::close_invalid(&mut document, target);
     hoist::hoist(&mut document, target);
     global.tables.write(&mut document);
-    Ok(Imported { text: document.print(), is_complete })
+    Ok(validity::finish(document, is_complete && is_valid, target))
 }
 
 /// Servers and locations that a host is made of.

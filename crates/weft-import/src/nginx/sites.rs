@@ -65,6 +65,16 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Moves addresses at which another server has TLS: in nginx, TLS belongs to the socket.
+pub(super) fn share_tls(servers: &mut [Server<'_>]) {
+    let tls: BTreeSet<String> =
+        servers.iter().flat_map(|server| server.listening.tls.iter().cloned()).collect();
+    for HttpListen { plain, tls: own, .. } in servers.iter_mut().map(|it| &mut it.listening) {
+        own.extend(plain.intersection(&tls).cloned());
+        plain.retain(|address| !tls.contains(address));
+    }
+}
+
 /// Reports addresses of IPv6 only, at which Weft accepts IPv4, too.
 pub(super) fn report_ipv6_only(servers: &[Server<'_>], outcomes: &Outcomes) {
     let has_ipv4 = |port: &str| {

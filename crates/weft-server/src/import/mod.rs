@@ -9,11 +9,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use weft_config::find;
+use weft_config::{Problem, Sources, find};
 use weft_import::Target;
 
 pub(crate) use self::source::{Source, SourceKind};
 use crate::base::password_file::PasswordFile;
+use crate::config::{Config, Plan};
 use crate::options::option_keys;
 use crate::route::RouteKey;
 use crate::template::Pattern;
@@ -73,5 +74,14 @@ impl Target for Program {
 
     fn check_password_file(&self, path: &Path) -> Result<(), String> {
         PasswordFile::open(path).map(drop)
+    }
+
+    fn problems(&self, text: &str) -> Vec<Problem> {
+        let config = Config::parse(&Sources::of_text("weft.toml", text.to_owned(), Path::new("/")));
+        // A plan without the routes of these lines would have further problems.
+        match config.problems.is_empty() {
+            true => Plan::new(config).err().unwrap_or_default(),
+            false => config.problems,
+        }
     }
 }

@@ -1,17 +1,15 @@
 //! Imported configurations. Each result is a valid configuration.
 
+mod authentication; // `auth_request`
 mod caches; // `proxy_cache` and `fastcgi_cache`
 mod closed; // directives without an equivalent
 mod configurations; // `tests/import`
 mod streams; // `stream` blocks
+mod validity; // values that Weft does not accept
 
 use weft_import::Imported;
 
 use super::*;
-use crate::config::Config;
-use weft_config::Sources;
-
-use crate::config::Plan;
 
 /// Imports a text, and checks the result.
 #[track_caller]
@@ -410,6 +408,18 @@ fn joins_servers_with_and_without_tls() {
         (
             format!("server {{ listen 80; {TLS} server_name a.b; root /a; }}"),
             "[hosts.\"a.b *\"]\n\"/\" = \"-> /a\"\n",
+        ),
+        // TLS belongs to the address, also for a server that does not name it.
+        (
+            format!(
+                "server {{ listen 443; server_name c; root /c; }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "[hosts.\"c *\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"a.b\"]\n\"/\" = \"-> /a\"\n",
+        ),
+        (
+            format!("server {{ listen 443; {TLS} server_name a.b; root /a; }}"),
+            "[tls]\nlisten = [\"0.0.0.0:443\"]\n",
         ),
         // Content for TLS only is not served without it.
         (

@@ -95,12 +95,12 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
     let Some((target, pass)) = target.zip(pass) else {
         return location.refuse(request, "there is no location with proxy_pass for its URI");
     };
-    let url = pass.arg(0);
-    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    if url.contains('$') || location.global.upstreams.contains_key(host_of(url)) {
+    let url = literal_of(location, target, pass.arg(0));
+    let Some(url) = url.filter(|url| !location.global.upstreams.contains_key(host_of(url))) else {
         return location.refuse(request, "its server has variables, or is a group of servers");
-    }
-    let url = if has_path { url.to_owned() } else { format!("{url}{}", request.arg(0)) };
+    };
+    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    let url = if has_path { url } else { format!("{url}{}", request.arg(0)) };
     table.set("forward_auth", url);
     for field in named(target.children(), "proxy_set_header") {
         scope.outcomes.adapted(
@@ -111,6 +111,21 @@ fn forward_auth(location: &Location<'_>, table: &mut Table) {
     }
     scope.outcomes.carried_with_block(target);
     forwarded_fields(location, table);
+}
+
+/// Returns a text of the location of an authentication server, if its variables are constants.
+fn literal_of(location: &Location<'_>, target: &Directive, text: &str) -> Option<String> {
+    let children = target.children();
+    let mut conditional = named(children, "if").flat_map(|it| named(it.children(), "set"));
+    if text.contains('$') && conditional.next().is_some() {
+        return None;
+    }
+    let sets: Vec<&Directive> = named(children, "set").collect();
+    let own = sets.into_iter().rev();
+    let own = own.map(|set| (set.arg(0).trim_start_matches('$').to_owned(), set.arg(1).to_owned()));
+    let mut variables = location.variables.clone();
+    variables.constants.splice(0..0, own);
+    variables.literal(text)
 }
 
 /// Translates `auth_request_set $x $upstream_http_x` with `proxy_set_header X $x`.
