@@ -99,7 +99,10 @@ pub(crate) fn fallback(location: &Location<'_>, directive: &Directive) -> Option
     let is_all = directive.name == "rewrite" && matches_all(directive.arg(0));
     let kind = parse(location, directive).ok().filter(|_| is_all)?.kind;
     let is_path = directive.arg(1).starts_with('/') && !matches!(kind, RewriteKind::Redirect(_));
-    target(location, &whole_path(directive), kind).ok().filter(|_| is_path)
+    let target = target(location, &whole_path(directive), kind).ok().filter(|_| is_path)?;
+    // In Weft, a path with two slashes is the path itself.
+    let path = target.split('?').next().unwrap_or_default().trim_start_matches('/');
+    (path != "{path}").then_some(target)
 }
 
 /// Returns true for an expression that matches all paths of a location.

@@ -110,6 +110,22 @@ fn conditions_about_files_have_equivalents() {
 }
 
 #[test]
+fn rewrites_of_missing_files_do_not_lead_back() {
+    check(&[(
+        "location /b { root /a; if (!-f $request_filename) { rewrite (.*) /c$1 last; } }",
+        true,
+        "\"/b\" = { files = \"/a/b\", try_files = [\"{path}\", \"{path}/\", \"/c{path}\"] }\n",
+    )]);
+    for target in ["/$1", "/$1?a=b", "//$1"] {
+        let (found, is_complete) = host(&format!(
+            "location /b {{ root /a; if (!-f $request_filename) {{ rewrite (.*) {target} last; }} }}"
+        ));
+        assert!(!is_complete && found.contains("not carried over: this condition"), "{found}");
+        assert!(found.contains("\"/b\" = \"-> /a/b\"\n"), "{found}");
+    }
+}
+
+#[test]
 fn a_location_that_denies_all_needs_no_folder() {
     check(&[
         ("location /b/ { deny all; }", true, "\"/b/\" = { respond = \"\", status = 403 }\n"),

@@ -99,6 +99,8 @@ struct Comparison {
     /// Recorded statuses that nginx does not have.
     outdated: Vec<String>,
     requests: usize,
+    /// The import says that nothing is lost.
+    is_complete: bool,
 }
 
 fn compare(machine: &Machine, path: &Path, index: usize, has_nginx: bool) -> Comparison {
@@ -115,7 +117,8 @@ fn compare(machine: &Machine, path: &Path, index: usize, has_nginx: bool) -> Com
     let imported = run([Path::new("import"), Path::new("nginx"), &source]);
     assert!(matches!(imported.status, Ok(0 | 3)), "{name}: {}", imported.stderr);
     let weft = machine.start_weft(name, &imported.stdout);
-    let mut comparison = Comparison::default();
+    let is_complete = imported.status == Ok(0);
+    let mut comparison = Comparison { is_complete, ..Comparison::default() };
     let requests = fs::read_to_string(path.with_extension("requests")).unwrap();
     for line in requests.lines().filter(|line| !line.trim().is_empty()) {
         let request = Request::parse(line);
@@ -209,6 +212,9 @@ fn imported_configurations_open_nothing_and_differ_as_known() {
     let new: Vec<String> =
         others.iter().filter(is_new).map(|(it, shown)| format!("{it} | {shown}")).collect();
     assert!(new.is_empty(), "{} new differences:\n{}", new.len(), new.join("\n"));
+    let complete = found.iter().filter(|it| it.is_complete).flat_map(|it| it.others.keys());
+    let silent: Vec<&String> = complete.filter(|it| !known.is_deliberate(it)).collect();
+    assert!(silent.is_empty(), "exit status 0 with these differences: {silent:#?}");
     if selected.is_empty() && has_nginx {
         let is_gone = |it: &&String| !others.contains_key(it);
         let gone: Vec<&String> = known.reasons.keys().filter(is_gone).collect();
