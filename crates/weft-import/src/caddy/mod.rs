@@ -189,6 +189,19 @@ mod tests {
         assert!(!text.contains("/srv\""), "{text}");
     }
 
+    /// Caddy changes the path of a missing file before it looks for a handler.
+    #[test]
+    fn handlers_behind_try_files_are_refused() {
+        let site = |first: &str| {
+            let handle = "handle /api/* {\nreverse_proxy 127.0.0.1:1\n}";
+            format!("http://a.org {{\nroot * /srv\n{first}\n{handle}\nfile_server\n}}\n")
+        };
+        let (text, is_complete) = imported(&site("try_files {path} /index.html")).unwrap();
+        assert!(!text.contains("127.0.0.1:1") && !is_complete, "{text}");
+        let (text, is_complete) = imported(&site("")).unwrap();
+        assert!(text.contains("127.0.0.1:1") && is_complete, "{text}");
+    }
+
     #[test]
     fn users_without_a_file_refuse() {
         let site = |rule: &str| format!("http://a.org {{\nroot * /srv\n{rule}\nfile_server\n}}\n");

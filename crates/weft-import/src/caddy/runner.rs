@@ -79,7 +79,12 @@ impl<'a> Chain<'a> {
             let kind = Kind::Unknown;
             return (Matched::Depends(Dependence { kind, is_negated: false }), args);
         };
+        // `try_files` has changed the path of a missing file before them.
+        let is_behind_try_files = !outcome.candidates.is_empty()
+            && ["handle", "handle_path", "route", "reverse_proxy", "php_fastcgi"]
+                .contains(&&*directive.name);
         let path = match &outcome.path {
+            _ if is_behind_try_files => PathInCase::Unknown,
             CurrentPath::OfRequest => PathInCase::Stripped(&outcome.stripped),
             CurrentPath::Changed(path) if path.contains('{') => PathInCase::Unknown,
             CurrentPath::Changed(path) => {

@@ -51,6 +51,8 @@ pub const DIFFERENCES: &str = "\
 # - Files whose names begin with a dot, except for `.well-known`, and symbolic links out of their directory, are not served.
 # - A directory without an index gets 404, not 403, and its file `404.html` is the page for 404.
 # - Names of query parameters in conditions are case-sensitive, and their values are decoded.
+# - Each route counts its own requests for `limit_req` and `limit_conn`: locations with one zone have a limit each.
+# - Without `user`, nginx's workers run as `nobody`, and Weft as the user who starts it: set `user` for a start by root.
 # - Media types and compressed sizes are those of Weft. `Cache-Control` of `expires` has no `Expires` beside it.
 
 ";

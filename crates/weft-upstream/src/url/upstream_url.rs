@@ -286,7 +286,8 @@ impl FromStr for UpstreamUrl {
             if !text.contains("://") && has_port(text) {
                 return Err(invalid(&format!("an upstream is a URL: http://{text}")));
             }
-            if text.contains('{') {
+            let host = text.split_once("://").map_or("", |(_, rest)| rest);
+            if text.contains('{') || host.split('/').next().is_some_and(|it| it.contains('$')) {
                 return Err(invalid(
                     "the URL of an upstream has no placeholders; routes with `when` choose upstreams",
                 ));
@@ -409,6 +410,7 @@ mod tests {
             ("localhost:3000", Err("an upstream is a URL: http://localhost:3000")),
             ("10.0.0.1:80/x", Err("an upstream is a URL: http://10.0.0.1:80/x")),
             ("http://{map.a}.b/", Err("the URL of an upstream has no placeholders")),
+            ("http://$backend/", Err("the URL of an upstream has no placeholders")),
         ] {
             check_service(text, UpstreamUrl::parse_member, expected);
         }
