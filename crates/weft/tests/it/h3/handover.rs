@@ -21,7 +21,7 @@ use weft::{Request, Response, Settings};
 
 /// Time for requests in progress, and for another request on an idle connection.
 const GRACE: Duration = Duration::from_secs(20);
-const IDLE_GRACE: Duration = Duration::from_millis(300);
+const IDLE_GRACE: Duration = Duration::from_secs(1);
 
 /// Echoes content. The response of GET is the name of the server.
 fn start(name: &'static str, listeners: Vec<Listener>, workers: usize) -> ServerHandle {
