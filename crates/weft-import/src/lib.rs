@@ -4,7 +4,7 @@
 //! result is a text in the layout of `weft fmt`. Each directive that has no equivalent becomes a
 //! comment with its file and line, at the place to which it applied. A location that cannot be
 //! carried over becomes a route that refuses requests, so that its paths do not reach another
-//! route. So does one that the program would not accept.
+//! route. So does a route with values that the program would not accept.
 //!
 //! Some values depend on rules of the program that reads the result. The program states them as a
 //! [`Target`]:

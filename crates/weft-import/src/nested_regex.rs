@@ -5,8 +5,8 @@ use crate::regex::{escape, is_in_segment};
 /// Maximum number of literals with which the matches of an expression begin.
 const MAX_LITERALS: usize = 16;
 
-/// Returns an expression for the paths of a nested location: those that begin with the outer prefix,
-/// and that the expression matches, wherever the match begins. `None` if it cannot be determined.
+/// Returns an expression for the paths that begin with the outer prefix of a nested location, and
+/// that its own expression matches, wherever the match begins. `None` if it cannot be determined.
 pub(crate) fn below(prefix: &str, regex: &str) -> Option<String> {
     let (flags, inner) = match regex.strip_prefix("(?i)") {
         Some(inner) => ("(?i)", inner),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// Each path that begins with the prefix is matched if the expression matches it. Others are not
-    /// matched, but for those that differ by the slash at the end of the prefix.
+    /// matched, except for paths without the slash at the end of the prefix.
     #[test]
     fn nested_expressions_match_what_both_match() {
         const PIECES: [&str; 16] = [

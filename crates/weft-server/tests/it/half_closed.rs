@@ -198,7 +198,7 @@ fn queued_requests_of_half_closed_clients_yield_to_others() {
         // The server notices the ends of their input.
         std::thread::sleep(DELAY);
         request(false);
-        // In place of a client that stays, one that may have left is refused.
+        // In place of a client that stays, a half-closed client is refused.
         assert_eq!(next(), (false, is_half_closed));
         release.send(()).unwrap();
         assert_eq!(next(), (true, is_half_closed), "the request in progress");

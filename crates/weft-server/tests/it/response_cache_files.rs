@@ -72,7 +72,7 @@ impl Site {
         self.requests.load(Relaxed) - former
     }
 
-    /// Requests all responses until each is kept: those that a slow disk delays too much are skipped.
+    /// Requests all responses until each is kept: a slow disk makes the server skip some of them.
     #[track_caller]
     fn keep_all(&self) {
         until("all responses are kept", || self.get_all() == 0);

@@ -18,6 +18,7 @@ use crate::cache::settings::{Cache, RequestPredicate};
 use crate::cache::statistics::Event;
 use crate::cache::store::Found;
 use crate::cache::stored_response::{CACHE_STATUS, StoredResponse};
+use crate::client_limit::Client;
 use crate::clock::wall;
 use crate::error::Error;
 use crate::message::body::Body;
@@ -64,7 +65,8 @@ impl<A: Application + Clone + 'static> Cached<A> {
             Err(reason) => return self.pass(request, reason).await,
         };
         let now = wall::now();
-        let need = match self.find(&lookup).await {
+        let client = Client::of_request(&request, &[]);
+        let need = match self.find(&lookup, client).await {
             Found::Nothing => Need::miss(Forwarded::UriMiss),
             Found::OtherVariants => Need::miss(Forwarded::VaryMiss),
             Found::Response(stored) => match stored.reuse(&lookup.control, now) {
@@ -85,14 +87,14 @@ impl<A: Application + Clone + 'static> Cached<A> {
     }
 
     /// Looks for a stored response, in memory and then in files.
-    async fn find(&self, lookup: &Lookup) -> Found {
+    async fn find(&self, lookup: &Lookup, client: Option<Client>) -> Found {
         let (store, Lookup { key, head, .. }) = (self.cache.store(), lookup);
         let found = store.find(key, head);
         if matches!(found, Found::Response(_)) || !store.has_file(key) {
             return found;
         }
         // A disk that hangs delays requests no longer than another request does.
-        let load = Box::pin(store.load(key, head));
+        let load = Box::pin(store.load(key, head, client));
         match timeout(self.cache.settings().collapse_timeout, load).await {
             Ok(Some(response)) => Found::Response(response),
             _ => found,

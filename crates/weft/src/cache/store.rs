@@ -19,6 +19,7 @@ use crate::cache::open_contents::OpenContents;
 use crate::cache::purge::Purge;
 use crate::cache::statistics::{Counters, Statistics};
 use crate::cache::stored_response::{Entry, EntryOrder, StoredHead, StoredResponse};
+use crate::client_limit::Client;
 use crate::clock::wall;
 use crate::message::request_head::RequestHead;
 
@@ -301,8 +302,9 @@ impl Store {
         &self,
         key: &Key,
         request: &RequestHead,
+        client: Option<Client>,
     ) -> Option<Arc<StoredResponse>> {
-        let permit = self.0.disk.as_ref()?.permit().await?;
+        let permit = self.0.disk.as_ref()?.permit(client).await?;
         // Another request may have loaded it while this one has waited.
         if let Found::Response(response) = self.find(key, request) {
             return Some(response);

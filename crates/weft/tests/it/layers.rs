@@ -84,7 +84,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
     ("form", &["disk", "error", "message"]),
-    ("cache", &["app", "clock", "disk", "error", "message", "sys"]),
+    ("cache", &["app", "client_limit", "clock", "disk", "error", "message", "sys"]),
     ("cookie", &["message"]),
     ("json", &["error", "message"]),
 ];

@@ -43,7 +43,7 @@ pub(crate) struct CacheSettings {
     no_store: Option<RequestConditions>,
 }
 
-/// Conditions of requests, such as of those that pass the cache.
+/// Conditions of requests, such as for passing the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RequestConditions(Arc<Conditions>);
 

@@ -33,7 +33,7 @@ impl Default for StoreSettings {
     }
 }
 
-/// Number of descriptors for files: those that stay open, and those that are read.
+/// Number of descriptors for open files and for reads.
 const FILE_DESCRIPTORS: usize = 256 + 64 + 2;
 
 impl StoreSettings {

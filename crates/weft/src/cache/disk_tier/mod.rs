@@ -19,9 +19,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 pub use self::settings::{DiskSettings, DiskTotals};
 pub(super) use self::spool::Spool;
@@ -33,9 +33,16 @@ use self::write_queue::Write;
 use crate::cache::content_memory::ContentMemory;
 use crate::cache::purge::Purge;
 use crate::cache::stored_response::{StoredHead, StoredResponse};
+use crate::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 
-/// Maximum number of files that are read at the same time.
+/// Maximum number of files that are read at the same time. One client can have half.
 const MAX_LOADS: usize = 64;
+
+/// Maximum number of reads that wait. One client can have half; others are misses.
+const MAX_QUEUED_LOADS: usize = 1_024;
+
+/// Longest wait of a read. Requests wait for a shorter time.
+const LOAD_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of bodies that are written while they arrive.
 const MAX_SPOOLS: usize = 16;
@@ -44,14 +51,14 @@ const MAX_SPOOLS: usize = 16;
 #[derive(Debug)]
 pub(super) struct DiskTier {
     shared: Arc<DiskShared>,
-    loads: Arc<Semaphore>,
+    loads: ClientLimit,
     spools: Arc<Semaphore>,
 }
 
 /// The right to read a file.
 pub(super) struct LoadPermit {
     shared: Arc<DiskShared>,
-    _permit: OwnedSemaphorePermit,
+    _permit: ClientPermit,
 }
 
 impl DiskTier {
@@ -61,8 +68,12 @@ impl DiskTier {
         let thread = shared.clone();
         let builder = std::thread::Builder::new().name("weft-cache-disk".to_owned());
         builder.spawn(move || disk_writer::run(&thread))?;
-        let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Ok(DiskTier { shared, loads: semaphore(MAX_LOADS), spools: semaphore(MAX_SPOOLS) })
+        let loads = ClientLimit::new(ClientLimitSettings {
+            max_queued: MAX_QUEUED_LOADS,
+            queue_timeout: LOAD_QUEUE_TIMEOUT,
+            ..ClientLimitSettings::new(MAX_LOADS)
+        });
+        Ok(DiskTier { shared, loads, spools: Arc::new(Semaphore::new(MAX_SPOOLS)) })
     }
 
     /// The maximum length of a content.
@@ -211,9 +222,9 @@ impl DiskTier {
         self.shared.index().has_complete(url)
     }
 
-    /// Waits for the right to read a file.
-    pub(super) async fn permit(&self) -> Option<LoadPermit> {
-        let permit = self.loads.clone().acquire_owned().await.ok()?;
+    /// Waits for the right to read a file; `None` if too many reads wait.
+    pub(super) async fn permit(&self, client: Option<Client>) -> Option<LoadPermit> {
+        let permit = self.loads.acquire(client).await?;
         Some(LoadPermit { shared: self.shared.clone(), _permit: permit })
     }
 
@@ -265,5 +276,25 @@ impl LoadPermit {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_client_has_half_of_the_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = DiskSettings::new(folder.path().join("responses"));
+        let tier = DiskTier::open(&settings, 1 << 20).unwrap();
+        let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
+        let permit = |client| tier.permit(client).now_or_never().flatten();
+        let mut held: Vec<_> = (0..MAX_LOADS / 2).map(|_| permit(one).unwrap()).collect();
+        assert!(permit(one).is_none());
+        assert!(permit(other).is_some());
+        held.pop();
+        assert!(permit(one).is_some());
     }
 }

@@ -27,7 +27,7 @@ pub fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     [&varint(kind)[..], &varint(payload.len() as u64), payload].concat()
 }
 
-/// Returns an integer after the bits of `first`, of which `bits` are free (RFC 7541 §5.1).
+/// Returns an integer with a prefix of `bits` bits in `first` (RFC 7541 §5.1).
 pub fn integer(first: u8, bits: u8, mut value: usize) -> Vec<u8> {
     let limit = (1 << bits) - 1;
     if value < limit {
