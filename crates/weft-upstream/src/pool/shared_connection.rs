@@ -65,8 +65,8 @@ pub(crate) struct SharedConnection {
 /// Times of a connection, in milliseconds since it was opened.
 struct Activity {
     opened_at: Instant,
-    /// Notified by the first read.
-    has_read: Notify,
+    /// Notified by the first read, or by the end of the connection.
+    has_begun: Notify,
     last_read: AtomicU64,
     last_lease: AtomicU64,
 }
@@ -95,7 +95,7 @@ impl SharedConnection {
         let (stream, address) = connection.into_stream();
         let activity = Arc::new(Activity {
             opened_at: Instant::now(),
-            has_read: Notify::new(),
+            has_begun: Notify::new(),
             last_read: 0.into(),
             last_lease: 0.into(),
         });
@@ -116,8 +116,8 @@ impl SharedConnection {
             needs_ping: AtomicBool::new(false),
         });
         tokio::spawn(drive(frames, Arc::downgrade(&connection), owner, settings.clone()));
-        let has_read = timeout(settings.connect_timeout, activity.has_read.notified()).await;
-        has_read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no SETTINGS in time"))?;
+        let has_begun = timeout(settings.connect_timeout, activity.has_begun.notified()).await;
+        has_begun.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no SETTINGS in time"))?;
         match connection.closing_reason() {
             None => Ok(connection),
             Some(reason) => {
@@ -277,6 +277,8 @@ async fn drive(
         }
     }
     if let Some((connection, owner)) = upgrade() {
+        // A failed write ends a connection that has received nothing.
+        connection.activity.has_begun.notify_one();
         owner.remove(&connection);
     }
 }
@@ -348,7 +350,7 @@ impl Monitored {
         let read = pin!(self.stream.read_buf(&mut self.input.space())).poll(cx);
         if read.is_ready() && self.activity.last_read.swap(self.activity.now().max(1), Relaxed) == 0
         {
-            self.activity.has_read.notify_one();
+            self.activity.has_begun.notify_one();
         }
         read
     }
@@ -419,5 +421,70 @@ impl AsyncWrite for Monitored {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoOwner;
+
+    impl ConnectionOwner for NoOwner {
+        fn on_free_stream(&self) {}
+        fn remove(&self, _connection: &SharedConnection) {}
+        fn record_failure(&self, _reason: &str) {}
+    }
+
+    /// A stream that receives nothing, and whose writes after the first fail if it is reset.
+    struct SilentStream {
+        is_reset: bool,
+        writes: usize,
+    }
+
+    impl AsyncRead for SilentStream {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            _buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for SilentStream {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.writes += 1;
+            match self.is_reset && self.writes > 1 {
+                true => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                false => Poll::Ready(Ok(bytes.len())),
+            }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_write_ends_a_connection_before_the_timeout() {
+        for (is_reset, expected) in
+            [(true, io::ErrorKind::InvalidData), (false, io::ErrorKind::TimedOut)]
+        {
+            let owner: Arc<dyn ConnectionOwner> = Arc::new(NoOwner);
+            let stream = Box::new(SilentStream { is_reset, writes: 0 });
+            let connection = UpstreamConnection::new(stream, None);
+            let started =
+                SharedConnection::start(connection, Arc::downgrade(&owner), &Arc::default()).await;
+            assert_eq!(started.err().map(|error| error.kind()), Some(expected));
+        }
     }
 }
