@@ -314,7 +314,8 @@ mod tests {
         let root = Root::open(&tree.path().join("root"), None, ScriptRule::Executable).unwrap();
         let root = Arc::new(root);
         let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let held = |client| root.lookups.try_acquire(client);
             let lookups: Vec<_> = (0..MAX_LOOKUPS).map_while(|_| held(one)).collect();
@@ -324,11 +325,16 @@ mod tests {
             assert!(root.find("", "/a.cgi", other).await.is_ok());
             drop(lookups);
             assert!(root.find("", "/a.cgi", one).await.is_ok());
-            // A request that leaves does not free the thread of its lookup.
+            // A request that leaves does not free the thread of its lookup, which is behind another.
+            let (end, has_ended) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || has_ended.recv());
             let mut lookup = Box::pin(root.find("", "/a.cgi", one));
             assert!((&mut lookup).now_or_never().is_none());
             drop(lookup);
             assert_eq!(root.lookups.in_use(), 1);
+            drop(end);
+            assert!(root.find("", "/a.cgi", one).await.is_ok());
+            assert_eq!(root.lookups.in_use(), 0);
         });
     }
 
