@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -170,7 +171,8 @@ impl PhpFpm {
         // Without the configuration of the system; root may run scripts as root.
         command.args(["-n", "-R", "-F", "-d", "log_errors=1", "-d", "display_errors=0", "-y"]);
         let program = Program::start(command.arg(&config));
-        until("PHP-FPM listens", || socket.exists());
+        // The socket has a name before it listens.
+        until("PHP-FPM listens", || UnixStream::connect(&socket).is_ok());
         Some(PhpFpm { program, socket })
     }
 }
