@@ -110,24 +110,26 @@ impl Connection {
     }
 
     /// Processes expired timers. The timer is set anew only for an earlier time: most deadlines
-    /// move to a later one with each datagram.
-    fn poll_timer(&mut self, cx: &mut Context<'_>) {
+    /// move to a later one with each datagram. Returns true if a timer of the transport has expired.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_expired = false;
         loop {
             let Some(deadline) = self.transport.poll_timeout() else {
                 (self.timer, self.armed) = (None, None);
-                return;
+                return has_expired;
             };
             if self.armed.is_none_or(|armed| deadline < armed) {
                 self.arm(deadline);
             }
-            let Some(timer) = &mut self.timer else { return };
+            let Some(timer) = &mut self.timer else { return has_expired };
             if timer.as_mut().poll(cx).is_pending() {
-                return;
+                return has_expired;
             }
             self.armed = None;
             let now = Instant::now();
             if deadline <= now {
                 self.transport.handle_timeout(now);
+                has_expired = true;
             }
         }
     }
@@ -175,7 +177,19 @@ impl Connection {
 
     /// Sends output. Ready when there is no more, or the path permits no more. Pending while the
     /// socket accepts nothing, and between turns.
+    ///
+    /// Output sets timers of the transport: for its loss, and for the next datagram at the pace of the
+    /// path. Without them, lost output is not repeated until the client sends something.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let sent = self.poll_output(cx);
+        if self.poll_timer(cx) {
+            // The task takes the events of the timer, and sends its output.
+            cx.waker().wake_by_ref();
+        }
+        sent
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.poll_unsent(cx) {
             return Poll::Pending;
         }

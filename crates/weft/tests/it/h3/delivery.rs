@@ -1,13 +1,15 @@
 //! Responses are delivered before their stream or their connection ends, on a path with a delay.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{ReadError, VarInt};
 
 use super::get;
-use super::relay::Relay;
+use super::relay::{Direction, Fate, Path, Relay};
 use crate::common::TEST_TIMEOUT;
 use crate::common::clients::Transport;
 use crate::common::http3::{Frames, quic_connect};
@@ -65,9 +67,38 @@ fn a_shutdown_waits_until_responses_are_delivered() {
             ..Settings::default()
         };
         let server = Transport::Http3.serve_with(settings, large);
-        let interval = Duration::from_millis(4);
-        let relay = Relay::with_interval(server.address, DELAY, interval).await;
+        let path =
+            Path { delay: DELAY, interval: Duration::from_millis(4), ..Path::default() };
+        let relay = Relay::with_path(server.address, path).await;
         assert_eq!(content(relay.address).await, (200_000, None));
+        server.stop().await;
+    });
+}
+
+/// The request is acknowledged before the response is sent, so that the client has nothing to repeat:
+/// only the server's timer repairs the loss of the response.
+#[test]
+fn a_response_that_is_lost_is_repeated() {
+    run(async {
+        let lose = Arc::new(AtomicBool::new(false));
+        let loses_next = lose.clone();
+        let app = move |_: Request| {
+            let lose = lose.clone();
+            async move {
+                tokio::time::sleep(DELAY * 8).await;
+                lose.store(true, SeqCst);
+                Response::text("a")
+            }
+        };
+        let server = Transport::Http3.serve(app);
+        let path = Path::with_treatment(Duration::ZERO, move |direction, _| {
+            match direction == Direction::ToClient && loses_next.swap(false, SeqCst) {
+                true => Fate::Lost,
+                false => Fate::Delivered,
+            }
+        });
+        let relay = Relay::with_path(server.address, path).await;
+        assert_eq!(content(relay.address).await, (1, None));
         server.stop().await;
     });
 }
