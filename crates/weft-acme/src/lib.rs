@@ -43,6 +43,7 @@ mod orders; // orders and renewals
 mod self_signed; // certificates until the first order has ended
 mod settings; // names, authorities, stores
 mod store; // accounts and certificates in a store
+mod sys; // calls of the system
 mod validation; // validations of names
 
 pub use acme::Acme;

@@ -6,7 +6,7 @@ use std::io;
 
 use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 
-use crate::base::exhaustion::is_exhaustion;
+use crate::sys::is_exhaustion;
 
 /// Methods that applications may respond to, for `Allow`. `TRACE` is rejected: its response has the
 /// fields of the request. This server has added some of them, and scripts in a page must not see

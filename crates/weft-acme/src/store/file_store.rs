@@ -1,15 +1,11 @@
 //! A store of files in a directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::certificate_store::{CertificateStore, Lease, Version};
-
-/// `f_type` of file systems that do not survive a restart (statfs(2)): tmpfs, ramfs, and overlayfs,
-/// which containers use.
-const EPHEMERAL_FILE_SYSTEMS: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x794c_7630];
+use crate::sys;
 
 /// Maximum size of a file of the store, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -56,7 +52,7 @@ impl FileStore {
             let first = std::env::split_paths(&list).next().unwrap_or_default();
             return Some(first.join("acme"));
         }
-        if rustix::process::geteuid().is_root() {
+        if sys::is_root() {
             return Some("/var/lib/weft/acme".into());
         }
         let base = from("XDG_STATE_HOME").map(PathBuf::from);
@@ -85,10 +81,8 @@ impl FileStore {
         let failed = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
         };
-        create_dir(directory).map_err(failed)?;
-        let file_system = rustix::fs::statfs(directory).map_err(|error| failed(error.into()))?;
-        let is_ephemeral = u32::try_from(file_system.f_type)
-            .is_ok_and(|kind| EPHEMERAL_FILE_SYSTEMS.contains(&kind));
+        sys::create_private_directory(directory).map_err(failed)?;
+        let is_ephemeral = sys::is_ephemeral(directory).map_err(failed)?;
         match is_ephemeral && !self.allows_ephemeral {
             true => Err(io::Error::other(format!(
                 "the certificates in {} would be lost at a restart, and authorities limit how many \
@@ -119,17 +113,15 @@ impl CertificateStore for FileStore {
         }
     }
 
-    /// Inode, size and time of modification.
     fn version(&self, key: &str) -> io::Result<Option<Version>> {
         let file = existing(fs::metadata(self.path(key)?))?;
-        let version = |it: fs::Metadata| (it.ino(), it.size(), it.mtime(), it.mtime_nsec());
-        Ok(file.map(|file| Version::new(version(file))))
+        Ok(file.map(|file| Version::new(sys::file_version(&file))))
     }
 
     fn put(&self, key: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(key)?;
         let folder = path.parent().unwrap_or(&path);
-        create_dir(folder)?;
+        sys::create_private_directory(folder)?;
         // Has the mode 0600.
         let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
         file.write_all(contents)?;
@@ -167,14 +159,9 @@ fn existing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn create_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
 fn lock(folder: &Path) -> io::Result<Option<Lease>> {
-    create_dir(folder)?;
-    let options = OpenOptions::new().write(true).create(true).mode(0o600).clone();
-    let file = options.open(folder.join(LOCK))?;
+    sys::create_private_directory(folder)?;
+    let file = sys::open_lock_file(&folder.join(LOCK))?;
     match file.try_lock() {
         Ok(()) => {
             remove_temporary(folder)?;

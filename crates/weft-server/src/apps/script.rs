@@ -1,15 +1,11 @@
 //! Path of a request → script and the rest of the path.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use weft::beneath::{EntryKind as FileKind, Links, open_root, stat_beneath};
 use weft::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use weft::path::decode;
@@ -19,6 +15,7 @@ use weft_upstream::script::{Script, ScriptVariable};
 
 use super::script_patterns::ScriptPatterns;
 use crate::base::script_files::ScriptRule;
+use crate::base::sys::{Errno, OwnedFd, bytes_of, text_of_bytes};
 
 /// Maximum number of lookups in the directory at the same time, in blocking threads. One client has
 /// half of them: while a disk does not respond, its requests do not occupy the threads of others.
@@ -112,10 +109,10 @@ impl Root {
                 // The path ends in a slash and names the directory itself.
                 (b"", Some(index)) => relative.push(index),
                 (b"" | [b'.', ..], _) => return Err(LookupError::NotFound),
-                (name, _) => relative.push(OsStr::from_bytes(name)),
+                (name, _) => relative.push(text_of_bytes(name)),
             }
             if let EntryKind::Script = self.entry_kind(&root, &relative)? {
-                let name = [b"/", relative.as_os_str().as_bytes()].concat();
+                let name = [b"/", bytes_of(&relative)].concat();
                 let script = self.script(&relative, name, &segments[i + 1..]);
                 let is_run = |patterns: &ScriptPatterns| patterns.permit(mount, &script);
                 return match self.patterns.as_ref().is_none_or(is_run) {
@@ -130,14 +127,14 @@ impl Root {
     /// Returns the kind of the entry at `relative` beneath the opened root.
     fn entry_kind(&self, root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
         // Symbolic links to the outside are refused.
-        let stat = stat_beneath(root, relative.as_os_str().as_bytes(), Links::Beneath)?;
+        let stat = stat_beneath(root, bytes_of(relative), Links::Beneath)?;
         match (stat.kind, &self.rule) {
             (FileKind::Folder, _) => Ok(EntryKind::Directory),
             // The start of the process checks if the server itself has permission.
             (FileKind::File, ScriptRule::Executable) if stat.is_executable => Ok(EntryKind::Script),
             (FileKind::File, ScriptRule::Executable) => Err(LookupError::Forbidden),
             (FileKind::File, ScriptRule::Suffix(suffix))
-                if relative.as_os_str().as_bytes().ends_with(suffix.as_bytes()) =>
+                if bytes_of(relative).ends_with(suffix.as_bytes()) =>
             {
                 Ok(EntryKind::Script)
             }

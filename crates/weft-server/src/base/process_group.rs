@@ -5,18 +5,18 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weft::client_limit::ClientPermit;
 
-use crate::base::sys::{ProcessExit, clear_ambient_capabilities};
+use crate::base::sys::{
+    Pid, ProcessExit, Signal, clear_ambient_capabilities, id_of, in_new_group, signal_group,
+};
 use crate::base::{descriptors, interpreter};
 
 /// Time between SIGTERM and SIGKILL.
@@ -49,7 +49,7 @@ impl Process {
             // Of this thread only, from which the process inherits them. The server may need them
             // for a successor that binds ports.
             clear_ambient_capabilities()?;
-            let child = command.process_group(0).spawn();
+            let child = in_new_group(&mut command).spawn();
             let child = child
                 .map_err(|error| interpreter::explain(Path::new(command.get_program()), error))?;
             descriptors::restore_limit(&child);
@@ -121,13 +121,13 @@ impl Group {
 
     fn id(&self) -> io::Result<Pid> {
         let child = self.child.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Pid::from_child(child))
+        Ok(id_of(child))
     }
 
     fn signal(&self, signal: Signal) {
         if let Ok(id) = self.id() {
             // Fails if no process of the group is alive, which is fine.
-            let _ = kill_process_group(id, signal);
+            let _ = signal_group(id, signal);
         }
     }
 

@@ -1,11 +1,9 @@
 //! Unix sockets to listen on: `unix:PATH`, with the mode and the owner of the file behind it.
 
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Group, User};
+use crate::base::sys::{Group, User, set_mode, set_owner};
 
 /// Beginning of the address of a Unix socket.
 const PREFIX: &str = "unix:";
@@ -57,10 +55,10 @@ impl UnixAddress {
                 Some(name) => Group::from_name(name)?.ok_or_else(|| not_found("group", name))?.gid,
                 None => user.gid,
             };
-            chown(&self.path, Some(user.uid.as_raw()), Some(group.as_raw()))?;
+            set_owner(&self.path, user.uid, group)?;
         }
         match self.mode {
-            Some(mode) => std::fs::set_permissions(&self.path, Permissions::from_mode(mode)),
+            Some(mode) => set_mode(&self.path, mode),
             None => Ok(()),
         }
     }

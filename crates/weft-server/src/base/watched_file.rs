@@ -1,38 +1,14 @@
 //! Files that are read again when they change.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::base::sys::FileVersion;
+
 /// Time for which a file is not examined again.
 const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
-
-/// A changed file has another version. The time of the last change of the inode is a part of it,
-/// because tools such as `cp -p` and `rsync -t` set the time of the contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    /// Seconds and nanoseconds since 1970.
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileVersion {
-    fn of(path: &Path) -> io::Result<FileVersion> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(FileVersion {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
-    }
-}
 
 /// The value of a file, which is read again when the file changes. A file with an error leaves the
 /// former value in effect.

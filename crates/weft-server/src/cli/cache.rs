@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 use serde_json::{Value as Json, json};
+
+use crate::base::sys::UnixStream;
 
 /// Timeout for the response of the server.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,16 +1,16 @@
 //! The number of file descriptors that a plan permits to be open.
 
-use rustix::process::{Resource, getrlimit};
 use weft::files::DirectorySettings;
 use weft_upstream::copy::MAX_PIPES;
 use weft_upstream::{ProxySettings, UpstreamMember};
 
 use super::Plan;
+use crate::base::sys::descriptor_limit;
 
 /// Logs a warning if the connections, cached files and upstream connections that a plan permits
 /// need more descriptors than the process may open.
 pub(crate) fn warn_if_insufficient(plan: &Plan, workers: usize) {
-    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let Some(limit) = descriptor_limit().soft else { return };
     let needed = needed(plan, workers);
     if needed > limit {
         log::warn!(

@@ -13,7 +13,6 @@ pub(crate) fn unsupported(
     limits: &Settings,
     system: &SystemFeatures,
 ) -> Vec<Problem> {
-    let has_own_handover = top.handover_timeout != TopConfig::default().handover_timeout;
     let values = [
         (
             top.defer_accept && !system.defer_accept,
@@ -30,11 +29,6 @@ pub(crate) fn unsupported(
             "`user` requires a process that can change its groups, which this system does not \
              permit: remove the key, and let a service manager start weft as that user",
         ),
-        (
-            has_own_handover && !system.handover,
-            "`handover_timeout` is for upgrades (SIGUSR2), which this system does not support: \
-             remove the key",
-        ),
     ];
     let missing = values.into_iter().filter(|(is_missing, _)| *is_missing);
     missing.map(|(_, message)| Problem::without_location(message)).collect()
@@ -42,15 +36,12 @@ pub(crate) fn unsupported(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const ALL: SystemFeatures = SystemFeatures {
         defer_accept: true,
         reuse_port: true,
         groups: true,
-        handover: true,
         control_socket: true,
         journald: true,
     };
@@ -59,7 +50,6 @@ mod tests {
         defer_accept: false,
         reuse_port: false,
         groups: false,
-        handover: false,
         control_socket: false,
         journald: false,
     };
@@ -82,7 +72,5 @@ mod tests {
         assert_eq!(refused_keys(|top, _| top.defer_accept = true), ["defer_accept"]);
         assert_eq!(refused_keys(|_, limits| limits.reuse_port = true), ["reuse_port"]);
         assert_eq!(refused_keys(|top, _| top.run_as.user = Some("www".into())), ["user"]);
-        let second = Duration::from_secs(1);
-        assert_eq!(refused_keys(|top, _| top.handover_timeout = second), ["handover_timeout"]);
     }
 }

@@ -4,9 +4,7 @@ mod source; // a configuration of another server
 #[cfg(test)]
 mod tests; // imported configurations
 
-use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use weft_config::{Problem, Sources, find};
@@ -14,6 +12,7 @@ use weft_import::Target;
 
 pub(crate) use self::source::{Source, SourceKind};
 use crate::base::password_file::PasswordFile;
+use crate::base::sys::create_file_with_mode;
 use crate::config::{Config, Plan};
 use crate::options::option_keys;
 use crate::route::RouteKey;
@@ -48,8 +47,7 @@ fn write_users(path: &Path, text: &str) -> io::Result<()> {
     if std::fs::read(path).is_ok_and(|known| known == text.as_bytes()) {
         return Ok(());
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+    create_file_with_mode(path, 0o600)?.write_all(text.as_bytes())
 }
 
 /// The rules of this program.

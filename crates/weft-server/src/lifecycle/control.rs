@@ -7,14 +7,12 @@
 //! that it has reached the process with the PID.
 
 use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use tokio::net::UnixListener as TokioListener;
 use weft_config::Problem;
 
-use crate::base::sys::{control_address, peer_pid};
+use crate::base::sys::{UnixListener, UnixStream, control_address, effective_user, peer_pid};
 
 /// Maximum time for a client to read the result.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,7 +81,7 @@ impl ControlSocket {
                 Ok((stream, _)) => {
                     let user = stream.peer_cred().map(|peer| peer.uid()).ok();
                     let is_permitted =
-                        user.is_some_and(|user| user == 0 || user == geteuid().as_raw());
+                        user.is_some_and(|user| user == 0 || user == effective_user().as_raw());
                     if is_permitted && let Ok(stream) = stream.into_std() {
                         return ReloadClient(stream);
                     }

@@ -7,7 +7,6 @@ mod shutdown; // delay, drain and end of the process
 mod signals; // signals → control events
 mod watch; // changes to the files of the configuration
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch as plan_channel;
@@ -21,6 +20,7 @@ use self::shutdown::ExitMode;
 use self::signals::{ControlEvent, Signals};
 use self::watch::{ConfigWatch, TextSender};
 use crate::base::descriptors;
+use crate::base::sys::OwnedFd;
 use crate::cli::args::Args;
 use crate::config::Plan;
 use crate::config::warn_if_insufficient;

@@ -4,14 +4,14 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{self, Gid, Group, Uid, User};
-use rustix::fs::{Mode, OFlags};
 use weft_config::Problem;
 
-use crate::base::sys::{set_groups_of, set_ids};
+use crate::base::sys::{
+    self, Gid, Group, Uid, User, can_become_root, create_file_with_mode, effective_user,
+    open_for_pid, owner_and_mode, set_groups_of, set_ids,
+};
 use crate::sections::top::RunAs;
 
 /// Changes to another user permanently, with the groups of that user only.
@@ -20,9 +20,9 @@ use crate::sections::top::RunAs;
 pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
     let (user, group) = (look_up_user(run_as)?, look_up_group(run_as)?);
     let Some(User { name, uid, gid, .. }) = user else { return Ok(()) };
-    if !Uid::effective().is_root() {
+    if !effective_user().is_root() {
         // A successor of a process that has changed its user already runs as that user.
-        return match uid == Uid::effective() {
+        return match uid == effective_user() {
             true => Ok(()),
             false => {
                 Err("cannot change the user: only root can; start weft as root, or omit `user`"
@@ -37,7 +37,7 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
         Ok::<_, io::Error>(())
     };
     change().map_err(|error| format!("cannot change to the user `{name}`: {error}"))?;
-    match uid.is_root() || unistd::seteuid(Uid::from_raw(0)).is_err() {
+    match uid.is_root() || !can_become_root() {
         true => Ok(()),
         false => Err("cannot drop privileges: the process can still become root".to_owned()),
     }
@@ -45,7 +45,7 @@ pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
 
 /// Logs a warning if the process runs as root, and no setting says so.
 pub(super) fn warn_of_root(run_as: &RunAs) {
-    if run_as.user.is_none() && Uid::effective().is_root() {
+    if run_as.user.is_none() && effective_user().is_root() {
         log::warn!(
             "the server runs as root, and so do its scripts: set `user`, or start it as another user"
         );
@@ -85,7 +85,7 @@ fn look_up_group(run_as: &RunAs) -> Result<Option<Gid>, String> {
 /// Checks that the user and the group exist. Root becomes that user, so that later checks have its
 /// permissions.
 pub(crate) fn check(run_as: &RunAs) -> Result<(), Vec<Problem>> {
-    let checked = match Uid::effective().is_root() {
+    let checked = match effective_user().is_root() {
         true => become_user(run_as),
         false => look_up_user(run_as).and_then(|_| look_up_group(run_as)).map(|_| ()),
     };
@@ -95,7 +95,7 @@ pub(crate) fn check(run_as: &RunAs) -> Result<(), Vec<Problem>> {
 /// Sets the umask, if there is one, for files that are created from now on.
 pub(crate) fn set_umask(mask: Option<u32>) {
     if let Some(mask) = mask {
-        rustix::process::umask(Mode::from_raw_mode(mask as rustix::fs::RawMode));
+        sys::set_umask(mask);
     }
 }
 
@@ -123,15 +123,15 @@ impl PidFile {
     /// the user is changed, in which case the PID is written here.
     pub(crate) fn open(path: &Path, run_as: &RunAs) -> Result<PidFile, String> {
         let new_user = look_up_user(run_as)?.filter(|user| !user.uid.is_root());
-        let access = match (Uid::effective().is_root(), new_user) {
+        let access = match (effective_user().is_root(), new_user) {
             (true, Some(_)) => write_as_root(path).map(|()| PidFileAccess::Written),
-            (false, Some(_)) => match open_pid_file(path) {
+            (false, Some(_)) => match open_for_pid(path) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     Ok(PidFileAccess::Denied(error))
                 }
                 opened => opened.map(PidFileAccess::Writable),
             },
-            (_, None) => open_pid_file(path).map(PidFileAccess::Writable),
+            (_, None) => open_for_pid(path).map(PidFileAccess::Writable),
         };
         let access = access.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         Ok(PidFile { path: path.to_owned(), access })
@@ -169,21 +169,15 @@ impl PidFile {
     }
 }
 
-fn open_pid_file(path: &Path) -> io::Result<File> {
-    // `NOFOLLOW`: a symbolic link must not redirect the write to another file.
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?))
-}
-
 /// Writes the file as root, for root only.
 fn write_as_root(path: &Path) -> io::Result<()> {
-    let mut file = open_pid_file(path)?;
-    let found = file.metadata()?;
-    let others_may_write = found.uid() != 0 || found.mode() & 0o022 != 0;
+    let mut file = open_for_pid(path)?;
+    let (owner, _, mode) = owner_and_mode(&file.metadata()?);
+    let others_may_write = !owner.is_root() || mode & 0o022 != 0;
     if others_may_write {
         // Replaced, because another user may also have it open.
         std::fs::remove_file(path)?;
-        file = File::options().write(true).create_new(true).mode(0o644).open(path)?;
+        file = create_file_with_mode(path, 0o644)?;
     }
     write_pid(&mut file)
 }

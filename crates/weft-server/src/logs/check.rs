@@ -4,10 +4,10 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use weft_config::{Located, Problem};
 
 use crate::base::log_target::LogTarget;
+use crate::base::sys::{FileAccess, can_access};
 use crate::sections::log::LogSettings;
 
 /// Returns an error for each log file that could not be opened at a start as the current user.
@@ -35,6 +35,5 @@ fn check_directory(path: &Path) -> io::Result<()> {
         Some(directory) if directory != Path::new("") => directory,
         _ => Path::new("."),
     };
-    let permissions = Access::WRITE_OK | Access::EXEC_OK;
-    Ok(accessat(CWD, directory, permissions, AtFlags::EACCESS)?)
+    can_access(directory, FileAccess::CreateFiles)
 }

@@ -3,15 +3,13 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use weft::date::rfc3339_millis;
 
 use super::message::MessageHeader;
 use crate::base::log_target::{DaemonAddress, LogDaemon};
+use crate::base::sys::{UnixDatagram, is_closed_by_peer, is_too_large};
 
 /// Maximum length of the text of a message, in bytes: it fits into the send buffer of a Unix
 /// socket.
@@ -73,7 +71,7 @@ impl DaemonLog {
                 self.retry_delay = MIN_RETRY_DELAY;
                 Ok(())
             }
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => Ok(()),
+            Err(error) if is_too_large(&error) => Ok(()),
             // The queue of the daemon is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             Err(error) => {
@@ -149,11 +147,7 @@ impl Connection {
     /// Returns true if the daemon has closed the connection, over which it sends nothing else.
     fn is_closed(&self) -> bool {
         let Connection::Tcp(stream) = self else { return false };
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(stream, &mut [0; 1], flags) {
-            Ok((_, length)) => length == 0,
-            Err(error) => error != Errno::AGAIN,
-        }
+        is_closed_by_peer(stream)
     }
 
     fn send(&self, message: &[u8]) -> io::Result<()> {

@@ -10,6 +10,7 @@ use weft::log::LogPrivacy;
 
 use super::message::{severity, severity_mark};
 use super::sink::LineSender;
+use crate::base::sys::stream_id;
 
 /// The logger of the whole program.
 static ERROR_LOG: ErrorLog = ErrorLog(Mutex::new(None));
@@ -67,8 +68,7 @@ impl LineStyle {
 /// (systemd.exec(5), `$JOURNAL_STREAM`).
 fn is_read_by_journald() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    let Ok(stat) = rustix::fs::fstat(std::io::stderr()) else { return false };
-    stream == format!("{}:{}", stat.st_dev, stat.st_ino)
+    stream_id(std::io::stderr()).is_some_and(|id| id == stream)
 }
 
 /// Installs the logger. Errors, notices and panic messages are logged to `sender` from now on.

@@ -5,12 +5,12 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::compression::Compressor;
 use super::rotation::{Rotation, is_same_file};
+use crate::base::sys::{FileId, file_id, has_no_name, read_exact_at};
 
 pub(super) struct LogFile {
     file: File,
@@ -22,13 +22,6 @@ pub(super) struct LogFile {
     torn: u64,
     /// Error of the last rotation.
     rotation_error: Option<io::Error>,
-}
-
-/// Identity of an open file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
 }
 
 struct RotatedPath {
@@ -78,13 +71,13 @@ impl LogFile {
     /// Returns the identity of the open file.
     pub(super) fn id(&self) -> Option<FileId> {
         let metadata = self.file.metadata().ok()?;
-        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
+        Some(file_id(&metadata))
     }
 
     /// Returns the device of a regular file, which never blocks for long as a pipe does.
     pub(super) fn device(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok().filter(Metadata::is_file)?;
-        Some(metadata.dev())
+        Some(file_id(&metadata).device)
     }
 
     /// Returns true if the next bytes continue a partially written line.
@@ -171,7 +164,7 @@ impl LogFile {
         let rotated = self.rotated.as_ref()?;
         let metadata = self.file.metadata().ok().filter(Metadata::is_file)?;
         // A removed file counts as full, so that a new one is created.
-        let size = if metadata.nlink() == 0 { u64::MAX } else { metadata.len() };
+        let size = if has_no_name(&metadata) { u64::MAX } else { metadata.len() };
         Some((size, rotated.rotation.max_bytes))
     }
 
@@ -193,9 +186,8 @@ impl LogFile {
     }
 }
 
-/// Returns true if no name refers to the file any more.
 fn is_removed(file: &File) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    file.metadata().is_ok_and(|metadata| has_no_name(&metadata))
 }
 
 fn first_line(lines: &[u8]) -> &[u8] {
@@ -225,7 +217,7 @@ fn length_if_unterminated(path: &Path) -> Option<u64> {
     let file = File::open(path).ok()?;
     let length = file.metadata().ok().filter(Metadata::is_file)?.len();
     let mut last = [b'\n'];
-    file.read_exact_at(&mut last, length.checked_sub(1)?).ok()?;
+    read_exact_at(&file, &mut last, length.checked_sub(1)?).ok()?;
     (last != *b"\n").then_some(length)
 }
 

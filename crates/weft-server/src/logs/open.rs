@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, stderr, stdout};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use weft::log::{LogFormat, LogPrivacy};
 use super::access::{AccessLog, RouteLogs};
 use super::daemon::DaemonLog;
 use super::error::{self, LineStyle};
-use super::file::{FileId, LogFile};
+use super::file::LogFile;
 use super::message::MessageHeader;
 use super::output::Output;
 use super::rotation::Rotation;
@@ -22,6 +21,7 @@ use super::stream::StreamLog;
 use super::target::Target;
 use crate::base::log_target::LogTarget;
 use crate::base::request_notes::{AccessLogs, NotedRoute};
+use crate::base::sys::{AsFd, FileId, OwnedFd, host_name};
 use crate::options::AccessLogSettings;
 use crate::sections::log::{ErrorFormat, Facility, LogSettings};
 use crate::sections::tracing::{Tracer, TracingSettings};
@@ -330,7 +330,7 @@ impl Source {
 
 impl OutputSettings {
     fn header(&self, name: &'static str) -> MessageHeader {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host_name();
         let is_valid = !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic());
         MessageHeader {
             facility: self.facility,

@@ -3,9 +3,10 @@
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use crate::base::sys::file_id;
 
 /// Limits on the size and number of log files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,7 +130,7 @@ pub(super) fn is_at(path: &Path, file: &File) -> io::Result<bool> {
 
 /// Returns true if both belong to the same file.
 pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
+    file_id(one) == file_id(other)
 }
 
 pub(super) fn numbered(path: &Path, number: u32) -> PathBuf {

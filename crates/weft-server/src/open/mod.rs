@@ -7,7 +7,6 @@ mod reloadable_router; // a worker's router, replaced at a reload
 mod route_logs; // the logs of a route
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use self::active_plan::PlanReceiver;
 use self::route_logs::route_logs;
 use crate::apps::{self, App, Form};
 use crate::base::listen_end::Ipv4Ports;
+use crate::base::sys::{FileId, file_id};
 use crate::config::{HostPlan, Plan, RoutePlan};
 use crate::options::access_log::AccessLogOptions;
 use crate::options::{OpenContext, RouteMiddleware, RouteOptions};
@@ -77,7 +77,7 @@ struct AppSource {
     form: Form,
     /// Device and inode of the root directory, so that a replaced directory is opened again. An
     /// example is a symbolic link with a new target.
-    root: Option<(u64, u64)>,
+    root: Option<FileId>,
 }
 
 /// The route that middleware belongs to, with its options, the trusted proxies, and what its cache
@@ -434,7 +434,7 @@ impl AppSource {
     fn new(form: &Form) -> AppSource {
         // Opening the directory reports the error.
         let metadata = form.root().and_then(|root| std::fs::metadata(root).ok());
-        AppSource { form: form.clone(), root: metadata.map(|root| (root.dev(), root.ino())) }
+        AppSource { form: form.clone(), root: metadata.as_ref().map(file_id) }
     }
 }
 

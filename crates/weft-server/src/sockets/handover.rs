@@ -8,24 +8,16 @@
 //! process stop accepting and drain its connections. If the new process exits instead, the old one
 //! continues to serve.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, ErrorKind};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::retry_on_intr;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SocketType, sockopt,
-};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use weft::net::Http3Descriptor;
 
 use crate::base::descriptors;
-use crate::base::sys::{RECEIVE_RIGHTS, message_socket_pair, send_flags};
+use crate::base::sys::{AsFd, HandoverSocket, OwnedFd, Pid, Signal, id_of, signal_process};
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket};
 
 /// Maximum time until the new process serves.
@@ -68,20 +60,20 @@ impl Successor {
             (format!("{HTTP3}{text}"), descriptor)
         });
         let sockets: Vec<(String, OwnedFd)> = sockets.chain(http3).collect();
-        let (ours, theirs) = message_socket_pair()?;
         let mut arguments = std::env::args_os();
         // Started by its name and not as `/proc/self/exe`, so that a replaced file takes effect.
         let program = arguments.next().unwrap_or_else(|| "weft".into());
         let mut command = Command::new(program);
-        command.args(arguments).stdin(theirs);
+        command.args(arguments);
+        let ours = HandoverSocket::create(&mut command, HANDOVER_TIMEOUT)?;
         let child = descriptors::pass_inherited_limit(&mut command).spawn()?;
-        // Closes the parent's copy of `theirs`, so that the exit of the child closes the channel.
+        // Closes the copy of the child's socket, so that the exit of the child closes the channel.
         drop(command);
-        let process = Pid::from_child(&child);
+        let process = id_of(&child);
         let (sender, result) = oneshot::channel();
         let thread = thread::Builder::new().name("weft-handover".to_owned());
         thread.spawn(move || {
-            let result = hand_over(&ours, sockets, child);
+            let result = hand_over(&ours, &sockets, child);
             // The receiver is dropped only when this process exits.
             let _ = sender.send(result);
         })?;
@@ -98,19 +90,20 @@ impl Successor {
     /// been received.
     pub(crate) fn cancel(self) {
         // Fails if the process has just exited.
-        let _ = kill_process(self.process, Signal::TERM);
+        let _ = signal_process(self.process, Signal::TERM);
     }
 }
 
 /// Sends the sockets to the new process, and waits until it serves.
-fn hand_over(ours: &OwnedFd, sockets: Vec<(String, OwnedFd)>, mut child: Child) -> UpgradeResult {
-    let set_timeout = |id| sockopt::set_socket_timeout(ours, id, Some(HANDOVER_TIMEOUT));
-    let reply = set_timeout(sockopt::Timeout::Send).map_err(io::Error::from);
-    let reply = reply.and_then(|()| send_sockets(ours, sockets)).and_then(|()| {
-        set_timeout(sockopt::Timeout::Recv)?;
+fn hand_over(
+    ours: &HandoverSocket,
+    sockets: &[(String, OwnedFd)],
+    mut child: Child,
+) -> UpgradeResult {
+    let reply = send_sockets(ours, sockets).and_then(|()| {
         let mut reply = [0; READY.len()];
-        let (_, bytes) = retry_on_intr(|| rustix::net::recv(ours, &mut reply, RecvFlags::empty()))?;
-        Ok(reply[..bytes].to_vec())
+        let (length, _) = ours.receive(&mut reply)?;
+        Ok(reply[..length].to_vec())
     });
     let reason = match reply {
         Ok(reply) if reply == READY => {
@@ -131,19 +124,11 @@ fn hand_over(ours: &OwnedFd, sockets: Vec<(String, OwnedFd)>, mut child: Child) 
     UpgradeResult::Failed(reason)
 }
 
-fn send_sockets(ours: &OwnedFd, sockets: Vec<(String, OwnedFd)>) -> io::Result<()> {
+fn send_sockets(ours: &HandoverSocket, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
     for (text, socket) in sockets {
-        let descriptors = [socket.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let text = [IoSlice::new(text.as_bytes())];
-        retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, send_flags()))?;
+        ours.send(text.as_bytes(), Some(socket.as_fd()))?;
     }
-    let mut no_rights = SendAncillaryBuffer::default();
-    let end = [IoSlice::new(END)];
-    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut no_rights, send_flags()))?;
-    Ok(())
+    ours.send(END, None)
 }
 
 /// Message after the last socket. It is not the text of any [`ListenSpec`].
@@ -159,21 +144,12 @@ pub(crate) struct InheritedSockets {
 }
 
 /// Channel to the process whose sockets this process takes over.
-pub(crate) struct Predecessor(OwnedFd);
+pub(crate) struct Predecessor(HandoverSocket);
 
 impl Predecessor {
     /// Receives the sockets of the predecessor, if this process was started for an upgrade.
     pub(crate) fn detect() -> io::Result<Option<(Predecessor, InheritedSockets)>> {
-        let stdin = std::io::stdin();
-        // Only an upgrade starts the program with such a socket as its standard input.
-        if sockopt::socket_type(&stdin) != Ok(SocketType::SEQPACKET) {
-            return Ok(None);
-        }
-        let channel = stdin.as_fd().try_clone_to_owned()?;
-        // Replaces stdin, so that child processes do not inherit the channel and keep it open.
-        let dev_null = std::fs::File::open("/dev/null")?;
-        rustix::stdio::dup2_stdin(&dev_null)?;
-        sockopt::set_socket_timeout(&channel, sockopt::Timeout::Recv, Some(HANDOVER_TIMEOUT))?;
+        let Some(channel) = HandoverSocket::inherited(HANDOVER_TIMEOUT)? else { return Ok(None) };
         let mut inherited = InheritedSockets::default();
         while receive_socket(&channel, &mut inherited)? {}
         Ok(Some((Predecessor(channel), inherited)))
@@ -182,29 +158,20 @@ impl Predecessor {
     /// Notifies the predecessor that the sockets are being served.
     pub(crate) fn notify_ready(self) {
         // Fails if the predecessor has exited.
-        let _ = rustix::net::send(&self.0, READY, send_flags());
+        let _ = self.0.send(READY, None);
     }
 }
 
 /// Receives a socket. Returns false after the last one.
-fn receive_socket(channel: &OwnedFd, inherited: &mut InheritedSockets) -> io::Result<bool> {
+fn receive_socket(channel: &HandoverSocket, inherited: &mut InheritedSockets) -> io::Result<bool> {
     let mut text = [0; MAX_SPEC_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let message = retry_on_intr(|| {
-        let buffers = &mut [IoSliceMut::new(&mut text)];
-        rustix::net::recvmsg(channel, buffers, &mut rights, RECEIVE_RIGHTS)
-    })?;
-    let text = &text[..message.bytes];
+    let (length, socket) = channel.receive(&mut text)?;
+    let text = &text[..length];
     if text == END {
         return Ok(false);
     }
-    let mut descriptors = rights.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
-        _ => None,
-    });
     let invalid = || io::Error::other("the running process sent an invalid message");
-    let socket = descriptors.next().and_then(|mut rights| rights.next()).ok_or_else(invalid)?;
+    let socket = socket.ok_or_else(invalid)?;
     let text = std::str::from_utf8(text).map_err(|_| invalid())?;
     if let Some(text) = text.strip_prefix(HTTP3) {
         inherited.http3.push(Http3Descriptor::from_parts(text, socket).ok_or_else(invalid)?);

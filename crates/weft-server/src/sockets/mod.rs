@@ -7,7 +7,6 @@ pub(crate) mod systemd; // socket activation and sd_notify
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use weft::net::{Address, Http3Descriptor, Listener, LocalAddress};
@@ -16,6 +15,7 @@ use weft::tls::Tls;
 use weft::{ErrorKind, Settings};
 
 use crate::base::listen_end::{Ipv4Ports, ListenEnd, TcpEnd};
+use crate::base::sys::OwnedFd;
 use crate::base::unix_address::UnixAddress;
 use crate::sections::addresses::Addresses;
 use crate::sections::status::status_limits;

@@ -1,11 +1,10 @@
 //! The service manager's socket activation (`sd_listen_fds(3)`) and notifications (`sd_notify(3)`).
 
-use std::os::fd::OwnedFd;
-
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use weft::net::{Http3Descriptor, Listener};
 
+use crate::base::sys::OwnedFd;
 use crate::sockets::handover::InheritedSockets;
 use crate::sockets::{BoundSocket, ListenSpec, OpenSocket, Protocol, SocketSource};
 

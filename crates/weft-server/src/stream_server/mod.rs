@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use weft::net::{Listener, LocalAddress};
 use weft_upstream::ThrottledWarning;
 
 use self::datagrams::Receiving;
+use crate::base::sys::{AsFd, OwnedFd};
 use crate::open::active_plan::PlanReceiver;
 use crate::sections::tls::{CHECK_INTERVAL, OpenedTls, log_reload_failure};
 use crate::sockets::{BoundSocket, ListenSpec, SocketSource};

@@ -3,7 +3,6 @@
 pub mod counter;
 pub(crate) mod crypto;
 pub(crate) mod decimal;
-pub(crate) mod exhaustion;
 pub(crate) mod inactivity_timer;
 pub(crate) mod invalid_settings;
 pub(crate) mod random;

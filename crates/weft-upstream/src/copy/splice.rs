@@ -1,15 +1,13 @@
 //! Bytes that are moved from one socket to another within the kernel (`splice(2)`), through a pipe.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::sys;
+use crate::sys::{self, OwnedFd};
 
 /// Size of a pipe, in bytes. A larger one takes fewer calls, and holds more bytes of a sender whose
 /// receiver is slow.
@@ -97,7 +95,7 @@ impl Splice<'_> {
                     Ok(0) => return Ok(Spliced::UntilPause),
                     Ok(received) => total += received,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if is_refusal(&error) => return Ok(Spliced::UntilPause),
+                    Err(error) if sys::is_splice_refusal(&error) => return Ok(Spliced::UntilPause),
                     Err(error) => return Err(SpliceError::Receive(error)),
                 }
                 pipe.drain(self.to, &moved).await.map_err(SpliceError::Send)?;
@@ -109,13 +107,6 @@ impl Splice<'_> {
             self.from.readable().await.map_err(SpliceError::Receive)?;
         }
     }
-}
-
-/// Returns true if bytes cannot be moved, although the socket has no error: it does not support
-/// that, or there is no memory.
-fn is_refusal(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| errno == Errno::INVAL || errno == Errno::NOMEM)
 }
 
 impl SplicePipes {

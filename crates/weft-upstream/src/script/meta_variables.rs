@@ -1,7 +1,6 @@
 //! Request → meta-variables of RFC 3875 §4.1. Pure.
 
 use std::borrow::Cow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use weft::Request;
@@ -20,6 +19,7 @@ use crate::base::decimal::{push_address, push_number};
 use crate::head::client_certificate::{is_from_trusted_proxy, pem};
 use crate::head::field_filter::describes_client;
 use crate::head::request_fields::RequestFields;
+use crate::sys::bytes_of;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
 /// their own, and `Proxy`, because many programs use `HTTP_PROXY` as a setting.
@@ -216,7 +216,7 @@ fn auth_type(request: &Request) -> &'static [u8] {
 }
 
 fn path_bytes(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
+    bytes_of(path.as_os_str())
 }
 
 /// Returns the protocol of a request (§4.1.16).

@@ -2,7 +2,6 @@
 //! response is the output of a CGI script: in records, or up to the end of the connection.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +23,7 @@ use crate::base::task::MayDrop;
 use crate::connect::upstream::Upstream;
 use crate::gateway_error::GatewayError;
 use crate::settings::proxy_settings::{ProxySettings, UpstreamProtocol};
+use crate::sys::bytes_of;
 
 /// A script that handles a request.
 pub struct ScriptCall {
@@ -91,7 +91,7 @@ fn overridden<'a>(
     environment: &'a [(String, OsString)],
 ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let is_overridden = |name: &[u8]| environment.iter().any(|(known, _)| known.as_bytes() == name);
-    let own = environment.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let own = environment.iter().map(|(name, value)| (name.as_bytes(), bytes_of(value)));
     variables.iter().filter(move |(name, _)| !is_overridden(name)).chain(own)
 }
 

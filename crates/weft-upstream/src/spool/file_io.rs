@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::sys::read_nowait;
+use crate::sys::{read_exact_at, read_nowait, write_all_at};
 
 /// A write to a temporary file. It may block.
 pub(crate) struct FileWrite {
@@ -47,7 +46,7 @@ fn write_pieces(file: Option<Arc<File>>, mut at: u64, pieces: &[Bytes]) -> io::R
         None => Arc::new(tempfile::tempfile()?),
     };
     for piece in pieces {
-        file.write_all_at(piece, at)?;
+        write_all_at(&file, piece, at)?;
         at += piece.len() as u64;
     }
     Ok(file)
@@ -79,7 +78,7 @@ impl FileRead {
 
     pub(crate) fn run(self) -> io::Result<Bytes> {
         let mut buffer = vec![0; self.length];
-        self.file.read_exact_at(&mut buffer, self.at)?;
+        read_exact_at(&self.file, &mut buffer, self.at)?;
         Ok(buffer.into())
     }
 }

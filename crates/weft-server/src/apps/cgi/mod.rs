@@ -23,9 +23,8 @@ mod settings;
 mod timeout;
 mod upload;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -44,6 +43,7 @@ use self::upload::Input;
 use crate::apps::script::{LookupError, Root};
 use crate::apps::script_patterns::ScriptPatterns;
 use crate::base::script_files::ScriptRule;
+use crate::base::sys::text_of_bytes;
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -167,9 +167,7 @@ impl Cgi {
         };
         let variables = script::meta_variables(request, script, length, &rules);
         command.envs(
-            variables
-                .iter()
-                .map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))),
+            variables.iter().map(|(name, value)| (text_of_bytes(name), text_of_bytes(value))),
         );
         command.envs(self.0.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = script.file.parent() {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use super::settings::CgiSettings;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
 use crate::base::process_group::Process;
+use crate::base::sys::OwnedFd;
 
 /// Maximum size of a read, in bytes: the capacity of a pipe.
 const MAX_READ_BYTES: usize = 64 << 10;

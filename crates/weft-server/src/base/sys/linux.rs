@@ -1,18 +1,23 @@
 //! Linux.
 
 use std::ffi::CStr;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::task::{Context, Poll};
 
 use nix::libc;
 use nix::sys::socket::SetSockOpt;
 use nix::sys::socket::sockopt::SetStruct;
 use nix::unistd::{Gid, Uid};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
+    SocketType, recvmsg, sendmsg, sockopt,
+};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, prlimit};
 use tokio::net::unix::pipe;
 
@@ -23,7 +28,6 @@ pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
     defer_accept: true,
     reuse_port: true,
     groups: true,
-    handover: true,
     control_socket: true,
     journald: true,
 };
@@ -31,18 +35,41 @@ pub(crate) const FEATURES: SystemFeatures = SystemFeatures {
 /// Socket of the syslog daemon.
 pub(crate) const SYSLOG_SOCKET: &str = "/dev/log";
 
-/// Flags with which descriptors are received.
-pub(crate) const RECEIVE_RIGHTS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-
-/// Returns the flags of messages to another process.
-pub(crate) fn send_flags() -> SendFlags {
-    SendFlags::NOSIGNAL
-}
-
 /// Creates a pair of sockets that keep the boundaries of messages.
-pub(crate) fn message_socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn handover_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     Ok(rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Does nothing: the type of the socket suffices.
+pub(super) fn mark_successor(successor: &mut Command) -> &mut Command {
+    successor
+}
+
+/// Returns true for a socket of a [pair](handover_pair): only an upgrade starts the program with
+/// such a socket as its standard input.
+pub(super) fn is_handover_socket(socket: impl AsFd) -> bool {
+    sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+}
+
+pub(super) fn send_message(
+    socket: &OwnedFd,
+    text: &[u8],
+    rights: &mut SendAncillaryBuffer<'_, '_, '_>,
+) -> io::Result<()> {
+    let text = [IoSlice::new(text)];
+    retry_on_intr(|| sendmsg(socket, &text, rights, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+pub(super) fn receive_message(
+    socket: &OwnedFd,
+    text: &mut [u8],
+    rights: &mut RecvAncillaryBuffer<'_>,
+) -> io::Result<usize> {
+    let mut buffers = [IoSliceMut::new(text)];
+    let receive = || recvmsg(socket, &mut buffers, rights, RecvFlags::CMSG_CLOEXEC);
+    Ok(retry_on_intr(receive)?.bytes)
 }
 
 /// The exit of a process: a pidfd, which becomes readable. It is not a pipe and is never read; but
@@ -111,4 +138,19 @@ pub(crate) fn control_address(pid: u32) -> io::Result<SocketAddr> {
 pub(crate) fn peer_pid(stream: &UnixStream) -> io::Result<u32> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// Returns the memory of this process that is in use, in bytes.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Returns the number of open file descriptors of this process.
+pub(crate) fn open_descriptors() -> Option<u64> {
+    let count = fs::read_dir("/proc/self/fd").ok()?.count();
+    // One descriptor belongs to the open directory itself.
+    Some(count.saturating_sub(1) as u64)
 }

@@ -6,7 +6,6 @@
 //! evaluates preconditions and ranges, as for all files.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use weft_proto::semantics::path::encode;
 use weft_upstream::gateway_error::GatewayError;
 
 use super::AccelFolder;
+use crate::base::sys::bytes_of;
 use crate::options::layer::{WorkerLayer, WrappedApp};
 
 const X_ACCEL_REDIRECT: HeaderName = HeaderName::from_static("x-accel-redirect");
@@ -126,7 +126,7 @@ impl AccelFiles {
     /// Finds the file of a path of the file system.
     fn find_file(&self, value: &[u8]) -> Option<NamedFile<'_>> {
         self.folders.iter().find_map(|folder| {
-            let mut roots = folder.roots.iter().map(|root| root.as_os_str().as_bytes());
+            let mut roots = folder.roots.iter().map(|root| bytes_of(root));
             let rest = roots.find_map(|root| rest_behind(root, value))?;
             let mut path = String::new();
             encode(&mut path, rest);

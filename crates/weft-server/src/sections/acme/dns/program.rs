@@ -5,7 +5,6 @@
 //! exits without an error, the servers of the zone have the change.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 
 use super::Change;
 use crate::base::process_group::Process;
+use crate::base::sys::{OwnedFd, read_from_pipe};
 
 /// Time limit for a run.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -80,7 +80,7 @@ async fn run_to_exit(command: Command, error: &mut Vec<u8>) -> std::io::Result<E
     // seen it yet, so that the pipe, which does not block, is read without it. The number of reads
     // is bounded, because a child may write without end.
     for _ in 0..MAX_ERROR_BYTES {
-        let Ok(read @ 1..) = rustix::io::read(&pipe, &mut buffer) else { break };
+        let Ok(read @ 1..) = read_from_pipe(&pipe, &mut buffer) else { break };
         append(&buffer[..read]);
     }
     Ok(status)
