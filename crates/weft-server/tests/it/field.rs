@@ -28,6 +28,9 @@ const THREADS: usize = 4;
 fn reports_of_the_field_have_the_right_outcome() {
     let selected = std::env::var("WEFT_FIELD").unwrap_or_default();
     let mut reports = read_all();
+    // Files of `/proc`, whose length is not known.
+    let is_linux = cfg!(all(target_os = "linux", not(weft_portable)));
+    reports.retain(|report| is_linux || !report.name.ends_with("files-of-proc"));
     reports.retain(|report| report.name.contains(&selected));
     assert!(!reports.is_empty(), "no file has the text {selected:?} in its name");
     let next = Mutex::new(reports.iter());
