@@ -11,7 +11,10 @@ pub(crate) struct ProcessChannel(Infallible);
 
 impl ProcessChannel {
     pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-        Err(io::ErrorKind::Unsupported.into())
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system cannot pass HTTP/3 connections to another process: restart the server instead",
+        ))
     }
 
     pub(crate) fn register(_: OwnedFd) -> io::Result<ProcessChannel> {
