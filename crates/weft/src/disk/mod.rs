@@ -278,21 +278,26 @@ impl http_body::Body for FileBody {
 mod tests {
     use super::*;
     use std::io::Write;
+    #[cfg(target_os = "linux")]
     use std::os::unix::fs::FileExt;
 
+    #[cfg(target_os = "linux")]
     use rustix::fs::Advice;
 
     const LENGTH: u64 = 2 << 20;
 
-    /// Makes a file that is not in the page cache, if the file system supports the eviction.
+    /// Makes a file that is not in the page cache, if the system and the file system support the
+    /// eviction.
     fn cold_file() -> fs::File {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&[b'x'; LENGTH as usize]).unwrap();
         file.sync_all().unwrap();
+        #[cfg(target_os = "linux")]
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         file
     }
 
+    #[cfg(target_os = "linux")]
     fn resident(file: &fs::File, at: u64, length: u64) -> u64 {
         resident_prefix(file, at, length, false)
     }
@@ -301,6 +306,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn fetched_bytes_are_resident() {
         let file = Arc::new(cold_file());
@@ -318,6 +324,7 @@ mod tests {
         );
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn files_are_read_without_dev_null() {
         let file = cold_file();
@@ -337,6 +344,7 @@ mod tests {
         assert_eq!(unfit.metadata().unwrap().len(), 0);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn resident_prefix_ends_at_the_first_missing_byte() {
         if resident(&cold_file(), 0, LENGTH) == LENGTH {

@@ -110,13 +110,19 @@ pub(crate) fn reset(socket: BorrowedFd<'_>) -> Result<()> {
 /// Maximum number of bytes of a file that one call copies.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Sends bytes of a file, and advances `at`. The bytes are copied through the process.
+/// Sends bytes of a file, and advances `at`. The bytes are copied through the process if the kernel
+/// does not send them from the file.
 pub(crate) fn send_file(
     socket: BorrowedFd<'_>,
     file: &fs::File,
     at: &mut u64,
     length: usize,
 ) -> Result<usize> {
+    if let Some(sent) = send_within_kernel(socket, file, *at, length) {
+        let sent = sent?;
+        *at += sent as u64;
+        return Ok(sent);
+    }
     let mut piece = vec![0; length.min(COPY_BYTES)];
     let read = rustix::io::pread(file, &mut piece, *at)?;
     if read == 0 {
@@ -125,6 +131,50 @@ pub(crate) fn send_file(
     let sent = rustix::net::send(socket, &piece[..read], SEND)?;
     *at += sent as u64;
     Ok(sent)
+}
+
+/// Sends bytes of a file by the `sendfile` of macOS and FreeBSD. `None` if the kernel cannot do so for
+/// this file and this socket, such as a Unix socket.
+#[cfg(any(target_os = "freebsd", target_vendor = "apple"))]
+fn send_within_kernel(
+    socket: BorrowedFd<'_>,
+    file: &fs::File,
+    at: u64,
+    length: usize,
+) -> Option<Result<usize>> {
+    use nix::errno::Errno;
+    use nix::sys::sendfile::sendfile;
+    /// Some of these are equal on some systems.
+    const UNSUPPORTED: [Errno; 4] =
+        [Errno::EINVAL, Errno::ENOTSUP, Errno::EOPNOTSUPP, Errno::ENOTSOCK];
+    // A length of 0 would send the whole file.
+    let (at, length) = (i64::try_from(at).ok()?, length.max(1));
+    #[cfg(target_os = "freebsd")]
+    let (result, sent) = {
+        let flags = nix::sys::sendfile::SfFlags::empty();
+        sendfile(file, socket, at, Some(length), None, None, flags, 0)
+    };
+    #[cfg(target_vendor = "apple")]
+    let (result, sent) = sendfile(file, socket, at, i64::try_from(length).ok(), None, None);
+    match (result, usize::try_from(sent)) {
+        // An error after the first bytes is reported by the next call.
+        (_, Ok(sent @ 1..)) => Some(Ok(sent)),
+        (Ok(()), _) => Some(Ok(0)),
+        (Err(error), _) if UNSUPPORTED.contains(&error) => None,
+        (Err(error), _) => Some(Err(rustix::io::Errno::from_raw_os_error(error as i32))),
+    }
+}
+
+/// Returns `None`: other systems have no such call, and on Linux this file has the calls that all
+/// systems have.
+#[cfg(not(any(target_os = "freebsd", target_vendor = "apple")))]
+fn send_within_kernel(
+    _socket: BorrowedFd<'_>,
+    _file: &fs::File,
+    _at: u64,
+    _length: usize,
+) -> Option<Result<usize>> {
+    None
 }
 
 /// Returns false: the types of file systems are numbers of Linux.

@@ -3,7 +3,7 @@
 #![cfg(all(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,8 +13,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::tree::{Tree, ask, pattern, request, send_request_with_fields, serve};
 use crate::common::{Client, Response, TEST_TIMEOUT, address, stop, until};
-use rustix::fs::Advice;
-use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::Server;
 use weft::files::{Directory, DirectorySettings};
@@ -692,17 +690,29 @@ fn cold_tree(files: &[(&str, &[u8])]) -> Option<Tree> {
     None
 }
 
+#[cfg(target_os = "linux")]
 fn evict_from_page_cache(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
+#[cfg(target_os = "linux")]
 fn is_cold(path: &Path) -> bool {
+    use rustix::io::{Errno, ReadWriteFlags};
     let file = File::open(path).unwrap();
     let mut byte = [0];
-    let slices = &mut [IoSliceMut::new(&mut byte)];
+    let slices = &mut [std::io::IoSliceMut::new(&mut byte)];
     rustix::io::preadv2(&file, slices, 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn evict_from_page_cache(_path: &Path) {}
+
+/// Returns false: the call that tells exists on Linux only.
+#[cfg(not(target_os = "linux"))]
+fn is_cold(_path: &Path) -> bool {
+    false
 }
 
 /// Sends a request to a stream and reads to the end. Calls `meanwhile` after the first bytes were
