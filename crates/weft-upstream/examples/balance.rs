@@ -7,17 +7,15 @@ use weft::server::ServerHandle;
 use weft::{Request, Response, Server};
 use weft_upstream::{BalancePolicy, HealthCheck, HealthCheckTarget, ProxySettings, ReverseProxy};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
 /// Starts an upstream that responds with its name.
-fn start_upstream(name: &'static str) -> Result<ServerHandle> {
+fn start_upstream(name: &'static str) -> weft::Result<ServerHandle> {
     let respond = async move |_: Request| Response::text(format!("Hello from {name}!\n"));
-    Ok(Server::new(respond).workers(1).listen("127.0.0.1:0")?.start()?)
+    Server::new(respond).workers(1).listen("127.0.0.1:0")?.start()
 }
 
-fn main() -> Result<()> {
+fn main() -> weft::Result<()> {
     let upstreams = [start_upstream("one")?, start_upstream("two")?, start_upstream("three")?];
-    let urls = upstreams.iter().map(|upstream| format!("http://{}", upstream.addresses()[0]));
+    let urls = upstreams.each_ref().map(|upstream| format!("http://{}", upstream.addresses()[0]));
     let check = HealthCheck {
         interval: Duration::from_secs(5),
         ..HealthCheck::new(HealthCheckTarget::Connection)
@@ -31,5 +29,5 @@ fn main() -> Result<()> {
     let proxy = ReverseProxy::with_settings(settings, Default::default())?;
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     println!("http://{address}/");
-    Ok(weft::serve(address, proxy)?)
+    weft::serve(address, proxy)
 }

@@ -3,9 +3,9 @@
 //! ```no_run
 //! use weft_upstream::ReverseProxy;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let proxy = ReverseProxy::new(["http://127.0.0.1:3000", "http://127.0.0.1:3001 weight=3"])?;
-//! Ok(weft::serve("127.0.0.1:8080", proxy)?)
+//! # fn main() -> weft::Result<()> {
+//! let proxy = ReverseProxy::new("http://127.0.0.1:3000")?; // or several: [URL, URL]
+//! weft::serve("127.0.0.1:8080", proxy)
 //! # }
 //! ```
 //!
@@ -84,5 +84,6 @@ pub use settings::proxy_settings::{
 };
 pub use settings::sticky_settings::StickySettings;
 pub use url::http_version::HttpVersion;
+pub use url::into_upstreams::IntoUpstreams;
 pub use url::member::{MAX_WEIGHT, MemberShare, UpstreamMember};
 pub use url::upstream_url::UpstreamUrl;

@@ -69,6 +69,7 @@ use crate::script::ScriptCall;
 use crate::settings::proxy_settings::ProxySettings;
 use crate::spool::BufferSpace;
 use crate::tls;
+use crate::url::into_upstreams::IntoUpstreams;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
@@ -101,13 +102,20 @@ struct SharedState {
 }
 
 impl ReverseProxy {
-    /// Creates a proxy for [upstreams](ProxySettings::new), with default settings.
+    /// Creates a proxy for one upstream or a list of them, with default settings.
+    ///
+    /// ```
+    /// use weft_upstream::ReverseProxy;
+    ///
+    /// let proxy = ReverseProxy::new("http://127.0.0.1:3000")?;
+    /// let balanced = ReverseProxy::new(["http://one:3000 weight=3", "http://two:3000"])?;
+    /// # drop((proxy, balanced));
+    /// # Ok::<(), weft_upstream::InvalidSettings>(())
+    /// ```
     ///
     /// # Errors
     /// If there is no URL, or one of them is invalid.
-    pub fn new<I: IntoIterator<Item: AsRef<str>>>(
-        upstreams: I,
-    ) -> Result<ReverseProxy, InvalidSettings> {
+    pub fn new(upstreams: impl IntoUpstreams) -> Result<ReverseProxy, InvalidSettings> {
         ReverseProxy::with_settings(ProxySettings::new(upstreams)?, Arc::default())
     }
 

@@ -17,6 +17,7 @@ use crate::base::invalid_settings::InvalidSettings;
 use crate::dns::dns_settings::DnsSettings;
 use crate::tls::{ClientIdentity, KeyPin};
 use crate::url::http_version::HttpVersion;
+use crate::url::into_upstreams::{self, IntoUpstreams};
 use crate::url::member::UpstreamMember;
 use crate::url::upstream_url::UpstreamUrl;
 
@@ -311,20 +312,14 @@ pub enum ClientCert {
 }
 
 impl ProxySettings {
-    /// Creates the default settings for upstreams, each a URL such as `http://127.0.0.1:3000` or
-    /// `unix:/run/app.sock`, behind which options may follow: `http://app:3000 weight=3 backup`.
+    /// Creates the default settings for one upstream or a list of them, each a URL such as
+    /// `http://127.0.0.1:3000` or `unix:/run/app.sock`, behind which options may follow:
+    /// `http://app:3000 weight=3 backup`.
     ///
     /// # Errors
     /// If there is no URL, or one of them is invalid.
-    pub fn new<I: IntoIterator<Item: AsRef<str>>>(
-        upstreams: I,
-    ) -> Result<ProxySettings, InvalidSettings> {
-        let mut text = String::new();
-        for upstream in upstreams {
-            text.push_str(upstream.as_ref());
-            text.push(' ');
-        }
-        let upstreams = ProxySettings::parse_upstreams(text.trim_end())?;
+    pub fn new(upstreams: impl IntoUpstreams) -> Result<ProxySettings, InvalidSettings> {
+        let upstreams = upstreams.into_upstreams()?;
         Ok(ProxySettings { upstreams, ..ProxySettings::default() })
     }
 
@@ -362,11 +357,7 @@ impl ProxySettings {
     /// # Errors
     /// If there is no URL, or if a URL or an option is invalid. The error names it.
     pub fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
-        let members = UpstreamMember::parse_list(text, UpstreamUrl::parse_member)?;
-        if members.is_empty() {
-            return Err("expected the URL of an upstream, such as http://127.0.0.1:3000/".into());
-        }
-        Ok(members)
+        into_upstreams::parse_upstreams(text)
     }
 
     /// Returns the URLs of the upstreams.
