@@ -59,6 +59,7 @@ use crate::message::response::Response;
             or a type that implements `weft::Application`",
     note = "an `Arc` of an application is none: `weft::with_state(Arc::new(state), handler)`, or a \
             type that is `Clone` and has its shared state in an `Arc`",
+    note = "a `Result` with an application is for `weft::Server::try_per_worker`",
     note = "a tower service, such as a router of axum, becomes an application by \
             `weft::tower::app(service)`"
 )]

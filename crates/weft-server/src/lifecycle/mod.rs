@@ -144,7 +144,7 @@ impl<'a> ServerProcess<'a> {
             move || {
                 let (rx, route_metrics) =
                     (rx.clone(), registry.as_ref().map(MetricsRegistry::register_route_metrics));
-                async move { Ok::<_, weft::Error>(ServedApplication::routes(rx, route_metrics)) }
+                async move { ServedApplication::routes(rx, route_metrics) }
             }
         });
         server = server.settings(plan.limits.clone());

@@ -52,7 +52,7 @@ impl Status {
         let site = Site::new(registry.clone(), plans, changes);
         let server = Server::per_worker(move || {
             let app = site.clone().wrap(site::security_headers());
-            async { Ok::<_, weft::Error>(ServedApplication::other(app)) }
+            async { ServedApplication::other(app) }
         });
         let server = server.settings(status_limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);

@@ -124,13 +124,14 @@ impl<A: Application + 'static> Server<A> {
         let app = Mutex::new(app);
         Server::per_worker(move || {
             let app = app.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            async move { Ok::<_, Error>(app) }
+            async move { app }
         })
     }
 
     /// Creates a server whose workers each construct their own application, on their own event
     /// loop. Use it if the application has values that are not `Send`, or if its construction is
-    /// asynchronous, for example with a pool of database connections.
+    /// asynchronous. [`try_per_worker`](Server::try_per_worker) is for a construction that may
+    /// fail.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -139,12 +140,38 @@ impl<A: Application + 'static> Server<A> {
     ///
     /// let server = Server::per_worker(|| async {
     ///     let count = Rc::new(Cell::new(0));
-    ///     Ok::<_, weft::Error>(move |_: Request| {
+    ///     move |_: Request| {
     ///         count.set(count.get() + 1);
     ///         let text = format!("This worker has served {} requests.\n", count.get());
     ///         async move { Response::text(text) }
-    ///     })
+    ///     }
     /// });
+    /// # drop(server);
+    /// ```
+    pub fn per_worker<F>(make: impl Fn() -> F + Send + Sync + 'static) -> Server<A>
+    where
+        F: Future<Output = A> + 'static,
+    {
+        Server::try_per_worker(move || {
+            let made = make();
+            async move { Ok::<_, Error>(made.await) }
+        })
+    }
+
+    /// Creates a server whose workers each construct their own application, as by
+    /// [`per_worker`](Server::per_worker), if the construction may fail: for example if it opens a
+    /// pool of database connections.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    /// use weft::{Application, Request, Response, Server};
+    ///
+    /// async fn make() -> std::io::Result<impl Application> {
+    ///     let greeting = Rc::new(std::fs::read_to_string("greeting.txt")?);
+    ///     Ok(async move |_: Request| Response::text(greeting.to_string()))
+    /// }
+    ///
+    /// let server = Server::try_per_worker(make);
     /// # drop(server);
     /// ```
     ///
@@ -152,7 +179,7 @@ impl<A: Application + 'static> Server<A> {
     /// [`serve_connection`](Server::serve_connection) returns it: an [`Error`] as it is, any other
     /// error, such as `anyhow::Error`, as the source of a
     /// [`ServiceFailed`](ErrorKind::ServiceFailed).
-    pub fn per_worker<F, E>(make: impl Fn() -> F + Send + Sync + 'static) -> Server<A>
+    pub fn try_per_worker<F, E>(make: impl Fn() -> F + Send + Sync + 'static) -> Server<A>
     where
         F: Future<Output = Result<A, E>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -200,7 +227,7 @@ impl<A: Application + 'static> Server<A> {
             grace: self.grace,
             #[cfg(feature = "signal")]
             is_graceful: self.is_graceful,
-            ..Server::per_worker(make_app)
+            ..Server::try_per_worker(make_app)
         }
     }
 

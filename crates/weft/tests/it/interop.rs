@@ -154,7 +154,7 @@ fn chromium_opens_a_websocket_over_http_2() {
     let server = Server::per_worker(move || {
         let sender = sender.lock().unwrap().clone();
         let app = BoxApplication::new(move |request| echo(request, sender.clone()));
-        async move { Ok::<_, weft::Error>(app) }
+        async move { app }
     });
     let server = server.workers(1).listen_tls("127.0.0.1:0", &tls()).unwrap().start().unwrap();
     let address = server.addresses()[0].address().unwrap().to_string();

@@ -120,7 +120,7 @@ fn application_is_constructed_with_any_error() {
     impl std::error::Error for NoDatabase {}
 
     let start = |is_up: bool| {
-        let server = Server::per_worker(move || async move {
+        let server = Server::try_per_worker(move || async move {
             if is_up { Ok(last_words) } else { Err(NoDatabase) }
         });
         server.workers(1).listen("127.0.0.1:0").unwrap().start()
@@ -130,7 +130,7 @@ fn application_is_constructed_with_any_error() {
     assert_eq!(error.kind(), ErrorKind::ServiceFailed);
     assert!(error.source().unwrap().is::<NoDatabase>());
     assert!(error.to_string().contains("the database does not answer"), "{error}");
-    let own = Server::per_worker(|| async {
+    let own = Server::try_per_worker(|| async {
         let error = weft::Error::new(ErrorKind::InvalidSetting, "no name");
         Err::<weft::BoxApplication, _>(error)
     });
