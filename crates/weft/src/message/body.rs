@@ -68,14 +68,27 @@ enum Kind {
     Empty,
     Bytes(Bytes),
     Inbound(Box<dyn Inbound>),
-    /// A stream, and the number of bytes that it may still produce.
-    Stream(Exclusive<BoxBody>, u64),
+    Stream(Exclusive<BoxBody>, Option<Box<StreamLimit>>),
     File(Box<FileBody>),
-    /// A body that was received completely, but exceeds a limit set later, and the limit. It is not
-    /// known for a stream, which stores the rest only.
-    TooLarge(Option<u64>),
+    /// A body in memory or a stream that exceeds a limit set later, and the limit.
+    TooLarge(u64),
     /// A body that a framework has removed from a response to HEAD. Its length is unknown.
     Removed,
+}
+
+/// The limit that [`Body::set_limit`] has set for a stream.
+struct StreamLimit {
+    bytes: u64,
+    /// Number of bytes that the stream may still produce.
+    remaining: u64,
+}
+
+impl StreamLimit {
+    /// Counts bytes of the stream.
+    fn count(&mut self, bytes: usize) -> Result<(), u64> {
+        self.remaining = self.remaining.checked_sub(bytes as u64).ok_or(self.bytes)?;
+        Ok(())
+    }
 }
 
 /// The content of a request as a protocol version delivers it.
@@ -148,7 +161,7 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
     {
-        Body(Kind::Stream(Exclusive::new(Box::pin(body)), u64::MAX))
+        Body(Kind::Stream(Exclusive::new(Box::pin(body)), None))
     }
 
     /// Creates the body of a response to HEAD from which a framework has removed the content.
@@ -252,7 +265,7 @@ impl Body {
                     Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
                 }
                 Kind::Inbound(source) => source.poll_chunk(cx),
-                Kind::TooLarge(limit) => Poll::Ready(Err(over_limit(*limit))),
+                Kind::TooLarge(limit) => Poll::Ready(Err(too_large(*limit, SET_LIMIT))),
                 Kind::Stream(..) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
@@ -269,18 +282,19 @@ impl Body {
     /// bodies produce further frames, or stay pending, when they are polled again.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match &mut self.0 {
-            Kind::Stream(stream, remaining) => {
+            Kind::Stream(stream, limit) => {
                 let frame = ready!(stream.get_mut().as_mut().poll_frame(cx)?);
                 if frame.as_ref().is_some_and(Frame::is_trailers) {
                     self.0 = Kind::Empty;
                     return Poll::Ready(frame.map(Ok));
                 }
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-                let Some(rest) = remaining.checked_sub(length as u64) else {
-                    self.0 = Kind::TooLarge(None);
-                    return Poll::Ready(Some(Err(over_limit(None))));
-                };
-                *remaining = rest;
+                if let Some(limit) = limit
+                    && let Err(bytes) = limit.count(length)
+                {
+                    self.0 = Kind::TooLarge(bytes);
+                    return Poll::Ready(Some(Err(too_large(bytes, SET_LIMIT))));
+                }
                 Poll::Ready(frame.map(Ok))
             }
             Kind::File(reader) => Pin::new(reader).poll_frame(cx),
@@ -342,9 +356,11 @@ impl Body {
         match &mut self.0 {
             Kind::Inbound(source) => source.set_limit(bytes),
             Kind::Bytes(received) if received.len() as u64 > bytes => {
-                self.0 = Kind::TooLarge(Some(bytes));
+                self.0 = Kind::TooLarge(bytes);
             }
-            Kind::Stream(_, remaining) => *remaining = bytes,
+            Kind::Stream(_, limit) => {
+                *limit = Some(Box::new(StreamLimit { bytes, remaining: bytes }))
+            }
             _ => {}
         }
     }
@@ -353,9 +369,10 @@ impl Body {
     /// the time credit before the rate applies. They replace
     /// [`Settings::min_bytes_per_second`](crate::Settings::min_bytes_per_second) and
     /// [`stall_timeout`](crate::Settings::stall_timeout), and also apply to a body of unknown
-    /// length while the response is sent. With a timeout of [`Duration::MAX`] the client may pause
-    /// for any time, as in a stream of messages before the response. The middleware
-    /// [`BodyRate`](crate::middleware::BodyRate) does the same for an application.
+    /// length while the response is sent. With a rate of 0, any byte restores the whole credit.
+    /// With a timeout of [`Duration::MAX`] the client may pause for any time, as in a stream of
+    /// messages before the response. The middleware [`BodyRate`](crate::middleware::BodyRate) does
+    /// the same for an application.
     pub fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
         if let Kind::Inbound(source) = &mut self.0 {
             source.set_min_rate(bytes_per_second, stall_timeout);
@@ -526,14 +543,6 @@ const COLLECT_LIMIT: &str = "Body::collect(limit)";
 /// The limit that [`Body::set_limit`] has set, also for middleware.
 pub(crate) const SET_LIMIT: &str = "Body::set_limit, BodyLimit";
 
-/// The error of a body over a limit that [`Body::set_limit`] has set.
-fn over_limit(limit: Option<u64>) -> Error {
-    if let Some(limit) = limit {
-        return too_large(limit, SET_LIMIT);
-    }
-    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed").with_limit(SET_LIMIT)
-}
-
 pub(crate) fn wrong_length() -> Error {
     Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
 }
@@ -570,29 +579,37 @@ mod tests {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         for (limit, raised_by, expected) in [
             (9, 0, "abc def ghi"),
-            (8, 0, "abc def BodyTooLarge"),
-            (0, 0, "BodyTooLarge"),
+            (8, 0, "abc def: the body is larger than 8 bytes"),
+            (0, 0, ": the body is larger than 0 bytes"),
             (3, 6, "abc def ghi"),
+            (3, 5, "abc def: the body is larger than 5 bytes"),
         ] {
             let mut body = stream();
             body.set_limit(limit);
-            let mut received = Vec::new();
+            let mut received = String::new();
+            let mut is_raised = false;
             loop {
                 match body.poll_chunk(&mut cx) {
-                    Poll::Ready(Ok(Some(chunk))) => received.push(chunk.escape_ascii().to_string()),
+                    Poll::Ready(Ok(Some(chunk))) => {
+                        let separator = if received.is_empty() { "" } else { " " };
+                        received += &format!("{separator}{}", chunk.escape_ascii());
+                    }
                     Poll::Ready(Ok(None)) => break,
                     Poll::Ready(Err(error)) => {
-                        received.push(format!("{:?}", error.kind()));
+                        assert_eq!(error.kind(), ErrorKind::BodyTooLarge);
+                        let setting = std::error::Error::source(&error).unwrap().to_string();
+                        assert_eq!(setting, format!("the limit is `{SET_LIMIT}`"));
                         assert!(matches!(body.poll_chunk(&mut cx), Poll::Ready(Err(_))));
+                        received = format!("{received}: {}", error.reason());
                         break;
                     }
                     Poll::Pending => unreachable!("the stream is always ready"),
                 }
-                if raised_by > 0 {
+                if raised_by > 0 && !std::mem::replace(&mut is_raised, true) {
                     body.set_limit(raised_by);
                 }
             }
-            assert_eq!(received.join(" "), expected, "{limit}");
+            assert_eq!(received, expected, "{limit}");
         }
     }
 }
