@@ -98,9 +98,24 @@ impl Log {
         Log { format: Arc::new(LogFormat::combined()), sink: Arc::new(sink) }
     }
 
+    /// Writes lines of this format.
+    ///
+    /// ```
+    /// use weft::log::LogFormat;
+    /// use weft::middleware::Log;
+    ///
+    /// let format = LogFormat::json_with([("ts", "time_millis"), ("status", "status")])?;
+    /// let log = Log::new(|line| eprintln!("{line}")).format(format);
+    /// # let _ = log;
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    pub fn format(self, format: LogFormat) -> Log {
+        Log { format: Arc::new(format), ..self }
+    }
+
     /// Writes [JSON objects](LogFormat::json), one per line.
     pub fn json(self) -> Log {
-        Log { format: Arc::new(LogFormat::json()), ..self }
+        self.format(LogFormat::json())
     }
 
     /// Writes lines of this [pattern](LogFormat::pattern).
@@ -108,7 +123,7 @@ impl Log {
     /// # Errors
     /// Same as [`LogFormat::pattern`].
     pub fn pattern(self, pattern: &str) -> Result<Log> {
-        Ok(Log { format: Arc::new(LogFormat::pattern(pattern)?), ..self })
+        Ok(self.format(LogFormat::pattern(pattern)?))
     }
 
     fn write(&self, entry: &OwnedEntry, fields: &[Field]) {
@@ -125,7 +140,7 @@ impl Log {
     /// Writes the line of a response; a streamed body writes it when dropped.
     fn log_response(&self, mut entry: OwnedEntry, response: Response) -> Response {
         // The engine does this later too, and does not change a response already processed.
-        let moment = ResponseContext { now: entry.time, boundary: random_boundary };
+        let moment = ResponseContext { now: entry.time.as_secs(), boundary: random_boundary };
         let mut response = representation::complete_file_response(&entry.head, response, &moment);
         entry.status = response.status;
         entry.user = response.extensions().get::<User>().cloned();
@@ -182,8 +197,8 @@ thread_local! {
 struct OwnedEntry {
     head: RequestHead,
     connection: Connection,
-    /// Arrival of the request, in seconds since 1970.
-    time: u64,
+    /// Arrival of the request, since 1970.
+    time: Duration,
     stopwatch: Stopwatch,
     /// Set if `RequestIds` precedes the log.
     id: Option<RequestId>,
@@ -199,7 +214,7 @@ impl OwnedEntry {
         OwnedEntry {
             head: request.head().clone(),
             connection: request.connection().clone(),
-            time: wall::now(),
+            time: wall::since_1970(),
             stopwatch: Stopwatch::start(),
             id: request.extensions().get().cloned(),
             user: None,
@@ -223,7 +238,7 @@ impl OwnedEntry {
             peer: self.connection.peer(),
             head: Some(&self.head),
             request_line: &[],
-            time: Duration::from_secs(self.time),
+            time: self.time,
             duration: self.stopwatch.elapsed(),
             status: self.status,
             bytes: self.bytes,
@@ -362,6 +377,7 @@ mod tests {
     use crate::middleware::{BasicAuth, RequestIds, fixed_users};
     use crate::testing;
     use std::sync::Mutex;
+    use weft_proto::semantics::date::rfc3339_millis;
 
     /// The lines that a log configured by `configure` writes for a request to `app`.
     fn lines(configure: impl Fn(Log) -> Log, app: impl Application, request: &str) -> String {
@@ -455,6 +471,20 @@ mod tests {
         let time = value["time"].as_str().unwrap();
         let parsed = time.replace(|c: char| c.is_ascii_digit(), "0");
         assert_eq!(parsed, "0000-00-00T00:00:00Z");
+    }
+
+    #[test]
+    fn time_of_arrival_has_milliseconds() {
+        let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let now = || rfc3339_millis(std::time::SystemTime::now());
+        let before = now();
+        let line = pattern_lines("%{time_millis}x", app, request);
+        let time = line.trim_end();
+        assert!(*before <= *time && *time <= *now(), "{before} {time}");
+        let format = LogFormat::json_with([("ts", "time_millis")]).unwrap();
+        let line = lines(|log| log.format(format.clone()), app, request);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(*time <= *value["ts"].as_str().unwrap(), "{time} {line}");
     }
 
     #[test]
