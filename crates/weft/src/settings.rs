@@ -152,7 +152,8 @@ pub struct Settings {
     /// other bodies, [`Body::set_min_rate`](crate::Body::set_min_rate) and the middleware
     /// [`BodyRate`](crate::middleware::BodyRate) change the rate.
     ///
-    /// Default 500: slower than any modem, and far faster than an attack can afford. 0 acts as 1.
+    /// Default 500: slower than any modem, and far faster than an attack can afford. 0 means
+    /// no minimum rate: each byte restores the whole credit of `stall_timeout`.
     pub min_bytes_per_second: u32,
 
     /// Maximum time for which a body or a response may stall. Waiting for the peer consumes this

@@ -102,7 +102,7 @@ pub(crate) static LIMITS: [Key<Settings>; 26] = [
         "timeout of an idle connection between two requests"
     ),
     limit!(min_bytes_per_second, "min-bytes-per-second", count 0..=MAX_COUNT,
-        "minimum rate at which a request body is received or a response is sent"),
+        "minimum rate at which a request body is received or a response is sent; 0: none"),
     limit!(
         stall_timeout,
         "stall-timeout",

@@ -296,6 +296,7 @@ pub(crate) struct Pace {
     /// measured in ticks.
     credit: i64,
     max_credit: i64,
+    /// 0: any progress restores the whole credit.
     bytes_per_second: u32,
     /// Start of the current wait, in milliseconds on the worker's clock, or [`NEVER`].
     waiting_since: u64,
@@ -310,7 +311,6 @@ impl Pace {
     #[inline]
     pub(crate) fn with_rate(bytes_per_second: u32, stall_timeout: Duration) -> Pace {
         let max_credit = micros(stall_timeout);
-        let bytes_per_second = bytes_per_second.max(1);
         Pace { credit: max_credit, max_credit, bytes_per_second, waiting_since: NEVER }
     }
 
@@ -349,8 +349,13 @@ impl Pace {
     }
 
     fn credit_after(&self, waited: Duration, bytes: usize) -> i64 {
-        let earned = bytes as u64 * 1_000_000 / u64::from(self.bytes_per_second);
-        let earned = i64::try_from(earned).unwrap_or(i64::MAX);
+        let earned = match (bytes, self.bytes_per_second) {
+            (0, _) => 0,
+            (_, 0) => i64::MAX,
+            (bytes, rate) => {
+                i64::try_from(bytes as u64 * 1_000_000 / u64::from(rate)).unwrap_or(i64::MAX)
+            }
+        };
         self.credit.saturating_sub(micros(waited)).saturating_add(earned).min(self.max_credit)
     }
 }
@@ -399,6 +404,18 @@ mod tests {
         ] {
             let credit = pace.credit_after(Duration::from_millis(waited), bytes);
             assert_eq!(credit, remaining * 1_000, "{waited} ms, {bytes} bytes");
+        }
+    }
+
+    /// Without a rate, a byte restores the credit that the wait for it has used up. With the lowest
+    /// rate it restores a second.
+    #[test]
+    fn without_a_minimum_rate_any_progress_suffices() {
+        let stall_timeout = Duration::from_secs(20);
+        for (rate, bytes, remaining) in [(0, 1, 20_000), (1, 1, 2_000), (0, 0, 1_000)] {
+            let pace = Pace::with_rate(rate, stall_timeout);
+            let credit = pace.credit_after(Duration::from_secs(19), bytes);
+            assert_eq!(credit, remaining * 1_000, "{bytes} bytes, {rate} B/s");
         }
     }
 

@@ -45,7 +45,8 @@ pub struct BodyRate {
 
 impl BodyRate {
     /// Sets the minimum rate, and the time credit that waiting for the client uses up and received
-    /// bytes restore. It applies also while the response is sent. [`Duration::MAX`] disables it.
+    /// bytes restore. Both apply also while the response is sent. With a rate of 0, any byte
+    /// restores the whole credit; [`Duration::MAX`] permits pauses of any length.
     pub fn new(bytes_per_second: u32, stall_timeout: Duration) -> BodyRate {
         BodyRate { bytes_per_second, stall_timeout }
     }
