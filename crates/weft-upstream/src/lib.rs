@@ -87,3 +87,8 @@ pub use url::http_version::HttpVersion;
 pub use url::into_upstreams::IntoUpstreams;
 pub use url::member::{MAX_WEIGHT, MemberShare, UpstreamMember};
 pub use url::upstream_url::UpstreamUrl;
+
+/// Compiles the gateway of the tutorial as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/programmers/9-gateway.md")]
+mod tutorial {}

@@ -179,7 +179,24 @@ pub mod path {
     pub use weft_proto::semantics::path::{Segments, decode};
 }
 
-/// Compiles the recipes of the cookbook as documentation tests.
+/// Compiles the recipes of the cookbook and the programs of the tutorial as documentation tests.
 #[cfg(all(doctest, feature = "anyhow", feature = "axum", feature = "cache", feature = "json"))]
-#[doc = include_str!("../../../docs/cookbook.md")]
-mod cookbook {}
+mod book {
+    macro_rules! pages {
+        ($($name:ident: $page:literal,)*) => {
+            $(#[doc = include_str!(concat!("../../../docs/", $page))] mod $name {})*
+        };
+    }
+    pages! {
+        cookbook: "cookbook.md",
+        hello: "programmers/1-hello.md",
+        routes: "programmers/2-routes.md",
+        json: "programmers/3-json.md",
+        middleware: "programmers/4-middleware.md",
+        files: "programmers/5-files.md",
+        websocket: "programmers/6-websocket.md",
+        tests: "programmers/7-tests.md",
+        axum: "programmers/8-axum.md",
+        production: "programmers/10-production.md",
+    }
+}
