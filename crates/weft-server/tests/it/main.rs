@@ -8,6 +8,7 @@ mod accel;
 mod access;
 mod acme;
 mod balance;
+mod book;
 mod budgets;
 mod buffering;
 mod cgi;
