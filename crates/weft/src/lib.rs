@@ -198,5 +198,6 @@ mod book {
         tests: "programmers/7-tests.md",
         axum: "programmers/8-axum.md",
         production: "programmers/10-production.md",
+        hyper: "hyper.md",
     }
 }
