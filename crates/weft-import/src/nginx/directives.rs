@@ -39,8 +39,8 @@ const TRANSLATED: &str = "
     real_ip_recursive return rewrite root satisfy scgi_buffering scgi_connect_timeout
     scgi_hide_header scgi_intercept_errors scgi_max_temp_file_size scgi_param scgi_pass
     scgi_read_timeout scgi_request_buffering send_timeout server server_name set set_real_ip_from
-    ssl ssl_certificate ssl_certificate_key ssl_client_certificate ssl_handshake_timeout
-    ssl_preread ssl_protocols ssl_verify_client stream sub_filter sub_filter_once sub_filter_types
+    ssl ssl_certificate ssl_certificate_key ssl_client_certificate ssl_early_data
+    ssl_handshake_timeout ssl_preread ssl_protocols ssl_verify_client stream sub_filter sub_filter_once sub_filter_types
     split_clients try_files underscores_in_headers upstream user uwsgi_buffering uwsgi_connect_timeout
     uwsgi_hide_header uwsgi_intercept_errors uwsgi_max_temp_file_size uwsgi_param uwsgi_pass
     uwsgi_read_timeout uwsgi_request_buffering valid_referers worker_connections worker_processes
@@ -78,7 +78,7 @@ const DEFAULTS: &str = "
     scgi_send_timeout scgi_socket_keepalive scgi_temp_file_write_size scgi_temp_path sendfile
     sendfile_max_chunk server_name_in_redirect server_names_hash_bucket_size
     server_names_hash_max_size server_tokens source_charset ssl_buffer_size ssl_ciphers
-    ssl_conf_command ssl_dhparam ssl_early_data ssl_ecdh_curve ssl_prefer_server_ciphers
+    ssl_conf_command ssl_dhparam ssl_ecdh_curve ssl_prefer_server_ciphers
     ssl_session_cache ssl_session_tickets ssl_session_timeout sub_filter_last_modified tcp_nodelay
     tcp_nopush thread_pool types types_hash_bucket_size types_hash_max_size
     uninitialized_variable_warn use uwsgi_buffer_size uwsgi_buffers uwsgi_busy_buffers_size

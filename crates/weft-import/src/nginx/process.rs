@@ -34,6 +34,7 @@ impl<'a> Process<'a> {
         self.limits(document);
         self.response_cache(document);
         self.http3(document);
+        self.early_data(document);
     }
 
     /// Returns the directives with this name in the whole configuration, except in locations.
@@ -191,6 +192,19 @@ impl<'a> Process<'a> {
         } else {
             for directive in off {
                 self.outcomes.lost(directive, "it applies to the whole server, `[limits] http3`");
+            }
+        }
+    }
+
+    /// Translates `ssl_early_data`, which applies to the whole server in Weft, and to HTTP/3 only.
+    fn early_data(&self, document: &mut Document) {
+        let switches = self.all("ssl_early_data");
+        let (on, off): (Vec<_>, Vec<_>) = switches.iter().partition(|it| it.arg(0) == "on");
+        if off.is_empty() && !on.is_empty() {
+            document.section("tls").set("early_data", true);
+        } else {
+            for directive in on {
+                self.outcomes.lost(directive, "it applies to the whole server, `[tls] early_data`");
             }
         }
     }

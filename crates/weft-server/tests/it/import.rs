@@ -95,6 +95,14 @@ fn imports_http3() {
         (server("listen 8443 ssl http3;"), 0, "listen = [\"0.0.0.0:8443\"]", "0.0.0.0:80\""),
         (server(&off), 0, "http3 = false", "not carried over"),
         (server(&off) + &server("listen 8444 ssl; http3 on;"), 3, "`[limits] http3`", "http3 = "),
+        (server(&format!("{both}ssl_early_data on;")), 0, "early_data = true", "not carried over"),
+        (server(&format!("{both}ssl_early_data off;")), 0, "8443", "early_data"),
+        (
+            server(&format!("{both}ssl_early_data on;")) + &server("ssl_early_data off;"),
+            3,
+            "`[tls] early_data`",
+            "early_data =",
+        ),
         (server(&format!("{both}quic_host_key a;")), 3, "`[tls] tickets`", "http3 = "),
     ] {
         let folder = folder_with(&[("a.conf", &text)]);

@@ -47,7 +47,9 @@ pub(crate) trait QuicSecurity {
     /// A value that differs from the value of each other configuration in use.
     fn version(&self) -> usize;
 
-    fn server_config(&self) -> Arc<rustls::ServerConfig>;
+    /// Returns the configuration for connections with these limits. A client may send early data
+    /// only within limits that it knows from a former connection (RFC 9114 §7.2.4.2).
+    fn server_config(&self, limits: QuicLimits) -> Arc<rustls::ServerConfig>;
 
     /// Returns the keys of an address: derived from the first key of session tickets, or generated
     /// without one.
@@ -59,6 +61,10 @@ pub(crate) trait QuicSecurity {
     /// Returns the parameters of a connection.
     fn session(&self, handshake: QuicHandshake) -> TlsSession;
 }
+
+/// The limits that a client stores with its session.
+#[cfg(feature = "http3")]
+pub(crate) type QuicLimits = [u64; 3];
 
 /// The result of the handshake of a QUIC connection.
 #[cfg(feature = "http3")]

@@ -25,6 +25,7 @@ pub(crate) struct TlsConfig {
     pub(crate) certificates: Certificates,
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
+    pub(crate) early_data: bool,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) client_auth: ClientAuthMode,
     pub(crate) profile: TlsProfile,
@@ -131,7 +132,7 @@ pub(crate) enum ClientAuthMode {
     Optional,
 }
 
-pub(crate) static TLS: [Key<TlsConfig>; 7] = [
+pub(crate) static TLS: [Key<TlsConfig>; 8] = [
     Key {
         name: "listen",
         flag: "tls-listen",
@@ -182,6 +183,15 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         help: "keys for session tickets, 48 bytes each: the first encrypts, all decrypt",
         kind: ValueKind::Path(|tls, path| tls.tickets = Some(path)),
         show: |tls| quoted_path(tls.tickets.as_ref()),
+    },
+    Key {
+        name: "early_data",
+        flag: "tls-early-data",
+        argument: "",
+        help: "accept requests with safe methods in the first flight of HTTP/3 (0-RTT), with the \
+               field `Early-Data: 1`; others get 425",
+        kind: ValueKind::Bool(|tls, switch| tls.early_data = switch),
+        show: |tls| tls.early_data.to_string(),
     },
     Key {
         name: "client_ca",

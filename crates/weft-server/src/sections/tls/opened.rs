@@ -88,6 +88,7 @@ impl OpenedTls {
                 .map(|acme| acme.identities()),
             client_auth,
             ticket_keys,
+            early_data: tls_config.early_data,
             ticket_secrets: cluster.map(OpenedCluster::ticket_secrets).unwrap_or_default(),
             min_version,
             check_files_every: CHECK_INTERVAL,

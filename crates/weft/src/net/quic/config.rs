@@ -9,7 +9,7 @@ use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, Va
 use crate::error::{Error, Result};
 use crate::net::quic::connection_id::WorkerIds;
 use crate::net::quic::crypto::ServerCrypto;
-use crate::net::secure::QuicKeys;
+use crate::net::secure::{QuicKeys, QuicLimits};
 use crate::settings::{Congestion, Settings};
 
 /// Number of streams that a connection starts with. The transport stores the state of all permitted
@@ -57,9 +57,20 @@ impl QuicConfig {
     }
 }
 
-fn transport(settings: &Settings) -> TransportConfig {
+/// Returns the limits that a client stores for the early data of its next connection.
+pub(crate) fn limits(settings: &Settings) -> QuicLimits {
+    let (streams, window) = initial_limits(settings);
+    [streams.into(), window.into(), settings.max_head_bytes as u64]
+}
+
+/// Returns the initial limits of streams and of the data of a connection.
+fn initial_limits(settings: &Settings) -> (u32, u32) {
     let streams = settings.max_concurrent_streams.min(INITIAL_STREAMS);
-    let window = settings.body_window_bytes.max(STREAM_WINDOW_BYTES);
+    (streams, settings.body_window_bytes.max(STREAM_WINDOW_BYTES))
+}
+
+fn transport(settings: &Settings) -> TransportConfig {
+    let (streams, window) = initial_limits(settings);
     let idle = settings.idle_timeout.max(MIN_IDLE_TIMEOUT);
     let mut config = TransportConfig::default();
     config

@@ -287,6 +287,17 @@ impl Connection {
         }
     }
 
+    /// Returns true until the client has completed the handshake. Streams then contain early data,
+    /// which another party may have repeated (RFC 9001 §9.2).
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.is_handshaking
+    }
+
+    /// Returns true if the server accepts early data of the client.
+    pub(crate) fn accepts_early_data(&self) -> bool {
+        self.is_handshaking && self.transport.has_0rtt()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.transport.is_closed()
     }

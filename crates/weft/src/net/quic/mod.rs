@@ -16,7 +16,7 @@ mod transport_frames;
 mod unregistered;
 mod workers;
 
-pub(crate) use self::config::QuicConfig;
+pub(crate) use self::config::{QuicConfig, limits};
 pub(crate) use self::connection::{Connection, ConnectionEvent};
 pub(crate) use self::endpoint::{Attempt, Endpoint};
 pub(crate) use self::socket::QuicSocket;

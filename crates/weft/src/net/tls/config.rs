@@ -17,6 +17,8 @@ use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
 use crate::net::tls::crypto::default_provider;
 #[cfg(feature = "http3")]
 use crate::net::tls::crypto::hkdf;
+#[cfg(feature = "http3")]
+use crate::net::tls::early_sessions::EarlySessions;
 use crate::net::tls::identity::{Identity, LoadedIdentity};
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
@@ -37,6 +39,9 @@ pub(super) struct Configs {
     pub(super) other: Arc<ServerConfig>,
     /// Policy that the connections belong to.
     pub(super) policy: Arc<AuthPolicy>,
+    /// Sessions of HTTP/3 whose clients may send early data.
+    #[cfg(feature = "http3")]
+    pub(super) early_sessions: Option<EarlySessions>,
     contents: Contents,
 }
 
@@ -262,6 +267,8 @@ impl Configs {
             resolver,
             other: other.for_any_client().clone(),
             policy: Arc::default(),
+            #[cfg(feature = "http3")]
+            early_sessions: EarlySessions::new(settings),
             contents,
         };
         Ok(configs)

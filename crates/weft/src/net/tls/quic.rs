@@ -6,7 +6,7 @@ use rustls::ServerConfig;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::secure::{
-    ID_RANDOM_BYTES, MaskConnectionId, QuicHandshake, QuicKeys, QuicSecurity,
+    ID_RANDOM_BYTES, MaskConnectionId, QuicHandshake, QuicKeys, QuicLimits, QuicSecurity,
 };
 use crate::net::tls::config::Configs;
 use crate::net::tls::crypto::header_protection::{self, HeaderProtectionKey};
@@ -33,11 +33,14 @@ impl QuicSecurity for QuicTls {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn server_config(&self) -> Arc<ServerConfig> {
+    fn server_config(&self, limits: QuicLimits) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(self.0.http2.for_any_client());
         config.alpn_protocols = vec![H3.to_vec()];
         // The order of the client tells whether it has instructions for AES.
         config.ignore_client_order = false;
+        if let Some(sessions) = &self.0.early_sessions {
+            sessions.enable(&mut config, limits);
+        }
         Arc::new(config)
     }
 

@@ -44,22 +44,31 @@ fn is_current(start: u64, now: u64) -> bool {
     now.abs_diff(start) < MAX_SESSION_SECS.into()
 }
 
+/// Returns a session with the start of the session that the thread is processing.
+pub(super) fn with_start(session: &[u8], now: u64) -> Vec<u8> {
+    let start = CURRENT.get().unwrap_or(now);
+    CURRENT.set(Some(start));
+    [&start.to_be_bytes(), session].concat()
+}
+
+/// Returns a session without its start, unless it is too old.
+pub(super) fn without_start(dated: &[u8], now: u64) -> Option<Vec<u8>> {
+    let (start, session) = dated.split_first_chunk::<START_BYTES>()?;
+    let start = u64::from_be_bytes(*start);
+    if !is_current(start, now) {
+        return None;
+    }
+    CURRENT.set(Some(start));
+    Some(session.to_vec())
+}
+
 impl AgedTickets {
     fn encrypt_at(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
-        let start = CURRENT.get().unwrap_or(now);
-        CURRENT.set(Some(start));
-        self.0.encrypt(&[&start.to_be_bytes(), plain].concat())
+        self.0.encrypt(&with_start(plain, now))
     }
 
     fn decrypt_at(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
-        let plain = self.0.decrypt(ticket)?;
-        let (start, session) = plain.split_first_chunk::<START_BYTES>()?;
-        let start = u64::from_be_bytes(*start);
-        if !is_current(start, now) {
-            return None;
-        }
-        CURRENT.set(Some(start));
-        Some(session.to_vec())
+        without_start(&self.0.decrypt(ticket)?, now)
     }
 }
 

@@ -71,6 +71,16 @@ pub struct TlsSettings {
     /// Default empty.
     pub ticket_secrets: Vec<TicketSecret>,
 
+    /// Accepts early data (0-RTT) over HTTP/3: a client that returns sends requests in its first
+    /// flight. Another party can repeat that flight. Each session is therefore kept by the server and
+    /// resumed once, so that a server executes no early request twice; servers with the same
+    /// [`ticket_keys`](TlsSettings::ticket_keys) do not resume each other's sessions over HTTP/3
+    /// then. Requests with a safe method have the field `Early-Data: 1`; others get 425 (Too Early)
+    /// (RFC 8470). It has no effect with [`client_auth`](TlsSettings::client_auth), and over TCP.
+    ///
+    /// Default `false`: safe methods must have no effect on the server.
+    pub early_data: bool,
+
     /// Minimum protocol version.
     ///
     /// Default TLS 1.2: some clients of 2018 and before support no newer version.
@@ -107,6 +117,7 @@ impl Default for TlsSettings {
             client_auth: ClientAuth::None,
             ticket_keys: None,
             ticket_secrets: Vec::new(),
+            early_data: false,
             min_version: Version::Tls12,
             check_files_every: Duration::from_secs(10),
             alpn_challenges: None,

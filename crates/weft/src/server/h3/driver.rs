@@ -50,6 +50,7 @@ pub(crate) async fn serve<A: Application>(
         exchanges: Exchanges::default(),
         phase: Phase::AwaitingRequest,
         stream_deadline: worker.deadlines.deadline(),
+        handshake: handshake_deadline(&connection, worker),
         keep_alive: worker.deadlines.deadline(),
         requests: 0,
         refilled: Stopwatch::start(),
@@ -60,10 +61,13 @@ pub(crate) async fn serve<A: Application>(
     driver.close(end).await;
 }
 
-/// Completes the handshake.
+/// Completes the handshake, or returns when the client may send requests as early data.
 async fn handshake(quic: &mut Connection, deadline: &Deadline) -> Result<()> {
     poll_fn(|cx| {
         quic.poll_input(cx);
+        if quic.accepts_early_data() {
+            return Poll::Ready(Ok(()));
+        }
         while let Some(event) = quic.next_event() {
             match event {
                 ConnectionEvent::Connected => return Poll::Ready(Ok(())),
@@ -71,15 +75,31 @@ async fn handshake(quic: &mut Connection, deadline: &Deadline) -> Result<()> {
                     let failed = Error::new(ErrorKind::TlsFailed, "the QUIC handshake failed");
                     return Poll::Ready(Err(failed.with_source(reason)));
                 }
-                // Streams of early data are accepted later.
+                // There are no streams without early data.
                 ConnectionEvent::Stream(_) => {}
             }
         }
         let _ = quic.poll_send(cx);
-        let reason = "the QUIC handshake took too long";
-        deadline.poll_expired(cx).map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
+        deadline.poll_expired(cx).map(|()| Err(slow_handshake()))
     })
     .await
+}
+
+fn slow_handshake() -> Error {
+    Error::new(ErrorKind::TooSlow, "the QUIC handshake took too long")
+}
+
+/// Returns the deadline of a handshake that is in progress after early data was accepted.
+fn handshake_deadline<A>(
+    connection: &RefCell<Http3Connection>,
+    worker: &WorkerContext<A>,
+) -> Option<Deadline> {
+    let is_handshaking = connection.borrow_mut().quic().is_handshaking();
+    is_handshaking.then(|| {
+        let deadline = worker.deadlines.deadline();
+        deadline.set(worker.settings.head_timeout);
+        deadline
+    })
 }
 
 /// Closes a connection, and sends its last packets.
@@ -113,6 +133,8 @@ struct Driver<'a, A, E, F> {
     /// Deadline of the oldest request whose head is incomplete, or of output that the client does
     /// not receive.
     stream_deadline: Deadline,
+    /// Deadline of the handshake, if requests were accepted before its end.
+    handshake: Option<Deadline>,
     /// Deadline of the next PING while requests are in progress.
     keep_alive: Deadline,
     requests: u64,
@@ -146,6 +168,9 @@ enum End {
     Failed(Error),
 }
 
+/// The reason of a connection error.
+const VIOLATION: &str = "the client violates the HTTP/3 protocol";
+
 /// Interval of the PINGs that detect a client that is gone: a third of the shortest idle time-out
 /// of the transport.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -165,6 +190,9 @@ where
         }
         if let Err(end) = self.poll_stream_deadlines(cx) {
             return Poll::Ready(end);
+        }
+        if self.handshake.as_ref().is_some_and(|handshake| handshake.poll_expired(cx).is_ready()) {
+            return Poll::Ready(End::Failed(slow_handshake()));
         }
         while self.update_phase() {}
         let _ = self.connection.borrow_mut().quic().poll_send(cx);
@@ -243,7 +271,7 @@ where
                     drop(connection);
                     return Ok(self.start_requests(cx) || has_events);
                 }
-                Some(ConnectionEvent::Connected) => {}
+                Some(ConnectionEvent::Connected) => self.handshake = None,
                 Some(ConnectionEvent::Lost(reason)) => return Err(lost(reason)),
                 Some(ConnectionEvent::Stream(event)) => {
                     connection.on_stream_event(event).map_err(End::ProtocolError)?;
@@ -353,7 +381,12 @@ where
     /// Closes the connection, and waits for the exchanges. They end after a disconnect: immediately
     /// with `Disconnect::Cancel`, and on their own if they are detached or upgraded.
     async fn close(&mut self, end: End) {
-        self.begin_close(end);
+        let code = self.begin_close(end);
+        // In front of the close: from its identifier the client sees which requests were not
+        // processed, and repeats them (RFC 9114 §5.2).
+        let send = |cx: &mut Context<'_>| self.connection.borrow_mut().quic().poll_send(cx);
+        let _ = poll_fn(|cx| Poll::Ready(send(cx))).await;
+        self.close_transport(code);
         poll_fn(|cx| {
             self.exchanges.poll(cx);
             let is_drained = self.connection.borrow_mut().quic().poll_drained(cx).is_ready();
@@ -366,23 +399,29 @@ where
         .await
     }
 
-    /// Reports the reason of the end, resets all streams and closes the connection.
-    fn begin_close(&mut self, end: End) {
-        let (code, reason) = match &end {
-            End::ProtocolError(code) => (*code, "the client violates the HTTP/3 protocol"),
-            End::Closed | End::Failed(_) => (ErrorCode::NO_ERROR, ""),
+    /// Reports the reason of the end, ends the acceptance of requests and resets all streams. Returns
+    /// the code of the close.
+    fn begin_close(&mut self, end: End) -> ErrorCode {
+        let code = match &end {
+            End::ProtocolError(code) => *code,
+            End::Closed | End::Failed(_) => ErrorCode::NO_ERROR,
         };
         match end {
             End::Closed => {}
-            End::ProtocolError(_) => self.worker.report(self.peer, &Error::malformed(reason)),
+            End::ProtocolError(_) => self.worker.report(self.peer, &Error::malformed(VIOLATION)),
             End::Failed(error) => self.worker.report(self.peer, &error),
         }
         let connection = &mut *self.connection.borrow_mut();
         connection.end_requests();
         connection.reset_all();
+        code
+    }
+
+    fn close_transport(&mut self, code: ErrorCode) {
+        let connection = &mut *self.connection.borrow_mut();
         let quic = connection.quic();
         if !quic.is_closed() {
-            quic.close(code.0, reason);
+            quic.close(code.0, if code == ErrorCode::NO_ERROR { "" } else { VIOLATION });
         }
         self.deadline.set(quic.closing_time());
     }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind};
 use crate::net::accept;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
-use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, Unregistered};
+use crate::net::quic::{Attempt, Connection, Endpoint, QuicConfig, Unregistered, limits};
 use crate::net::secure::{QuicKeys, QuicSecurity, SecureAcceptor};
 use crate::peer::Peer;
 use crate::settings::Settings;
@@ -115,7 +115,7 @@ impl Acceptor {
         if self.current.as_ref().is_some_and(is_same) {
             return;
         }
-        match QuicConfig::new(tls.server_config(), &self.keys, settings) {
+        match QuicConfig::new(tls.server_config(limits(settings)), &self.keys, settings) {
             Ok(config) => {
                 self.endpoint.set_config(&config);
                 self.current = Some((tls, settings.clone(), config));

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONNECTION, COOKIE, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
-use http::{Method, Version};
+use http::{Method, StatusCode, Version};
 
 use crate::error::{Error, ErrorKind};
 use crate::hooks::request_line;
@@ -81,6 +81,8 @@ pub(in crate::server) struct FieldBlock {
     expects_continue: bool,
     length: Option<u64>,
     is_trailers: bool,
+    /// The request is early data: another party may repeat it (RFC 8470 §3).
+    is_early: bool,
 }
 
 /// The pseudo-header fields of a request (RFC 9113 §8.3.1, RFC 8441 §4).
@@ -135,7 +137,14 @@ impl FieldBlock {
             expects_continue: false,
             length: None,
             is_trailers: false,
+            is_early: false,
         }
+    }
+
+    /// Marks the request as early data, until the next [`clear`](FieldBlock::clear).
+    #[cfg(feature = "http3")]
+    pub(in crate::server) fn mark_early(&mut self) {
+        self.is_early = true;
     }
 
     /// Resets the state for the next block.
@@ -148,6 +157,7 @@ impl FieldBlock {
         self.pseudo = Pseudo::default();
         self.expects_continue = false;
         self.is_trailers = is_trailers;
+        self.is_early = false;
     }
 
     /// Size of the names and values.
@@ -332,6 +342,9 @@ impl FieldBlock {
         if self.cookies > 1 {
             self.join_cookies()?;
         }
+        if self.is_early {
+            self.add_early_data(is_tunnel)?;
+        }
         let parts = framing::target(self.pseudo.http1_method()?, target, &self.text)?;
         let method = self.pseudo.take_http1_method();
         let headers = self.headers();
@@ -410,6 +423,19 @@ impl FieldBlock {
             self.fields[..=index].rotate_right(1);
         }
         framing::check_authority(self.fields[0].value.of(&self.text))?;
+        Ok(())
+    }
+
+    /// Adds `Early-Data: 1`, so that applications and upstreams can respond with 425. Rejects methods
+    /// that are not safe: they may be repeated (RFC 8470 §5). As in an upgrade, the field is smaller
+    /// than the overhead of the pseudo-header fields.
+    fn add_early_data(&mut self, is_tunnel: bool) -> Result<(), FieldBlockError> {
+        let is_safe = self.pseudo.method.as_ref().is_some_and(Method::is_safe);
+        if is_tunnel || !is_safe {
+            let too_early = ErrorKind::Status(StatusCode::TOO_EARLY);
+            return Err(Error::new(too_early, "early data with a method that is not safe").into());
+        }
+        self.push(b"early-data", b"1");
         Ok(())
     }
 

@@ -137,6 +137,7 @@ pub struct Credentials {
     pub identity: Identity,
     pub server: Tls,
     pub client: ClientConfig,
+    pub roots: RootCertStore,
 }
 
 pub static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
@@ -151,9 +152,9 @@ pub static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
+        .with_root_certificates(roots.clone())
         .with_no_client_auth();
-    Credentials { identity, server, client }
+    Credentials { identity, server, client, roots }
 });
 
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -175,7 +176,7 @@ pub fn on_every_transport(case: impl AsyncFn(Transport)) {
 }
 
 /// Awaits `future`; panics after `timeouts` times `TEST_TIMEOUT`.
-pub(super) async fn within<T>(
+pub async fn within<T>(
     description: &str,
     timeouts: u32,
     future: impl Future<Output = T>,

@@ -33,6 +33,15 @@ pub async fn quic_connect(address: SocketAddr) -> io::Result<(Endpoint, Connecti
     Ok((endpoint, connection))
 }
 
+/// Connects to a server whose time-outs are short, as often as the machine is too slow for them.
+pub async fn quic_connect_patiently(address: SocketAddr) -> (Endpoint, Connection) {
+    loop {
+        if let Ok(connected) = quic_connect(address).await {
+            return connected;
+        }
+    }
+}
+
 /// Configuration of a client with these names of protocols.
 pub fn quic_config(protocols: &[&[u8]]) -> ClientConfig {
     let mut tls = CREDENTIALS.client.clone();
@@ -367,7 +376,7 @@ impl Frames {
     }
 }
 
-fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
+pub fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let first = *bytes.first()?;
     let length = 1 << (first >> 6);
     let (value, rest) = bytes.split_at_checked(length)?;

@@ -10,7 +10,9 @@ use super::{echo, get};
 use crate::common::TEST_TIMEOUT;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, Transport, wait_until};
-use crate::common::http3::{Frames, headers, quic_config, quic_connect};
+use crate::common::http3::{
+    Frames, headers, quic_config, quic_connect, quic_connect_patiently,
+};
 use weft::tls::{Tls, TlsSettings};
 use weft::{Request, Response, Settings};
 
@@ -51,8 +53,13 @@ fn heads_have_a_time_out_while_other_requests_are_served() {
     run(async {
         let settings = Settings { head_timeout: Duration::from_millis(300), ..Settings::default() };
         let server = Transport::Http3.serve_with(settings, echo);
-        let (_endpoint, connection) = quic_connect(server.address).await.unwrap();
-        assert_eq!(status(&connection).await, Ok(200));
+        let (_endpoint, connection) = loop {
+            let connected = quic_connect_patiently(server.address).await;
+            // The first request has the same time-out, and a busy machine may be slower.
+            if status(&connected.1).await == Ok(200) {
+                break connected;
+            }
+        };
         let (mut send, receive) = connection.open_bi().await.unwrap();
         let head = get(&[]);
         send.write_all(&head[..head.len() - 1]).await.unwrap();

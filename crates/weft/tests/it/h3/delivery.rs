@@ -12,7 +12,7 @@ use super::get;
 use super::relay::{Direction, Fate, Path, Relay};
 use crate::common::TEST_TIMEOUT;
 use crate::common::clients::Transport;
-use crate::common::http3::{Frames, quic_connect};
+use crate::common::http3::{Frames, quic_connect_patiently};
 use weft::{Body, Error, Request, Response, Settings};
 
 fn run(test: impl Future<Output = ()>) {
@@ -22,7 +22,7 @@ fn run(test: impl Future<Output = ()>) {
 
 /// Sends a request, and returns the content of the response and the error behind it.
 async fn content(address: SocketAddr) -> (usize, Option<ReadError>) {
-    let (_endpoint, connection) = quic_connect(address).await.unwrap();
+    let (_endpoint, connection) = quic_connect_patiently(address).await;
     let (mut send, receive) = connection.open_bi().await.unwrap();
     send.write_all(&get(&[])).await.unwrap();
     send.finish().unwrap();

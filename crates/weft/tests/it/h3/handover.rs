@@ -14,7 +14,7 @@ use super::get;
 use super::raw_client::RawClient;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, wait_until};
-use crate::common::http3::{Frames, frame, headers, quic_config, quic_connect};
+use crate::common::http3::{Frames, frame, headers, quic_config, quic_connect, read_varint};
 use weft::net::Listener;
 use weft::server::ServerHandle;
 use weft::{Request, Response, Settings};
@@ -253,32 +253,45 @@ fn a_server_that_drains_refuses_attempts_after_its_retry() {
     });
 }
 
-/// Sets `received` after GOAWAY on the control stream of the server, which stays open.
-async fn watch_goaway(connection: quinn::Connection, received: Arc<AtomicBool>) {
+/// Sets `received` after GOAWAY on the control stream of the server, which stays open. Returns the
+/// identifier of the last GOAWAY, from which requests are not processed.
+async fn watch_goaway(connection: quinn::Connection, received: Arc<AtomicBool>) -> u64 {
+    let mut last = u64::MAX;
     while let Ok(mut stream) = connection.accept_uni().await {
         let mut kind = [0];
         if stream.read_exact(&mut kind).await.is_err() || kind != [0] {
             continue;
         }
         let mut frames = Frames::new(stream);
-        while let Ok(Some((kind, _))) = frames.next().await {
+        while let Ok(Some((kind, payload))) = frames.next().await {
             if kind == 7 {
                 received.store(true, SeqCst);
+                last = read_varint(&mut &payload[..]).unwrap();
             }
         }
     }
+    last
 }
 
 /// Sends requests until `stop` is set, on another connection after each GOAWAY. Returns the number of
 /// responses.
 async fn load(address: SocketAddr, stop: &AtomicBool) -> usize {
     let mut responses = 0;
-    while !stop.load(SeqCst) {
+    'connections: while !stop.load(SeqCst) {
         let (endpoint, connection) = quic_connect(address).await.unwrap();
         let goaway = Arc::new(AtomicBool::new(false));
         let watch = tokio::spawn(watch_goaway(connection.clone(), goaway.clone()));
+        let mut requests = 0;
         while !stop.load(SeqCst) && !goaway.load(SeqCst) {
-            assert_eq!(name(&connection).await.unwrap(), "server", "after {responses} responses");
+            let response = name(&connection).await;
+            requests += 1;
+            if let Err(error) = response {
+                // The GOAWAY has crossed the request, which the client repeats (RFC 9114 §5.2).
+                let processed = watch.await.unwrap();
+                assert!(processed <= 4 * (requests - 1), "{error}, request {requests}, {processed}");
+                continue 'connections;
+            }
+            assert_eq!(response.unwrap(), "server", "after {responses} responses");
             // Not before the handshake is confirmed (RFC 9000 §9).
             if responses % 100 == 0 {
                 rebind(&endpoint);

@@ -51,11 +51,13 @@ impl RawClient {
         count
     }
 
-    /// Receives one datagram, if there is one, and processes the timers.
-    pub fn receive(&mut self) {
+    /// Receives one datagram, if there is one, and processes the timers. Returns false if there was
+    /// none.
+    pub fn receive(&mut self) -> bool {
         let mut buffer = [0; 2_048];
-        match self.socket.recv_from(&mut buffer) {
-            Ok((length, from)) => self.on_datagram(&buffer[..length], from),
+        let received = self.socket.recv_from(&mut buffer);
+        match &received {
+            Ok((length, from)) => self.on_datagram(&buffer[..*length], *from),
             Err(error) => {
                 let is_empty =
                     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
@@ -78,6 +80,7 @@ impl RawClient {
                 _ => {}
             }
         }
+        received.is_ok()
     }
 
     fn on_datagram(&mut self, datagram: &[u8], from: SocketAddr) {

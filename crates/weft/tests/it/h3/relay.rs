@@ -18,7 +18,11 @@ pub struct Path {
     pub interval: Duration,
     /// Treatment of each datagram, by its direction and its number in this direction.
     pub treatment: Option<Treatment>,
+    /// Called with each datagram before it is treated.
+    pub observer: Option<Observer>,
 }
+
+pub type Observer = Arc<dyn Fn(Direction, &[u8]) + Send + Sync>;
 
 pub type Treatment = Arc<dyn Fn(Direction, usize) -> Fate + Send + Sync>;
 
@@ -85,12 +89,12 @@ impl Relay {
     }
 
     pub async fn with_path(server: SocketAddr, path: Path) -> Relay {
-        let front = bind().await;
+        let front = bind(Ipv4Addr::LOCALHOST).await;
         let address = front.local_addr().unwrap();
         let shared = Arc::new(Shared {
             path,
             front,
-            back: Mutex::new(Arc::new(bind().await)),
+            back: Mutex::new(Arc::new(bind(Ipv4Addr::LOCALHOST).await)),
             server: Mutex::new(server),
             client: OnceLock::new(),
             is_interrupted: AtomicBool::new(false),
@@ -109,8 +113,8 @@ impl Relay {
     }
 
     /// Gives the client another address for the server. Datagrams for the former address are lost.
-    pub async fn rebind(&self) {
-        let back = Arc::new(bind().await);
+    pub async fn rebind(&self, ip: Ipv4Addr) {
+        let back = Arc::new(bind(ip).await);
         *self.shared.back.lock().unwrap() = back.clone();
         tokio::spawn(self.shared.clone().forward_to_client(back));
     }
@@ -131,8 +135,8 @@ impl Relay {
     }
 }
 
-async fn bind() -> UdpSocket {
-    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
+async fn bind(ip: Ipv4Addr) -> UdpSocket {
+    UdpSocket::bind((ip, 0)).await.unwrap()
 }
 
 impl Shared {
@@ -184,6 +188,9 @@ impl Shared {
     ) -> Vec<(Vec<u8>, Instant)> {
         let number = self.counts[direction as usize].fetch_add(1, SeqCst);
         self.bytes[direction as usize].fetch_add(datagram.len(), SeqCst);
+        if let Some(observer) = &self.path.observer {
+            observer(direction, &datagram);
+        }
         if self.is_interrupted.load(SeqCst) {
             return Vec::new();
         }

@@ -153,6 +153,9 @@ impl Http3Connection {
 
     /// Processes the head of a request, behind which the stream ends if `ends` is set.
     fn on_head(&mut self, id: StreamId, ends: bool) -> Result<(), ErrorCode> {
+        if self.quic.is_handshaking() {
+            self.field_block.mark_early();
+        }
         let request = match self.field_block.request(ends) {
             Err(FieldBlockError::Malformed) => return self.on_malformed(id),
             Err(FieldBlockError::Respond(error)) => {

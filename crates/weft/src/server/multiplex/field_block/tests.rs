@@ -194,3 +194,41 @@ fn checks_trailers() {
         assert_eq!(field_block(fields, true).trailers().is_ok(), is_valid, "{fields:?}");
     }
 }
+
+/// Twins that differ in their time.
+#[cfg(feature = "http3")]
+#[test]
+fn early_data_has_safe_methods_only() {
+    for (method, uri, is_permitted) in [
+        ("GET", &["https", "a", "/"][..], true),
+        ("HEAD", &["https", "a", "/"], true),
+        ("OPTIONS", &["https", "a", "*"], true),
+        ("POST", &["https", "a", "/"], false),
+        ("DELETE", &["https", "a", "/"], false),
+        ("GET-AND-DELETE", &["https", "a", "/"], false),
+        ("CONNECT", &["-", "a:1", "-"], false),
+        ("CONNECT", &["https", "a", "/", "websocket"], false),
+    ] {
+        let mut head = vec![(":method", method)];
+        let names = [":scheme", ":authority", ":path", ":protocol"];
+        head.extend(names.into_iter().zip(uri.iter().copied()));
+        head.retain(|(_, value)| *value != "-");
+        let late = field_block(&head, false).request(true).unwrap();
+        assert_eq!(late.head.headers().get("early-data"), None, "{method}");
+        let mut early = field_block(&head, false);
+        early.mark_early();
+        match early.request(true) {
+            Ok(request) => {
+                let marked = request.head.headers().get("early-data");
+                assert_eq!((marked, is_permitted), (Some(&b"1"[..]), true), "{method}");
+            }
+            Err(FieldBlockError::Respond(error)) => {
+                let status = error.kind().status();
+                assert_eq!((status, is_permitted), (Some(StatusCode::TOO_EARLY), false), "{method}");
+            }
+            Err(FieldBlockError::Malformed) => panic!("{method}"),
+        }
+        early.clear(false);
+        assert!(!early.is_early);
+    }
+}
