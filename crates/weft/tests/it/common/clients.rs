@@ -176,11 +176,7 @@ pub fn on_every_transport(case: impl AsyncFn(Transport)) {
 }
 
 /// Awaits `future`; panics after `timeouts` times `TEST_TIMEOUT`.
-pub async fn within<T>(
-    description: &str,
-    timeouts: u32,
-    future: impl Future<Output = T>,
-) -> T {
+pub async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
     let result = tokio::time::timeout(TEST_TIMEOUT * timeouts, future).await;
     result.unwrap_or_else(|_| panic!("timed out: {description}"))
 }

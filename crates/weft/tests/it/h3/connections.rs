@@ -10,9 +10,7 @@ use super::{echo, get};
 use crate::common::TEST_TIMEOUT;
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, Transport, wait_until};
-use crate::common::http3::{
-    Frames, headers, quic_config, quic_connect, quic_connect_patiently,
-};
+use crate::common::http3::{Frames, headers, quic_config, quic_connect, quic_connect_patiently};
 use weft::tls::{Tls, TlsSettings};
 use weft::{Request, Response, Settings};
 

@@ -67,8 +67,7 @@ fn a_shutdown_waits_until_responses_are_delivered() {
             ..Settings::default()
         };
         let server = Transport::Http3.serve_with(settings, large);
-        let path =
-            Path { delay: DELAY, interval: Duration::from_millis(4), ..Path::default() };
+        let path = Path { delay: DELAY, interval: Duration::from_millis(4), ..Path::default() };
         let relay = Relay::with_path(server.address, path).await;
         assert_eq!(content(relay.address).await, (200_000, None));
         server.stop().await;

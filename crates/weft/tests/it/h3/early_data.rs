@@ -14,9 +14,9 @@ use super::relay::{Direction, Fate, Path, Relay};
 use crate::common::boxed_server;
 use crate::common::clients::{CREDENTIALS, wait_until, within};
 use crate::common::http3::{Frames, frame, headers};
+use weft::net::Peer;
 use weft::server::ServerHandle;
 use weft::tls::{Tls, TlsSettings};
-use weft::net::Peer;
 use weft::{BoxApplication, Error, Hooks, Request, Response, Server, Settings};
 
 /// A client that has a session of the server after its first connection.

@@ -288,7 +288,10 @@ async fn load(address: SocketAddr, stop: &AtomicBool) -> usize {
             if let Err(error) = response {
                 // The GOAWAY has crossed the request, which the client repeats (RFC 9114 §5.2).
                 let processed = watch.await.unwrap();
-                assert!(processed <= 4 * (requests - 1), "{error}, request {requests}, {processed}");
+                assert!(
+                    processed <= 4 * (requests - 1),
+                    "{error}, request {requests}, {processed}"
+                );
                 continue 'connections;
             }
             assert_eq!(response.unwrap(), "server", "after {responses} responses");

@@ -111,8 +111,7 @@ fn long_round_trips_are_served() {
 fn transfers_continue_after_an_interruption() {
     run(async {
         let server = serve();
-        let path =
-            Path { delay: DELAY, interval: Duration::from_micros(500), ..Path::default() };
+        let path = Path { delay: DELAY, interval: Duration::from_micros(500), ..Path::default() };
         let relay = Relay::with_path(server.address, path).await;
         let (_endpoint, connection) = connect(relay.address).await;
         let interruption = async {
@@ -184,8 +183,7 @@ fn handshakes_are_not_amplified() {
         };
         let relay = Relay::with_path(server.address, path).await;
         let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let connecting =
-            endpoint.connect_with(quic_config(&[b"h3"]), relay.address, "a").unwrap();
+        let connecting = endpoint.connect_with(quic_config(&[b"h3"]), relay.address, "a").unwrap();
         // Several of the server's probe time-outs.
         let _ = tokio::time::timeout(Duration::from_secs(5), connecting).await;
         let (sent, received) = (flight.load(SeqCst), relay.bytes(Direction::ToClient));

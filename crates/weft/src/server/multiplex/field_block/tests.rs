@@ -224,7 +224,11 @@ fn early_data_has_safe_methods_only() {
             }
             Err(FieldBlockError::Respond(error)) => {
                 let status = error.kind().status();
-                assert_eq!((status, is_permitted), (Some(StatusCode::TOO_EARLY), false), "{method}");
+                assert_eq!(
+                    (status, is_permitted),
+                    (Some(StatusCode::TOO_EARLY), false),
+                    "{method}"
+                );
             }
             Err(FieldBlockError::Malformed) => panic!("{method}"),
         }
