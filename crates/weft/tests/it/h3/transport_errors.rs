@@ -196,5 +196,11 @@ fn frames_of_the_transport_are_valid() {
         ("an empty identifier", new_id(&[1, 0, 0], &[]), Some(FRAME_ENCODING)),
         ("HANDSHAKE_DONE", frames(&[0x1e]), Some(VIOLATION)),
         ("KeyUpdate of TLS", frames(&[6, 0, 5, 24, 0, 0, 1, 0]), Some(0x10a)),
+        (
+            "KeyUpdate of TLS in a Handshake packet",
+            handshake(&[6, 0, 5, 24, 0, 0, 1, 0]),
+            Some(0x10a),
+        ),
+        ("EndOfEarlyData of TLS", handshake(&[6, 0, 4, 5, 0, 0, 0]), Some(0x10a)),
     ]);
 }
