@@ -40,6 +40,7 @@ struct Lookup {
     key: Key,
     control: RequestControl,
     head: RequestHead,
+    client: Option<Client>,
 }
 
 /// The reason for a fetch, and the stale response that it validates.
@@ -59,14 +60,28 @@ impl Cache {
 }
 
 impl<A: Application + Clone + 'static> Cached<A> {
+    /// Answers a request, without a large future for a fresh response in memory.
     async fn handle(&self, mut request: Request) -> Response {
-        let lookup = match self.lookup(&mut request) {
-            Ok(lookup) => lookup,
-            Err(reason) => return self.pass(request, reason).await,
+        let (key, control) = match self.lookup(&mut request) {
+            Ok(found) => found,
+            Err(reason) => return Box::pin(self.pass(request, reason)).await,
         };
         let now = wall::now();
-        let client = Client::of_request(&request, &[]);
-        let need = match self.find(&lookup, client).await {
+        let found = self.cache.store().find(&key, request.head());
+        if let Found::Response(stored) = &found
+            && let Reuse::Fresh { .. } = stored.reuse(&control, now)
+        {
+            return self.hit(stored, request.head(), Event::Hit, now);
+        }
+        let (head, client) = (request.head().clone(), Client::of_request(&request, &[]));
+        let lookup = Lookup { key, control, head, client };
+        Box::pin(self.find_or_fetch(request, lookup, found)).await
+    }
+
+    /// Answers a request for which the memory has no fresh response.
+    async fn find_or_fetch(&self, request: Request, lookup: Lookup, found: Found) -> Response {
+        let now = wall::now();
+        let need = match self.find_file(&lookup, found).await {
             Found::Nothing => Need::miss(Forwarded::UriMiss),
             Found::OtherVariants => Need::miss(Forwarded::VaryMiss),
             Found::Response(stored) => match stored.reuse(&lookup.control, now) {
@@ -86,23 +101,23 @@ impl<A: Application + Clone + 'static> Cached<A> {
         self.fetch(request, lookup, need).await
     }
 
-    /// Looks for a stored response, in memory and then in files.
-    async fn find(&self, lookup: &Lookup, client: Option<Client>) -> Found {
-        let (store, Lookup { key, head, .. }) = (self.cache.store(), lookup);
-        let found = store.find(key, head);
+    /// Looks for a stored response in files, if the memory has none.
+    async fn find_file(&self, lookup: &Lookup, found: Found) -> Found {
+        let (store, Lookup { key, head, client, .. }) = (self.cache.store(), lookup);
         if matches!(found, Found::Response(_)) || !store.has_file(key) {
             return found;
         }
         // A disk that hangs delays requests no longer than another request does.
-        let load = Box::pin(store.load(key, head, client));
+        let load = Box::pin(store.load(key, head, *client));
         match timeout(self.cache.settings().collapse_timeout, load).await {
             Ok(Some(response)) => Found::Response(response),
             _ => found,
         }
     }
 
-    /// Returns the key of a request, unless it has to pass the cache.
-    fn lookup(&self, request: &mut Request) -> Result<Lookup, Forwarded> {
+    /// Returns the key of a request, and the responses that it accepts, unless it has to pass the
+    /// cache.
+    fn lookup(&self, request: &mut Request) -> Result<(Key, RequestControl), Forwarded> {
         let is_get_or_head = |method: &Method| matches!(*method, Method::GET | Method::HEAD);
         if !is_get_or_head(request.method()) || !is_get_or_head(request.received_method()) {
             return Err(Forwarded::Method);
@@ -120,8 +135,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         };
         control.is_no_cache |= applies(&settings.refresh, request);
         control.is_no_store |= applies(&settings.no_store, request);
-        let head = request.head().clone();
-        Ok(Lookup { key: key.ok_or(Forwarded::Bypass)?, control, head })
+        Ok((key.ok_or(Forwarded::Bypass)?, control))
     }
 
     fn hit(&self, stored: &StoredResponse, head: &RequestHead, event: Event, now: u64) -> Response {
@@ -288,6 +302,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
         Fetch {
             cache: self.cache.clone(),
             key: lookup.key.clone(),
+            client: lookup.client,
             stale: need.stale.clone(),
             may_replace_error: need.may_replace_error,
         }

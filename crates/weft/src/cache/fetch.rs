@@ -19,6 +19,7 @@ use crate::cache::key::Key;
 use crate::cache::settings::Cache;
 use crate::cache::statistics::Event;
 use crate::cache::stored_response::{StoredHead, StoredResponse};
+use crate::client_limit::Client;
 use crate::clock::wall;
 use crate::message::body::Body;
 use crate::message::fields::Field;
@@ -36,6 +37,8 @@ const PARTIAL: [&str; 6] =
 pub(super) struct Fetch {
     pub(super) cache: Cache,
     pub(super) key: Key,
+    /// The client whose request is forwarded.
+    pub(super) client: Option<Client>,
     /// The stale response that is validated.
     pub(super) stale: Option<Arc<StoredResponse>>,
     /// The stale response may be sent in place of an error.
@@ -108,7 +111,8 @@ impl Fetch {
         Some(Exchanged { head, response, requested, received: wall::now() })
     }
 
-    /// Updates the stale response by a 304; `None` if the 304 is about another response.
+    /// Updates the stale response by a 304; `None` if the 304 is about another response, or if the
+    /// response varies by other fields now. Their values belong to the request for the content.
     fn confirm(
         &self,
         stale: &Arc<StoredResponse>,
@@ -119,9 +123,12 @@ impl Fetch {
         if !stale.is_confirmed_by(&received) {
             return None;
         }
-        self.cache.count(Event::Revalidated);
         let ages: Vec<Field> = received.iter().filter(|(name, _)| *name == AGE).cloned().collect();
         let fields = stale.updated_fields(received);
+        if !stale.head().selector.has_fields_of(&fields) {
+            return None;
+        }
+        self.cache.count(Event::Revalidated);
         let policy = self.policy(exchanged, stale.head().status, &[&fields[..], &ages].concat());
         let store = self.cache.store();
         let Some(policy) = policy else {
@@ -201,7 +208,8 @@ impl Fetch {
         });
         let reader = arrival.body.reader(pilot.participant());
         pilot.land(Landing::Arriving(arrival.clone()));
-        let receipt = Receipt { cache: self.cache.clone(), arrival: arrival.clone(), body };
+        let (cache, client) = (self.cache.clone(), self.client);
+        let receipt = Receipt { cache, client, arrival: arrival.clone(), body };
         (Fetched::Arriving(arrival, reader), Some(receipt))
     }
 
@@ -233,6 +241,7 @@ impl Fetch {
 /// A response whose body arrives.
 pub(super) struct Receipt {
     cache: Cache,
+    client: Option<Client>,
     arrival: Arc<Arrival>,
     body: Body,
 }
@@ -262,7 +271,7 @@ impl Receipt {
             };
             if !receiving.has_room(piece.len()) && passing.is_none() {
                 pilot.close();
-                passing = Some(receiving.pass().await);
+                passing = Some(receiving.pass(self.client).await);
             }
             arrival.body.push(&piece);
             if let Some(passing) = &mut passing {
@@ -329,9 +338,9 @@ impl Receiving<'_> {
     }
 
     /// Lets the body pass. It is written to a file if there is room.
-    async fn pass(&self) -> Passing {
+    async fn pass(&self, client: Option<Client>) -> Passing {
         let declared = self.arrival.body.declared_length();
-        let spool = self.cache.store().spool(&self.arrival.head, declared);
+        let spool = self.cache.store().spool(&self.arrival.head, declared, client);
         let mut passing = Passing { spool };
         passing.push(self.cache, self.received, self.arrival.body.pass()).await;
         passing

@@ -68,7 +68,8 @@ impl QueryKey {
 
     fn push(&self, url: &mut String, query: &str) {
         if *self == QueryKey::All {
-            url.extend(["?", query]);
+            url.push('?');
+            url.push_str(query);
             return;
         }
         let mut separator = '?';
@@ -84,8 +85,10 @@ impl Key {
     /// Returns the key of a request with this scheme; `None` if it has no host, or a key that is
     /// too long.
     pub(super) fn of(scheme: &str, head: &RequestHead, settings: &KeySettings) -> Option<Key> {
-        let url = url(scheme, head.authority()?, head.mount(), head.path(), |url| {
-            if let Some(query) = head.query() {
+        let query = head.query();
+        let path = (head.mount(), head.path(), query.map_or(0, |query| 1 + query.len()));
+        let url = url(scheme, head.authority()?, path, |url| {
+            if let Some(query) = query {
                 settings.query.push(url, query);
             }
         });
@@ -94,20 +97,25 @@ impl Key {
     }
 }
 
-/// Composes a URL: the host in lowercase, without a default port.
+/// Composes a URL: the host in lowercase, without a default port. The path has a mount, the rest and
+/// the length of the query with its question mark.
 fn url(
     scheme: &str,
     authority: &str,
-    mount: &str,
-    path: &str,
+    (mount, path, query): (&str, &str, usize),
     push_query: impl FnOnce(&mut String),
 ) -> String {
-    let mut url = String::with_capacity(scheme.len() + authority.len() + path.len() + 32);
-    url.extend([scheme, "://"]);
     let default_port = if scheme == "https" { ":443" } else { ":80" };
     let host = authority.strip_suffix(default_port).unwrap_or(authority);
-    url.extend(host.chars().map(|character| character.to_ascii_lowercase()));
-    url.extend([mount, path]);
+    let length = scheme.len() + "://".len() + host.len() + mount.len() + path.len() + query;
+    let mut url = String::with_capacity(length);
+    url.push_str(scheme);
+    url.push_str("://");
+    let host_start = url.len();
+    url.push_str(host);
+    url[host_start..].make_ascii_lowercase();
+    url.push_str(mount);
+    url.push_str(path);
     push_query(&mut url);
     url
 }
@@ -120,7 +128,7 @@ pub(super) fn normalized(text: &str) -> Option<String> {
     let (authority, rest) = rest.split_at(end);
     let rest = rest.split('#').next().unwrap_or(rest);
     let path = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
-    (!authority.is_empty()).then(|| url(&scheme, authority, "", &path, |_| {}))
+    (!authority.is_empty()).then(|| url(&scheme, authority, ("", &path, 0), |_| {}))
 }
 
 /// Returns the URL of `reference` relative to the URL of a key, if it has the same origin (RFC 9111
@@ -150,13 +158,29 @@ fn extras(headers: &Headers, settings: &KeySettings) -> Box<[u8]> {
         extras.extend_from_slice(value);
         extras.push(b'\n');
     };
-    for name in settings.fields.iter().map(String::as_str).chain(OVERRIDES) {
+    for name in &settings.fields {
         headers.get_all(name).for_each(|value| add(name, value));
+    }
+    for (name, value) in headers.iter_bytes() {
+        if let Some(name) = overriding(name) {
+            add(name, value);
+        }
     }
     for name in &settings.cookies {
         cookies(headers, name).for_each(|value| add(name, value));
     }
     extras.into()
+}
+
+/// Returns the name in lowercase of a field by which a client could choose another resource.
+fn overriding(name: &[u8]) -> Option<&'static str> {
+    let (first, length) = (name.first()?.to_ascii_lowercase(), name.len());
+    // Most names end here.
+    if !matches!(first, b'f' | b'x') {
+        return None;
+    }
+    let mut overrides = OVERRIDES.iter().filter(|other| other.len() == length);
+    overrides.find(|other| other.as_bytes().eq_ignore_ascii_case(name)).copied()
 }
 
 fn cookies<'a>(headers: &'a Headers, name: &'a str) -> impl Iterator<Item = &'a [u8]> {

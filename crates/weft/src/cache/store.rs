@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ const QUEUED_PART: usize = 4;
 pub struct Store(Arc<Shared>);
 
 struct Shared {
-    hasher: RandomState,
+    hasher: foldhash::quality::RandomState,
     shards: Box<[Mutex<Shard>]>,
     eviction: Mutex<Eviction>,
     limits: Limits,
@@ -82,7 +82,7 @@ impl Store {
     fn with_limits(limits: Limits, disk: Option<DiskTier>) -> Store {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Store(Arc::new(Shared {
-            hasher: RandomState::new(),
+            hasher: foldhash::quality::RandomState::default(),
             shards,
             eviction: Mutex::default(),
             limits,
@@ -260,8 +260,13 @@ impl Store {
     }
 
     /// Begins to write a response to a file while its body arrives.
-    pub(super) fn spool(&self, head: &StoredHead, length: Option<u64>) -> Option<Spool> {
-        self.0.disk.as_ref()?.spool(head, length)
+    pub(super) fn spool(
+        &self,
+        head: &StoredHead,
+        length: Option<u64>,
+        client: Option<Client>,
+    ) -> Option<Spool> {
+        self.0.disk.as_ref()?.spool(head, length, client)
     }
 
     /// Removes the response in memory that the same requests select as one in a new file.

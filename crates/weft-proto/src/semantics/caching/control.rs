@@ -22,6 +22,7 @@ pub struct Control {
     pub(super) is_private: bool,
     pub(super) is_public: bool,
     pub(super) must_revalidate: bool,
+    pub(super) proxy_revalidate: bool,
     pub(super) must_understand: bool,
     pub(super) max_age: Option<u64>,
     pub(super) s_maxage: Option<u64>,
@@ -43,7 +44,7 @@ impl Control {
         let mut control = Control::default();
         for value in response.values("cache-control") {
             control.is_present = true;
-            list_members(value).for_each(|member| control.add(member));
+            members(value).for_each(|member| control.add(member));
         }
         (control, false)
     }
@@ -53,7 +54,7 @@ impl Control {
     fn targeted(response: &impl FieldValues, name: &str) -> Option<Control> {
         let mut control = Control { is_present: true, ..Control::default() };
         let mut has_members = false;
-        for member in response.members(name) {
+        for member in response.values(name).flat_map(members) {
             has_members = true;
             if !is_dictionary_member(member) {
                 return None;
@@ -81,7 +82,8 @@ impl Control {
                 Some(names) => self.exclude(names),
             },
             b"public" => self.is_public = true,
-            b"must-revalidate" | b"proxy-revalidate" => self.must_revalidate = true,
+            b"must-revalidate" => self.must_revalidate = true,
+            b"proxy-revalidate" => self.proxy_revalidate = true,
             b"must-understand" => self.must_understand = true,
             b"max-age" => add_seconds(&mut self.max_age, value),
             b"s-maxage" => add_seconds(&mut self.s_maxage, value),
@@ -94,6 +96,38 @@ impl Control {
     fn exclude(&mut self, names: &[u8]) {
         let names = list_members(names).filter_map(|name| std::str::from_utf8(name).ok());
         self.excluded_fields.extend(names.map(str::to_ascii_lowercase));
+    }
+}
+
+/// Returns the members of a list whose commas may be in quoted strings. Without the end of a quoted
+/// string, each comma separates, so that no directive is hidden.
+fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut end = QuotedStrings::default();
+    list.iter().for_each(|byte| end.advance(*byte));
+    let has_ends = !end.is_inside;
+    let mut strings = QuotedStrings::default();
+    let members = list.split(move |byte| {
+        strings.advance(*byte);
+        *byte == b',' && !(has_ends && strings.is_inside)
+    });
+    members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+/// A position in a text with quoted strings (RFC 9110 §5.6.4).
+#[derive(Default)]
+struct QuotedStrings {
+    is_inside: bool,
+    is_escaped: bool,
+}
+
+impl QuotedStrings {
+    fn advance(&mut self, byte: u8) {
+        match byte {
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' if self.is_inside => self.is_escaped = true,
+            b'"' => self.is_inside = !self.is_inside,
+            _ => {}
+        }
     }
 }
 

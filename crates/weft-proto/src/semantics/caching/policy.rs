@@ -39,8 +39,18 @@ pub struct Policy {
     pub(super) stale_while_revalidate: u64,
     pub(super) stale_if_error: u64,
     pub(super) is_no_cache: bool,
-    pub(super) must_revalidate: bool,
+    pub(super) stale_use: StaleUse,
     pub(super) excluded_fields: Vec<String>,
+}
+
+/// The permission to send a stale response without its validation (RFC 9111 §4.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StaleUse {
+    /// If the origin, the client or a setting permits it.
+    Permitted,
+    /// If the origin states a time for it: the response has `s-maxage` (§5.2.2.10).
+    OriginOnly,
+    Forbidden,
 }
 
 /// The use that a request may make of a stored response.
@@ -83,7 +93,8 @@ impl Policy {
         if !is_storable && !freshness::is_heuristically_cacheable(exchange.status) {
             return Err(Refusal::Lifetime);
         }
-        let default = |seconds: u64| if control.s_maxage.is_some() { 0 } else { seconds };
+        let stale_use = StaleUse::of(&control);
+        let default = |seconds| if stale_use == StaleUse::Permitted { seconds } else { 0 };
         let policy = Policy {
             received: exchange.received,
             initial_age: freshness::initial_age(exchange),
@@ -93,7 +104,7 @@ impl Policy {
                 .unwrap_or(default(defaults.stale_while_revalidate)),
             stale_if_error: control.stale_if_error.unwrap_or(default(defaults.stale_if_error)),
             is_no_cache: control.is_no_cache,
-            must_revalidate: control.must_revalidate,
+            stale_use,
             excluded_fields: control.excluded_fields,
         };
         match policy.is_useful(exchange.response) {
@@ -104,10 +115,9 @@ impl Policy {
 
     /// Returns true if a later request can gain from the response.
     fn is_useful(&self, response: &impl FieldValues) -> bool {
-        let may_be_sent = !self.is_no_cache
-            && (self.lifetime > self.initial_age
-                || self.stale_while_revalidate > 0
-                || self.stale_if_error > 0);
+        let may_be_stale = self.stale_use != StaleUse::Forbidden
+            && (self.stale_while_revalidate > 0 || self.stale_if_error > 0);
+        let may_be_sent = !self.is_no_cache && (self.lifetime > self.initial_age || may_be_stale);
         let is_validator = |name| response.first_value(name).is_some();
         may_be_sent || is_validator("etag") || is_validator("last-modified")
     }
@@ -115,11 +125,12 @@ impl Policy {
     /// Decides about the reuse of the stored response (§4) at the time `now`.
     pub fn reuse(&self, control: &RequestControl, now: u64) -> Reuse {
         let age = self.age(now);
-        let may_be_stale = !self.is_no_cache && !self.must_revalidate;
-        if !self.is_no_cache && control.accepts(age, self.lifetime, may_be_stale) {
+        let client_may = self.stale_use == StaleUse::Permitted;
+        if !self.is_no_cache && control.accepts(age, self.lifetime, client_may) {
             return Reuse::Fresh { age };
         }
         let staleness = age.saturating_sub(self.lifetime);
+        let may_be_stale = !self.is_no_cache && self.stale_use != StaleUse::Forbidden;
         let is_within = |window: u64| may_be_stale && window > 0 && staleness <= window;
         let asks_for_fresh = *control != RequestControl::default() && control.max_stale.is_none();
         if !asks_for_fresh && is_within(self.stale_while_revalidate) {
@@ -146,6 +157,15 @@ impl Policy {
     /// Makes the response stale. It is validated at its next use.
     pub fn expire(&mut self) {
         (self.lifetime, self.stale_while_revalidate) = (0, 0);
+    }
+}
+
+impl StaleUse {
+    fn of(control: &Control) -> StaleUse {
+        if control.must_revalidate || control.proxy_revalidate {
+            return StaleUse::Forbidden;
+        }
+        if control.s_maxage.is_some() { StaleUse::OriginOnly } else { StaleUse::Permitted }
     }
 }
 

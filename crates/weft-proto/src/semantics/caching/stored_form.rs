@@ -3,11 +3,14 @@
 //! Numbers have 8 bytes, the least significant one first. Texts have their length before them. The
 //! form has no version: a file that contains it needs one.
 
-use crate::semantics::caching::policy::Policy;
+use crate::semantics::caching::policy::{Policy, StaleUse};
 use crate::semantics::caching::vary::{MAX_NAMES, Selector};
 
 /// Maximum number of excluded fields that are read.
 const MAX_EXCLUDED: u64 = 1_000;
+
+/// The permissions of stale responses by their numbers.
+const STALE_USES: [StaleUse; 3] = [StaleUse::Permitted, StaleUse::Forbidden, StaleUse::OriginOnly];
 
 /// Appends a number.
 pub fn push_number(output: &mut Vec<u8>, number: u64) {
@@ -65,7 +68,7 @@ impl Policy {
             self.stale_while_revalidate,
             self.stale_if_error,
             self.is_no_cache.into(),
-            self.must_revalidate.into(),
+            STALE_USES.iter().position(|it| *it == self.stale_use).unwrap_or(0) as u64,
             self.excluded_fields.len() as u64,
         ] {
             push_number(output, number);
@@ -82,7 +85,7 @@ impl Policy {
             stale_while_revalidate: take_number(input)?,
             stale_if_error: take_number(input)?,
             is_no_cache: take_count(input, 1)? == 1,
-            must_revalidate: take_count(input, 1)? == 1,
+            stale_use: *STALE_USES.get(take_number(input)? as usize)?,
             excluded_fields: {
                 let count = take_count(input, MAX_EXCLUDED)?;
                 (0..count).map(|_| take_text(input)).collect::<Option<_>>()?

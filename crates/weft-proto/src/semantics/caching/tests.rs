@@ -119,6 +119,10 @@ fn refusals_and_their_twins() {
         (299, "", "max-age=60", None),
         (200, "", "private, max-age=60", Some(Refusal::Private)),
         (200, "", "private=\"x-user\", max-age=60", None),
+        (200, "", "max-age=60, x=\"no-store, private\"", None),
+        (200, "", "max-age=60, x=\"\\\", no-store\"", None),
+        // Without its end, a quoted string hides no directive.
+        (200, "", "max-age=60, x=\"a, no-store, b", Some(Refusal::NoStore)),
         (206, "", "max-age=60", Some(Refusal::Status)),
         (304, "", "max-age=60", Some(Refusal::Status)),
         (500, "", "max-age=60", None),
@@ -127,6 +131,7 @@ fn refusals_and_their_twins() {
         (200, "Authorization: x", "max-age=60", Some(Refusal::Authorization)),
         (200, "Authorization: x", "max-age=60, public", None),
         (200, "Authorization: x", "max-age=60, must-revalidate", None),
+        (200, "Authorization: x", "max-age=60, proxy-revalidate", Some(Refusal::Authorization)),
         (200, "Authorization: x", "s-maxage=60", None),
         (200, "Cookie: x=1", "max-age=60", None),
         (200, "", "max-age=60\nSet-Cookie: a=b", Some(Refusal::Cookie)),
@@ -203,6 +208,9 @@ fn reuse_by_age_and_by_what_the_client_accepts() {
         ("max-age=60", "max-stale=10", 71, VALIDATE),
         ("max-age=60", "max-stale", 1_000, FRESH),
         ("max-age=60, must-revalidate", "max-stale", 60, VALIDATE),
+        ("max-age=60, proxy-revalidate", "max-stale", 60, VALIDATE),
+        ("s-maxage=60", "max-stale", 60, VALIDATE),
+        ("s-maxage=60, stale-if-error=30", "", 60, OR_ERROR),
         ("s-maxage=60", "", 59, FRESH),
     ] {
         let policy = policy(&format!("Cache-Control: {response}\nETag: \"1\"")).unwrap();
@@ -217,6 +225,19 @@ fn reuse_by_age_and_by_what_the_client_accepts() {
             Reuse::Validate { age, may_replace_error: true } => (OR_ERROR, age),
         };
         assert_eq!(found, (expected, after), "{response} | {request} | {after}");
+    }
+}
+
+#[test]
+fn excluded_fields_are_a_list() {
+    for (control, expected) in [
+        ("private=\"set-cookie, X-User\"", &["set-cookie", "x-user"][..]),
+        ("private=\"set-cookie\", private=\"x-user\"", &["set-cookie", "x-user"]),
+        ("private=set-cookie", &["set-cookie"]),
+        ("extension=\"set-cookie, x-user\"", &[]),
+    ] {
+        let policy = policy(&format!("Cache-Control: max-age=60, {control}")).unwrap();
+        assert_eq!(policy.excluded_fields(), expected, "{control}");
     }
 }
 

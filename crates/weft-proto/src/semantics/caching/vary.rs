@@ -51,6 +51,12 @@ impl Selector {
         })
     }
 
+    /// Returns true if `response` varies by the same fields. A 304 may change them.
+    pub fn has_fields_of(&self, response: &impl FieldValues) -> bool {
+        let names = response.members("vary").map(<[u8]>::to_ascii_lowercase);
+        names.eq(self.names().map(|name| name.as_bytes().to_vec()))
+    }
+
     /// Returns true if the client prefers the language of the response to all others: the origin has
     /// it, and would select it.
     fn is_preferred_language(&self, request: &impl FieldValues) -> bool {

@@ -21,8 +21,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
-
 pub use self::settings::{DiskSettings, DiskTotals};
 pub(super) use self::spool::Spool;
 
@@ -44,7 +42,7 @@ const MAX_QUEUED_LOADS: usize = 1_024;
 /// Longest wait of a read. Requests wait for a shorter time.
 const LOAD_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum number of bodies that are written while they arrive.
+/// Maximum number of bodies that are written while they arrive. One client can have half.
 const MAX_SPOOLS: usize = 16;
 
 /// The files of a store.
@@ -52,7 +50,7 @@ const MAX_SPOOLS: usize = 16;
 pub(super) struct DiskTier {
     shared: Arc<DiskShared>,
     loads: ClientLimit,
-    spools: Arc<Semaphore>,
+    spools: ClientLimit,
 }
 
 /// The right to read a file.
@@ -73,7 +71,8 @@ impl DiskTier {
             queue_timeout: LOAD_QUEUE_TIMEOUT,
             ..ClientLimitSettings::new(MAX_LOADS)
         });
-        Ok(DiskTier { shared, loads, spools: Arc::new(Semaphore::new(MAX_SPOOLS)) })
+        let spools = ClientLimit::new(ClientLimitSettings::new(MAX_SPOOLS));
+        Ok(DiskTier { shared, loads, spools })
     }
 
     /// The maximum length of a content.
@@ -83,13 +82,18 @@ impl DiskTier {
 
     /// Begins to write a response whose body arrives, of the declared length; `None` if another one
     /// of the same variant is being written, or too many others are.
-    pub(super) fn spool(&self, head: &StoredHead, length: Option<u64>) -> Option<Spool> {
+    pub(super) fn spool(
+        &self,
+        head: &StoredHead,
+        length: Option<u64>,
+        client: Option<Client>,
+    ) -> Option<Spool> {
         let (shared, url, now) = (&self.shared, &*head.key.url, now());
         let variant = shared.variant(head);
         if shared.is_paused() || !shared.queue.has_room(0) {
             return None;
         }
-        let permit = self.spools.clone().try_acquire_owned().ok()?;
+        let permit = self.spools.try_acquire(client)?;
         let id = shared.new_id();
         let file = IndexedFile {
             id,
@@ -292,6 +296,20 @@ mod tests {
         let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
         let permit = |client| tier.permit(client).now_or_never().flatten();
         let mut held: Vec<_> = (0..MAX_LOADS / 2).map(|_| permit(one).unwrap()).collect();
+        assert!(permit(one).is_none());
+        assert!(permit(other).is_some());
+        held.pop();
+        assert!(permit(one).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_client_has_half_of_the_bodies_that_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = DiskSettings::new(folder.path().join("responses"));
+        let tier = DiskTier::open(&settings, 1 << 20).unwrap();
+        let [one, other] = [1, 2].map(|last| Some(Client::new([192, 0, 2, last].into())));
+        let permit = |client| tier.spools.try_acquire(client);
+        let mut held: Vec<_> = (0..MAX_SPOOLS / 2).map(|_| permit(one).unwrap()).collect();
         assert!(permit(one).is_none());
         assert!(permit(other).is_some());
         held.pop();

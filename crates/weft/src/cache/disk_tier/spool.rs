@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -13,6 +12,7 @@ use super::disk_shared::DiskShared;
 use super::file_format::encode_head;
 use super::folder::IncompleteFile;
 use crate::cache::stored_response::StoredHead;
+use crate::client_limit::ClientPermit;
 
 /// Maximum number of bytes that wait for the disk. Beyond it the body waits.
 const MAX_PENDING: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub(in crate::cache) struct Spool {
     pending_bytes: usize,
     length: u64,
     waited: Duration,
-    _permit: OwnedSemaphorePermit,
+    _permit: ClientPermit,
 }
 
 /// The entry of the index, which is removed with this value.
@@ -56,7 +56,7 @@ impl Spool {
         shared: Arc<DiskShared>,
         head: &StoredHead,
         id: u64,
-        permit: OwnedSemaphorePermit,
+        permit: ClientPermit,
     ) -> Option<Spool> {
         let url = head.key.url.clone();
         let target = Target { shared, url, id, is_complete: false };
