@@ -165,6 +165,9 @@ fn show_status(json: &Json) -> String {
     let answered: u64 = names[..3].iter().map(|name| number(name)).sum();
     let rate = if total == 0 { 0.0 } else { answered as f64 * 100.0 / total as f64 };
     let mut text = format!("answered without the upstream: {rate:.1} % of {total} requests\n");
+    let sent = number("hits") + number("stale");
+    let age = number("age_seconds") as f64 / sent.max(1) as f64;
+    let _ = writeln!(text, "mean age of stored responses: {age:.1} s");
     for name in
         names.iter().chain(&["bypassed", "bytes_sent", "entries", "memory_bytes", "evicted"])
     {
@@ -191,11 +194,24 @@ fn show_list(json: &Json) -> String {
             number("bytes"),
             number("status"),
             number("age"),
-            number("ttl"),
+            entry["ttl"].as_i64().unwrap_or_default(),
             url.escape_default()
         );
     }
+    show_files(json, &mut text);
     text
+}
+
+fn show_files(json: &Json, text: &mut String) {
+    let mut files = json["files"].as_array().into_iter().flatten().peekable();
+    if files.peek().is_some() {
+        text.push_str("on disk:\n       bytes    idle  url\n");
+    }
+    for file in files {
+        let number = |name: &str| file[name].as_u64().unwrap_or_default();
+        let url = file["url"].as_str().unwrap_or_default().escape_default();
+        let _ = writeln!(text, "{:>12} {:>7}  {url}", number("bytes"), number("idle"));
+    }
 }
 
 #[cfg(test)]
@@ -239,6 +255,23 @@ mod tests {
         ] {
             assert_eq!(show(&purge(), &response), expected);
         }
+    }
+
+    #[test]
+    fn lists_responses_in_memory_and_in_files() {
+        let entry =
+            json!({ "hits": 2, "bytes": 9, "status": 200, "age": 1, "ttl": -3, "url": "u" });
+        let file = json!({ "bytes": 7, "idle": 5, "url": "\u{1b}v" });
+        let list = |json: &Json| show(&CacheAction::List { is_hottest: true }, json);
+        let text = list(&json!({ "entries": [entry], "files": [file] }));
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["2", "9", "200", "1", "-3", "u"]);
+        assert_eq!(
+            lines[2..],
+            [vec!["on", "disk:"], vec!["bytes", "idle", "url"], vec!["7", "5", "\\u{1b}v"]]
+        );
+        assert!(!list(&json!({ "entries": [], "files": [] })).contains("disk"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use weft::cache::{Entry, EntryOrder, Store};
+use weft::cache::{Entry, EntryOrder, FileEntry, Store};
 use weft::{Method, Request, Response, StatusCode, header};
 
 use super::config::{has_type, refusal};
@@ -62,17 +62,20 @@ fn json_response(json: &serde_json::Value) -> Response {
 
 /// Lists responses, on the blocking pool: all of them are compared.
 async fn list(store: Store, order: EntryOrder) -> Response {
-    let entries = tokio::task::spawn_blocking(move || store.entries(order, MAX_ENTRIES)).await;
+    let list = move || (store.entries(order, MAX_ENTRIES), store.files(order, MAX_ENTRIES));
+    let listed = tokio::task::spawn_blocking(list).await;
     let entry = |entry: &Entry| {
         json!({
             "url": entry.url, "status": entry.status.as_u16(), "bytes": entry.bytes,
             "hits": entry.hits, "age": entry.age, "ttl": entry.ttl, "tags": entry.tags,
         })
     };
-    match entries {
-        Ok(entries) => {
-            json_response(&json!({ "entries": entries.iter().map(entry).collect::<Vec<_>>() }))
-        }
+    let file = |it: &FileEntry| json!({ "url": it.url, "bytes": it.bytes, "idle": it.idle });
+    match listed {
+        Ok((entries, files)) => json_response(&json!({
+            "entries": entries.iter().map(entry).collect::<Vec<_>>(),
+            "files": files.iter().map(file).collect::<Vec<_>>(),
+        })),
         Err(_) => Response::from(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

@@ -160,6 +160,11 @@ impl Page {
         for (route, counts) in caches() {
             self.sample("weft_cache_sent_bytes_total", &route.labels(), counts.bytes_sent);
         }
+        let name = "weft_cache_age_seconds_total";
+        self.counter(name, "Sum of the ages of stored responses that were sent.");
+        for (route, counts) in caches() {
+            self.sample(name, &route.labels(), counts.age_seconds);
+        }
         self.gauge("weft_cache_memory_bytes", "Memory of stored responses.");
         self.sample("weft_cache_memory_bytes", &[], totals.memory_bytes);
         self.gauge("weft_cache_entries", "Stored responses.");

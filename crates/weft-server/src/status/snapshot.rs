@@ -155,6 +155,7 @@ pub(super) struct CacheCounts {
     pub(super) collapsed: u64,
     pub(super) bypassed: u64,
     pub(super) bytes_sent: u64,
+    pub(super) age_seconds: u64,
 }
 
 impl CacheCounts {
@@ -167,6 +168,7 @@ impl CacheCounts {
             collapsed: counts.collapsed,
             bypassed: counts.bypassed,
             bytes_sent: counts.bytes_sent,
+            age_seconds: counts.age_seconds,
         }
     }
 

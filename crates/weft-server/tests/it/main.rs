@@ -64,6 +64,7 @@ mod reload_command;
 mod request_id;
 mod response_cache;
 mod response_cache_files;
+mod response_cache_upstreams;
 mod rewriting;
 mod route_limits;
 mod scgi_uwsgi;

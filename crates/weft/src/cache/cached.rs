@@ -141,6 +141,7 @@ impl<A: Application + Clone + 'static> Cached<A> {
     fn hit(&self, stored: &StoredResponse, head: &RequestHead, event: Event, now: u64) -> Response {
         stored.touch();
         self.cache.count(event);
+        self.cache.count_age(stored.head().policy.age(now));
         let response = stored.hit(&self.cache.settings().name, now);
         if head.headers().contains("if-modified-since") && stored.is_unmodified_for(head, now) {
             return representation::not_modified(response);

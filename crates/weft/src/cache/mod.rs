@@ -64,4 +64,4 @@ pub use purge::Purge;
 pub use settings::Cache;
 pub use statistics::Statistics;
 pub use store::Store;
-pub use stored_response::{Entry, EntryOrder};
+pub use stored_response::{Entry, EntryOrder, FileEntry};

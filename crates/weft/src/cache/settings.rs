@@ -204,6 +204,13 @@ impl Cache {
         self.store.counters().add(event);
     }
 
+    pub(super) fn count_age(&self, seconds: u64) {
+        if seconds > 0 {
+            self.counters.add_age(seconds);
+            self.store.counters().add_age(seconds);
+        }
+    }
+
     pub(super) fn count_sent(&self, bytes: u64) {
         self.counters.add_sent(bytes);
         self.store.counters().add_sent(bytes);

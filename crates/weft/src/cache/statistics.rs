@@ -21,6 +21,8 @@ pub struct Statistics {
     pub bypassed: u64,
     /// Bytes of content sent from the store.
     pub bytes_sent: u64,
+    /// Sum of the ages in seconds of the stored responses that were sent, fresh or stale.
+    pub age_seconds: u64,
 }
 
 /// A request, by its result.
@@ -38,6 +40,7 @@ pub(super) enum Event {
 pub(super) struct Counters {
     events: [AtomicU64; 6],
     bytes_sent: AtomicU64,
+    age_seconds: AtomicU64,
 }
 
 impl Counters {
@@ -47,6 +50,10 @@ impl Counters {
 
     pub(super) fn add_sent(&self, bytes: u64) {
         self.bytes_sent.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn add_age(&self, seconds: u64) {
+        self.age_seconds.fetch_add(seconds, Relaxed);
     }
 
     pub(super) fn statistics(&self) -> Statistics {
@@ -59,6 +66,7 @@ impl Counters {
             collapsed: of(Event::Collapsed),
             bypassed: of(Event::Bypassed),
             bytes_sent: self.bytes_sent.load(Relaxed),
+            age_seconds: self.age_seconds.load(Relaxed),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::cache::key::Key;
 use crate::cache::open_contents::OpenContents;
 use crate::cache::purge::Purge;
 use crate::cache::statistics::{Counters, Statistics};
-use crate::cache::stored_response::{Entry, EntryOrder, StoredHead, StoredResponse};
+use crate::cache::stored_response::{Entry, EntryOrder, FileEntry, StoredHead, StoredResponse};
 use crate::client_limit::Client;
 use crate::clock::wall;
 use crate::message::request_head::RequestHead;
@@ -235,6 +235,12 @@ impl Store {
         });
         entries.truncate(limit);
         entries
+    }
+
+    /// Lists at most `limit` files of responses, with [`EntryOrder::Hottest`] the last used ones
+    /// first. A response may be in memory, too.
+    pub fn files(&self, order: EntryOrder, limit: usize) -> Vec<FileEntry> {
+        self.0.disk.as_ref().map_or_else(Vec::new, |disk| disk.files(order, limit))
     }
 
     pub(super) fn counters(&self) -> &Counters {

@@ -90,6 +90,18 @@ pub struct Entry {
     pub tags: Vec<String>,
 }
 
+/// A file of a response, as [`Store::files`](super::Store::files) lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileEntry {
+    /// The URL, without the parts of the key that are not in it.
+    pub url: String,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// Seconds since its last use, or since it was written.
+    pub idle: u64,
+}
+
 impl StoredHead {
     /// Returns the fields in a response that is sent while it arrives.
     pub(super) fn response(&self, body: Body) -> Response {

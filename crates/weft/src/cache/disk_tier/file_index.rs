@@ -227,6 +227,16 @@ impl FileIndex {
         purged
     }
 
+    /// Returns the URL, the length and the last use of each complete file.
+    pub(super) fn list(&self) -> Vec<(Arc<str>, u64, u64)> {
+        let mut list = Vec::with_capacity(self.order.len());
+        for (url, files) in &self.by_url {
+            let complete = files.iter().filter(|file| file.state != FileState::Writing);
+            list.extend(complete.map(|file| (url.clone(), file.bytes, file.last_use)));
+        }
+        list
+    }
+
     /// Bytes and number of all files, the memory of the index, and the number of evicted files.
     pub(super) fn totals(&self) -> (u64, usize, usize, u64) {
         (self.bytes, self.order.len(), self.memory, self.evicted)

@@ -15,6 +15,7 @@ mod spool; // bodies that are written while they arrive
 mod unscanned; // changes before the files of a former process are found
 mod write_queue; // work for the thread
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -30,7 +31,7 @@ use self::indexed_file::{FileState, IndexedFile};
 use self::write_queue::Write;
 use crate::cache::content_memory::ContentMemory;
 use crate::cache::purge::Purge;
-use crate::cache::stored_response::{StoredHead, StoredResponse};
+use crate::cache::stored_response::{EntryOrder, FileEntry, StoredHead, StoredResponse};
 use crate::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 
 /// Maximum number of files that are read at the same time. One client can have half.
@@ -230,6 +231,23 @@ impl DiskTier {
     pub(super) async fn permit(&self, client: Option<Client>) -> Option<LoadPermit> {
         let permit = self.loads.acquire(client).await?;
         Some(LoadPermit { shared: self.shared.clone(), _permit: permit })
+    }
+
+    /// Lists at most `limit` files.
+    pub(super) fn files(&self, order: EntryOrder, limit: usize) -> Vec<FileEntry> {
+        let files = self.shared.index().list();
+        let mut entries: Vec<_> = files.iter().collect();
+        entries.sort_by_key(|(_, bytes, last_use)| match order {
+            EntryOrder::Largest => Reverse(*bytes),
+            EntryOrder::Hottest => Reverse(*last_use),
+        });
+        let now = now();
+        let entry = |(url, bytes, last_use): &(Arc<str>, u64, u64)| FileEntry {
+            url: url.to_string(),
+            bytes: *bytes,
+            idle: now.saturating_sub(*last_use) / 1_000_000_000,
+        };
+        entries.into_iter().take(limit).map(entry).collect()
     }
 
     pub(super) fn totals(&self) -> DiskTotals {
