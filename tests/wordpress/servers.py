@@ -74,6 +74,16 @@ class Site:
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def cpu_time(self, name):
+        """Returns the CPU time of a process and of its children, in seconds."""
+        pid = next(process.pid for known, process in self.processes if known == name)
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ticks = 0
+        for process in (pid, *children):
+            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def _until_ready(self, name, process, condition):
         def is_ready():
             if process.poll() is not None:
@@ -254,6 +264,33 @@ def request(port, target, method="GET", body=None, **fields):
         return Response(connection.getresponse())
     finally:
         connection.close()
+
+
+def log_in_by_form(port, host, form):
+    """Sends the form of a login, and returns the cookies of the response as a field."""
+    context = ssl._create_unverified_context()
+    connection = HTTPSConnection("localhost", port, timeout=PATIENCE, context=context)
+    fields = {
+        "Host": host,
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": "wordpress_test_cookie=WP%20Cookie%20check",
+    }
+    connection.request("POST", "/wp-login.php", body=form, headers=fields)
+    found = [value for name, value in connection.getresponse().getheaders() if name.lower() == "set-cookie"]
+    connection.close()
+    return "; ".join(value.split(";")[0] for value in found)
+
+
+def get_repeatedly(port, target, host, count):
+    """Sends requests on one connection."""
+    context = ssl._create_unverified_context()
+    connection = HTTPSConnection("localhost", port, timeout=PATIENCE, context=context)
+    for _ in range(count):
+        connection.request("GET", target, headers={"Host": host})
+        response = connection.getresponse()
+        if response.status != 200 or not response.read():
+            raise RuntimeError(f"{target}: {response.status}")
+    connection.close()
 
 
 def leave_at_once(port, target):

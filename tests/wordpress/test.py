@@ -12,7 +12,9 @@ import zlib
 from urllib.parse import quote
 
 from browser import Page
-from servers import DATABASE_PASSWORD, Site, leave_at_once, request, run_by_fastcgi, until
+from servers import (
+    DATABASE_PASSWORD, Site, get_repeatedly, leave_at_once, log_in_by_form, request, run_by_fastcgi, until,
+)  # fmt: skip
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 USER, PASSWORD = "writer", "a long enough Password 4 this test"
@@ -22,10 +24,11 @@ WAS_RUN = b"was run"
 
 
 def documented_configurations():
-    """Returns the two configurations in the page about WordPress: the short one, the recommended one."""
+    """Returns the configurations in the page about WordPress: the short one, the recommended one, and
+    the recommended one with a cache of pages."""
     page = (REPOSITORY / "docs/wordpress.md").read_text()
-    short, recommended = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    return short, recommended
+    short, recommended, cache = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    return short, recommended, recommended + cache
 
 
 def png(width, height, text=b""):
@@ -384,8 +387,47 @@ def check_cron(site, port):
     until("all requests have arrived", lambda: expected <= set(lines()))
 
 
+def check_cache(site, port, cached):
+    """Visitors share pages, at a fraction of their cost; a user neither sees nor fills them."""
+    host = f"localhost:{port}"
+
+    def visit(target, **fields):
+        return request(cached, target, Host=host, **fields)
+
+    def is_hit(response):
+        return "; hit" in response.fields["cache-status"]
+
+    check(not is_hit(visit("/")), "the first request is a miss")
+    visitor = visit("/")
+    check(is_hit(visitor) and visitor.status == 200, visitor)
+    # A user who logs in without the browser, behind the cache.
+    form = f"log={USER}&pwd={quote(PASSWORD)}&wp-submit=Log+In&testcookie=1"
+    cookies = log_in_by_form(cached, host, form)
+    check("wordpress_logged_in_" in cookies, cookies)
+    for target in ("/", "/?cold=1"):
+        user = visit(target, Cookie=cookies)
+        check(b"wpadminbar" in user.body, f"{target}: {user}")
+        equal(user.fields["cache-status"], "Weft; fwd=bypass", target)
+        for _ in range(2):
+            other = visit(target)
+            check(b"wpadminbar" not in other.body and other.status == 200, f"{target}: {other}")
+    check(is_hit(visit("/?cold=1")), "pages of visitors are stored after the visit of a user")
+    without = cpu_of_visits(site, "weft", port, host, 20)
+    with_cache = cpu_of_visits(site, "cached", cached, host, 2000)
+    print(f"         {without * 1000:.2f} ms of CPU per page, {with_cache * 1000:.3f} ms with the cache")
+    check(with_cache * 50 <= without, f"{without} s, with the cache {with_cache} s")
+
+
+def cpu_of_visits(site, name, port, host, count):
+    """Returns the CPU time of a visit, of Weft, PHP and the database together."""
+    names = (name, "php-fpm", "mariadbd")
+    before = sum(map(site.cpu_time, names))
+    get_repeatedly(port, "/", host, count)
+    return (sum(map(site.cpu_time, names)) - before) / count
+
+
 def main(weft):
-    short, recommended = documented_configurations()
+    short, recommended, cached = documented_configurations()
     started = step = time.monotonic()
 
     def report(name):
@@ -427,6 +469,8 @@ def main(weft):
             check_static_files(port)
             check_cron(site, port)
             report("files, scheduled tasks")
+            check_cache(site, port, site.start_weft("cached", cached))
+            report("cache of pages")
             attack = Attack(site, port)
             attack.with_recommended_configuration()
             attack.with_short_configuration(site.start_weft("short", short))
