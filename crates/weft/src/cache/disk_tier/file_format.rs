@@ -206,3 +206,108 @@ fn take_field(input: &mut &[u8]) -> Option<Field> {
     let name = HeaderName::from_bytes(take_bytes(input)?).ok()?;
     Some((name, HeaderValue::from_bytes(take_bytes(input)?).ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use http::Method;
+    use weft_proto::semantics::caching::{Defaults, Exchange};
+
+    use super::*;
+
+    const CONTENT: &[u8] = b"the content of the response";
+
+    fn head() -> StoredHead {
+        let request = weft_proto::Headers::parse("Accept-Language: fr\r\n\r\n").unwrap();
+        let fields: Vec<Field> = [
+            ("cache-control", "max-age=60, private=\"x-a, x-b\""),
+            ("vary", "accept-language"),
+            ("etag", "\"1\""),
+        ]
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .into();
+        let (method, status) = (&Method::GET, StatusCode::OK);
+        let exchange = Exchange {
+            method,
+            request: &request,
+            status,
+            response: &fields,
+            requested: 1,
+            received: 2,
+        };
+        let policy = Policy::of(&exchange, &Defaults::default()).unwrap();
+        let key = Key { url: "http://a/path".into(), extras: (*b"x-host:b\n").into() };
+        StoredHead { key, selector: Selector::of(&request, &fields), status, fields, policy }
+    }
+
+    /// Returns the bytes of a file with a head.
+    fn file_with(head: &[u8]) -> Vec<u8> {
+        let mut checksum = Checksum::default();
+        checksum.update(CONTENT);
+        let layout = Layout::new(head.len() as u64, CONTENT.len() as u64, checksum.finish());
+        let mut file = layout.start_of_file(head, false);
+        file.resize(layout.content_start() as usize, 0);
+        file.extend_from_slice(CONTENT);
+        file
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<FileHead> {
+        let file = tempfile::tempfile()?;
+        file.write_all_at(bytes, 0)?;
+        let head = read_head(&file, bytes.len() as u64)?;
+        verify_content(&file, &head.layout).map(|()| head)
+    }
+
+    /// Changes some bytes, or the length.
+    fn mutate(bytes: &mut Vec<u8>, mut random: impl FnMut(usize) -> usize) {
+        for _ in 0..=random(4) {
+            let at = random(bytes.len().max(1));
+            match random(6) {
+                0 => bytes.truncate(at),
+                1 => bytes.extend_from_slice(&[0xff; 9][..random(9)]),
+                2 => bytes.resize((at + 1).max(bytes.len()), 0),
+                3 if at + 8 <= bytes.len() => {
+                    let number = [0, 1, 2, 255, 1 << 16, 1 << 32, 1 << 63, u64::MAX][random(8)];
+                    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+                }
+                _ if at < bytes.len() => bytes[at] ^= 1 << random(8),
+                _ => {}
+            }
+        }
+    }
+
+    /// Changed files, and files with valid checksums and a changed head. Many of them:
+    /// `WEFT_MUTATIONS=10000000 cargo test --release -p weft-http --features cache --lib mutations`
+    #[test]
+    fn mutations_are_damaged_or_the_same_response() {
+        let count = std::env::var("WEFT_MUTATIONS").map_or(20_000, |it| it.parse().unwrap());
+        let original = encode_head(&head()).unwrap();
+        let file = file_with(&original);
+        assert_eq!(encode_head(&read(&file).unwrap().head).unwrap(), original);
+        let (mut state, mut readable) = (1_u64, 0);
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for number in 0..count {
+            let mut changed = original.clone();
+            mutate(&mut changed, &mut random);
+            // A head that is read is written so that it is read as the same.
+            if let Some(head) = decode_head(&changed) {
+                readable += 1;
+                let bytes = encode_head(&head).unwrap();
+                assert_eq!(encode_head(&decode_head(&bytes).unwrap()), Some(bytes), "{number}");
+            }
+            // Files are slower, and their checksums leave nothing to decode.
+            if number % 20 == 0 {
+                let mut changed = file.clone();
+                mutate(&mut changed, &mut random);
+                if let Ok(found) = read(&changed) {
+                    assert_eq!(encode_head(&found.head).unwrap(), original, "{number}");
+                }
+            }
+        }
+        assert!(readable > count / 100, "{readable} of {count} are heads");
+    }
+}
