@@ -1,0 +1,100 @@
+//! Kinds of objects, with their places in the API.
+
+use std::fmt;
+
+/// Kind of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `gateway.networking.k8s.io/v1`.
+    GatewayClass,
+    /// `gateway.networking.k8s.io/v1`.
+    Gateway,
+    /// `gateway.networking.k8s.io/v1`.
+    HttpRoute,
+    /// `gateway.networking.k8s.io/v1beta1`.
+    ReferenceGrant,
+    /// `networking.k8s.io/v1`.
+    IngressClass,
+    /// `networking.k8s.io/v1`.
+    Ingress,
+    /// `v1`.
+    Service,
+    /// `discovery.k8s.io/v1`.
+    EndpointSlice,
+    /// `v1`; only those with certificates.
+    Secret,
+    /// `v1`; for selectors by labels.
+    Namespace,
+}
+
+/// Place of a kind in the API.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ApiPlace {
+    /// Empty for the core group.
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) is_namespaced: bool,
+}
+
+const GATEWAY: &str = "gateway.networking.k8s.io";
+const NETWORKING: &str = "networking.k8s.io";
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 10] = [
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::HttpRoute,
+        Kind::ReferenceGrant,
+        Kind::IngressClass,
+        Kind::Ingress,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Secret,
+        Kind::Namespace,
+    ];
+
+    pub(crate) fn place(self) -> ApiPlace {
+        let place = |group, version, kind, plural, is_namespaced| ApiPlace {
+            group,
+            version,
+            kind,
+            plural,
+            is_namespaced,
+        };
+        match self {
+            Kind::GatewayClass => place(GATEWAY, "v1", "GatewayClass", "gatewayclasses", false),
+            Kind::Gateway => place(GATEWAY, "v1", "Gateway", "gateways", true),
+            Kind::HttpRoute => place(GATEWAY, "v1", "HTTPRoute", "httproutes", true),
+            Kind::ReferenceGrant => {
+                place(GATEWAY, "v1beta1", "ReferenceGrant", "referencegrants", true)
+            }
+            Kind::IngressClass => place(NETWORKING, "v1", "IngressClass", "ingressclasses", false),
+            Kind::Ingress => place(NETWORKING, "v1", "Ingress", "ingresses", true),
+            Kind::Service => place("", "v1", "Service", "services", true),
+            Kind::EndpointSlice => {
+                place("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true)
+            }
+            Kind::Secret => place("", "v1", "Secret", "secrets", true),
+            Kind::Namespace => place("", "v1", "Namespace", "namespaces", false),
+        }
+    }
+
+    /// Returns true for a kind of the Gateway API, which a cluster may lack.
+    pub(crate) fn is_of_gateway_api(self) -> bool {
+        self.place().group == GATEWAY
+    }
+
+    /// Returns the kind with this name.
+    pub fn find(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.place().kind == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.place().kind)
+    }
+}

@@ -1,0 +1,265 @@
+//! Objects of the cluster, as far as the plan needs them. Pure.
+//!
+//! An object is read from the JSON of the API server. Fields that are unknown are ignored, and fields
+//! that are missing have their defaults, so that an object of another version of the API is read as far
+//! as possible.
+
+pub(crate) mod core; // Service, EndpointSlice, Secret, Namespace
+pub(crate) mod gateway; // GatewayClass, Gateway, ReferenceGrant
+pub(crate) mod http_route; // HTTPRoute
+pub(crate) mod ingress; // Ingress, IngressClass
+pub(crate) mod kind; // kinds, with their places in the API
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use self::core::{EndpointSlice, Namespace, Secret, Service};
+use self::gateway::{Gateway, GatewayClass, ReferenceGrant};
+use self::http_route::HttpRoute;
+use self::ingress::{Ingress, IngressClass};
+pub use self::kind::Kind;
+
+/// Namespace and name of an object. The namespace of a cluster-scoped object is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    /// Namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// Name in the namespace.
+    pub name: String,
+}
+
+/// Kind, namespace and name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub name: ObjectName,
+}
+
+impl ObjectName {
+    pub(crate) fn new(namespace: &str, name: &str) -> ObjectName {
+        ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// Metadata of an object.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Metadata {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    /// RFC 3339, in UTC and of one length, so that texts are compared.
+    pub(crate) creation_timestamp: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    pub(crate) fn object_name(&self) -> ObjectName {
+        ObjectName::new(&self.namespace, &self.name)
+    }
+
+    /// Position of an object among others: older objects come first, then those with a smaller name.
+    pub(crate) fn age_order(&self) -> (&str, &str, &str) {
+        (&self.creation_timestamp, &self.namespace, &self.name)
+    }
+}
+
+/// An object with a specification, and its status as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Object<S> {
+    pub(crate) metadata: Metadata,
+    pub(crate) spec: S,
+    /// Status that the API server has; the writer of statuses compares it with the status of the plan.
+    pub(crate) status: Value,
+}
+
+/// All objects that the plan depends on.
+#[derive(Debug, Default)]
+pub struct ClusterObjects {
+    pub(crate) gateway_classes: BTreeMap<ObjectName, Object<GatewayClass>>,
+    pub(crate) gateways: BTreeMap<ObjectName, Object<Gateway>>,
+    pub(crate) http_routes: BTreeMap<ObjectName, Object<HttpRoute>>,
+    pub(crate) reference_grants: BTreeMap<ObjectName, Object<ReferenceGrant>>,
+    pub(crate) ingress_classes: BTreeMap<ObjectName, Object<IngressClass>>,
+    pub(crate) ingresses: BTreeMap<ObjectName, Object<Ingress>>,
+    pub(crate) services: BTreeMap<ObjectName, Object<Service>>,
+    pub(crate) endpoint_slices: BTreeMap<ObjectName, EndpointSlice>,
+    /// Names of the slices of each service.
+    pub(crate) slices_of_services: BTreeMap<ObjectName, Vec<ObjectName>>,
+    pub(crate) secrets: BTreeMap<ObjectName, Secret>,
+    pub(crate) namespaces: BTreeMap<ObjectName, Namespace>,
+    /// Objects that could not be read, with the reason.
+    pub(crate) unreadable: BTreeMap<ObjectRef, String>,
+}
+
+/// The effect of a changed object on the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// The plan does not depend on the change.
+    None,
+    /// Endpoints have changed, which are no part of the configuration.
+    Endpoints,
+    /// The configuration may have changed.
+    Plan,
+}
+
+impl ClusterObjects {
+    /// Adds or replaces an object, whose JSON is of this kind.
+    pub fn set(&mut self, kind: Kind, value: Value) -> Effect {
+        let metadata = value.get("metadata").cloned().unwrap_or_default();
+        let metadata: Metadata = serde_json::from_value(metadata).unwrap_or_default();
+        let name = metadata.object_name();
+        let object = ObjectRef { kind, name: name.clone() };
+        self.unreadable.remove(&object);
+        let result = match kind {
+            Kind::GatewayClass => insert(&mut self.gateway_classes, name, value),
+            Kind::Gateway => insert(&mut self.gateways, name, value),
+            Kind::HttpRoute => insert(&mut self.http_routes, name, value),
+            Kind::ReferenceGrant => insert(&mut self.reference_grants, name, value),
+            Kind::IngressClass => insert(&mut self.ingress_classes, name, value),
+            Kind::Ingress => insert(&mut self.ingresses, name, value),
+            Kind::Service => insert(&mut self.services, name, value),
+            Kind::Secret => insert(&mut self.secrets, name, value),
+            Kind::Namespace => insert(&mut self.namespaces, name, value),
+            Kind::EndpointSlice => self.set_slice(name, value),
+        };
+        result.unwrap_or_else(|error| {
+            // A former version of the object must not stay in effect.
+            self.remove(kind, &object.name);
+            self.unreadable.insert(object, error);
+            Effect::Plan
+        })
+    }
+
+    fn set_slice(&mut self, name: ObjectName, value: Value) -> Result<Effect, String> {
+        let slice: EndpointSlice = read(value)?;
+        if self.endpoint_slices.get(&name) == Some(&slice) {
+            return Ok(Effect::None);
+        }
+        self.remove_slice(&name);
+        if let Some(service) = slice.service() {
+            self.slices_of_services.entry(service).or_default().push(name.clone());
+        }
+        self.endpoint_slices.insert(name, slice);
+        Ok(Effect::Endpoints)
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, kind: Kind, name: &ObjectName) -> Effect {
+        self.unreadable.remove(&ObjectRef { kind, name: name.clone() });
+        let existed = match kind {
+            Kind::GatewayClass => self.gateway_classes.remove(name).is_some(),
+            Kind::Gateway => self.gateways.remove(name).is_some(),
+            Kind::HttpRoute => self.http_routes.remove(name).is_some(),
+            Kind::ReferenceGrant => self.reference_grants.remove(name).is_some(),
+            Kind::IngressClass => self.ingress_classes.remove(name).is_some(),
+            Kind::Ingress => self.ingresses.remove(name).is_some(),
+            Kind::Service => self.services.remove(name).is_some(),
+            Kind::Secret => self.secrets.remove(name).is_some(),
+            Kind::Namespace => self.namespaces.remove(name).is_some(),
+            Kind::EndpointSlice => {
+                let existed = self.remove_slice(name);
+                return if existed { Effect::Endpoints } else { Effect::None };
+            }
+        };
+        if existed { Effect::Plan } else { Effect::None }
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName) -> bool {
+        let Some(former) = self.endpoint_slices.remove(name) else { return false };
+        if let Some(service) = former.service()
+            && let Some(names) = self.slices_of_services.get_mut(&service)
+        {
+            names.retain(|known| known != name);
+            if names.is_empty() {
+                self.slices_of_services.remove(&service);
+            }
+        }
+        true
+    }
+
+    /// Returns the names of all objects of a kind.
+    pub fn names(&self, kind: Kind) -> Vec<ObjectName> {
+        let names: Vec<_> = match kind {
+            Kind::GatewayClass => self.gateway_classes.keys().collect(),
+            Kind::Gateway => self.gateways.keys().collect(),
+            Kind::HttpRoute => self.http_routes.keys().collect(),
+            Kind::ReferenceGrant => self.reference_grants.keys().collect(),
+            Kind::IngressClass => self.ingress_classes.keys().collect(),
+            Kind::Ingress => self.ingresses.keys().collect(),
+            Kind::Service => self.services.keys().collect(),
+            Kind::EndpointSlice => self.endpoint_slices.keys().collect(),
+            Kind::Secret => self.secrets.keys().collect(),
+            Kind::Namespace => self.namespaces.keys().collect(),
+        };
+        let unreadable = self.unreadable.keys().filter(|it| it.kind == kind).map(|it| &it.name);
+        names.into_iter().chain(unreadable).cloned().collect()
+    }
+}
+
+/// Reads an object and inserts it. A change of the status only has no effect on the plan.
+fn insert<T: DeserializeOwned + Planned>(
+    objects: &mut BTreeMap<ObjectName, T>,
+    name: ObjectName,
+    value: Value,
+) -> Result<Effect, String> {
+    let object: T = read(value)?;
+    let effect = match objects.get(&name) {
+        Some(known) if known.is_same_for_plan(&object) => Effect::None,
+        _ => Effect::Plan,
+    };
+    objects.insert(name, object);
+    Ok(effect)
+}
+
+fn read<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// An object whose changes may change the plan.
+trait Planned {
+    /// Returns true if both lead to the same plan.
+    fn is_same_for_plan(&self, other: &Self) -> bool;
+}
+
+impl<S: PartialEq> Planned for Object<S> {
+    fn is_same_for_plan(&self, other: &Self) -> bool {
+        (&self.metadata, &self.spec) == (&other.metadata, &other.spec)
+    }
+}
+
+impl Planned for Secret {
+    fn is_same_for_plan(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Planned for Namespace {
+    fn is_same_for_plan(&self, other: &Self) -> bool {
+        self.metadata.labels == other.metadata.labels
+    }
+}
