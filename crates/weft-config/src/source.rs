@@ -37,6 +37,9 @@ pub struct Sources {
 pub(crate) struct Source {
     pub(crate) text: ConfigText,
     pub(crate) base: PathBuf,
+    /// The text was made by a program: it includes no files, and its braces are no environment
+    /// variables.
+    is_generated: bool,
 }
 
 impl Sources {
@@ -53,6 +56,15 @@ impl Sources {
         let mut sources = Sources::default();
         sources.add(ConfigText::new(name, text), base, 0);
         sources
+    }
+
+    /// Adds a text that a program has made. It includes no files, and has no environment variables:
+    /// parts of it may be chosen by others than the operator.
+    #[must_use]
+    pub fn with_generated(mut self, name: &str, text: String) -> Sources {
+        let text = ConfigText::new(name, text);
+        self.files.push(Source { text, base: PathBuf::new(), is_generated: true });
+        self
     }
 
     /// Returns true if both have the same files with the same texts, and the same errors.
@@ -101,7 +113,7 @@ impl Sources {
     }
 
     fn add(&mut self, text: ConfigText, base: &Path, depth: usize) {
-        let source = Source { text, base: base.to_owned() };
+        let source = Source { text, base: base.to_owned(), is_generated: false };
         let included = source.includes();
         self.files.push(source);
         for Located { location, value } in included {
@@ -172,7 +184,9 @@ impl Source {
     pub(crate) fn table(&self, problems: &mut Vec<Problem>) -> Spanned<DeTable<'_>> {
         let (mut table, errors) = DeTable::parse_recoverable(self.text.as_str());
         problems.extend(crate::syntax::problems(&self.text, &errors));
-        environment::expand_table(table.get_mut(), &self.text, problems);
+        if !self.is_generated {
+            environment::expand_table(table.get_mut(), &self.text, problems);
+        }
         table
     }
 

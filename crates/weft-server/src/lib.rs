@@ -25,6 +25,11 @@ mod open; // opens the directories and certificates of a plan
 mod stream_server; // the server of all streams
 mod status; // status endpoint and metrics
 mod lifecycle; // the life of the server process: start, reload, signals, shutdown
+#[cfg(feature = "kubernetes")]
+mod kubernetes; // the configuration of a cluster
+#[cfg(not(feature = "kubernetes"))]
+#[path = "kubernetes/disabled.rs"]
+mod kubernetes;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,6 +65,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
         Ok(Command::Import(source)) => return import(&source),
         Ok(Command::Serve(args)) => serve(&args),
+        Ok(Command::Kubernetes { args, options }) => kubernetes::run(args, &options),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Ok(Command::Reload { args, pid }) => return reload(&args, pid),
         Ok(Command::Cache { args, action }) => cache(&args, &action),
@@ -88,7 +94,7 @@ fn plan(args: &Args, sources: &Sources) -> Result<Plan, Failure> {
 fn serve(args: &Args) -> Result<(), Failure> {
     let sources = args.sources();
     let plan = plan(args, &sources)?;
-    lifecycle::run(args, sources, plan).map_err(Failure::Other)
+    lifecycle::run(args, sources, plan, drop).map_err(Failure::Other)
 }
 
 /// Validates the configuration and opens its resources, as the user of the server, but binds no

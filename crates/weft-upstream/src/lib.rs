@@ -67,6 +67,7 @@ pub use connect::upstream::Upstream;
 pub use connect::upstream_connection::UpstreamConnection;
 pub use dns::answer_cache::TtlBounds;
 pub use dns::dns_settings::DnsSettings;
+pub use dns::local_services::{LocalServer, LocalServices};
 pub use dns::services::{DnsServices, ServiceAnswers, keep_or_open_members};
 pub use head::field_filter::may_permit_in_request_trailers;
 pub use head::request_fields::RequestFields;

@@ -35,7 +35,6 @@ pub(crate) struct ApiPlace {
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
-    pub(crate) is_namespaced: bool,
 }
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
@@ -57,28 +56,20 @@ impl Kind {
     ];
 
     pub(crate) fn place(self) -> ApiPlace {
-        let place = |group, version, kind, plural, is_namespaced| ApiPlace {
-            group,
-            version,
-            kind,
-            plural,
-            is_namespaced,
-        };
+        let place = |group, version, kind, plural| ApiPlace { group, version, kind, plural };
         match self {
-            Kind::GatewayClass => place(GATEWAY, "v1", "GatewayClass", "gatewayclasses", false),
-            Kind::Gateway => place(GATEWAY, "v1", "Gateway", "gateways", true),
-            Kind::HttpRoute => place(GATEWAY, "v1", "HTTPRoute", "httproutes", true),
-            Kind::ReferenceGrant => {
-                place(GATEWAY, "v1beta1", "ReferenceGrant", "referencegrants", true)
-            }
-            Kind::IngressClass => place(NETWORKING, "v1", "IngressClass", "ingressclasses", false),
-            Kind::Ingress => place(NETWORKING, "v1", "Ingress", "ingresses", true),
-            Kind::Service => place("", "v1", "Service", "services", true),
+            Kind::GatewayClass => place(GATEWAY, "v1", "GatewayClass", "gatewayclasses"),
+            Kind::Gateway => place(GATEWAY, "v1", "Gateway", "gateways"),
+            Kind::HttpRoute => place(GATEWAY, "v1", "HTTPRoute", "httproutes"),
+            Kind::ReferenceGrant => place(GATEWAY, "v1beta1", "ReferenceGrant", "referencegrants"),
+            Kind::IngressClass => place(NETWORKING, "v1", "IngressClass", "ingressclasses"),
+            Kind::Ingress => place(NETWORKING, "v1", "Ingress", "ingresses"),
+            Kind::Service => place("", "v1", "Service", "services"),
             Kind::EndpointSlice => {
-                place("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true)
+                place("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
             }
-            Kind::Secret => place("", "v1", "Secret", "secrets", true),
-            Kind::Namespace => place("", "v1", "Namespace", "namespaces", false),
+            Kind::Secret => place("", "v1", "Secret", "secrets"),
+            Kind::Namespace => place("", "v1", "Namespace", "namespaces"),
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod http_route; // HTTPRoute
 pub(crate) mod ingress; // Ingress, IngressClass
 pub(crate) mod kind; // kinds, with their places in the API
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Deserialize;
@@ -70,6 +70,7 @@ pub(crate) struct Metadata {
     pub(crate) namespace: String,
     pub(crate) uid: String,
     pub(crate) generation: i64,
+    pub(crate) resource_version: String,
     /// RFC 3339, in UTC and of one length, so that texts are compared.
     pub(crate) creation_timestamp: String,
     pub(crate) labels: BTreeMap<String, String>,
@@ -114,6 +115,8 @@ pub struct ClusterObjects {
     pub(crate) namespaces: BTreeMap<ObjectName, Namespace>,
     /// Objects that could not be read, with the reason.
     pub(crate) unreadable: BTreeMap<ObjectRef, String>,
+    /// Services whose endpoints have changed since they were taken.
+    changed_services: BTreeSet<ObjectName>,
 }
 
 /// The effect of a changed object on the plan.
@@ -162,6 +165,7 @@ impl ClusterObjects {
         }
         self.remove_slice(&name);
         if let Some(service) = slice.service() {
+            self.changed_services.insert(service.clone());
             self.slices_of_services.entry(service).or_default().push(name.clone());
         }
         self.endpoint_slices.insert(name, slice);
@@ -191,15 +195,35 @@ impl ClusterObjects {
 
     fn remove_slice(&mut self, name: &ObjectName) -> bool {
         let Some(former) = self.endpoint_slices.remove(name) else { return false };
-        if let Some(service) = former.service()
-            && let Some(names) = self.slices_of_services.get_mut(&service)
-        {
-            names.retain(|known| known != name);
-            if names.is_empty() {
-                self.slices_of_services.remove(&service);
+        if let Some(service) = former.service() {
+            if let Some(names) = self.slices_of_services.get_mut(&service) {
+                names.retain(|known| known != name);
+                if names.is_empty() {
+                    self.slices_of_services.remove(&service);
+                }
             }
+            self.changed_services.insert(service);
         }
         true
+    }
+
+    /// Returns the services whose endpoints have changed since the last call.
+    pub fn take_changed_services(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.changed_services)
+    }
+
+    /// Returns the metadata of an object that has a status, and its status.
+    pub(crate) fn status_of(&self, object: &ObjectRef) -> Option<(&Metadata, &Value)> {
+        fn parts<S>(object: &Object<S>) -> (&Metadata, &Value) {
+            (&object.metadata, &object.status)
+        }
+        match object.kind {
+            Kind::GatewayClass => self.gateway_classes.get(&object.name).map(parts),
+            Kind::Gateway => self.gateways.get(&object.name).map(parts),
+            Kind::HttpRoute => self.http_routes.get(&object.name).map(parts),
+            Kind::Ingress => self.ingresses.get(&object.name).map(parts),
+            _ => None,
+        }
     }
 
     /// Returns the names of all objects of a kind.
@@ -248,7 +272,11 @@ trait Planned {
 
 impl<S: PartialEq> Planned for Object<S> {
     fn is_same_for_plan(&self, other: &Self) -> bool {
-        (&self.metadata, &self.spec) == (&other.metadata, &other.spec)
+        let depends_on = |it: &Self| {
+            let Metadata { uid, generation, labels, annotations, .. } = it.metadata.clone();
+            (uid, generation, labels, annotations)
+        };
+        depends_on(self) == depends_on(other) && self.spec == other.spec
     }
 }
 

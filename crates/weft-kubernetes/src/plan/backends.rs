@@ -104,9 +104,8 @@ impl Planner<'_> {
         if service.spec.kind.as_deref() == Some("ExternalName") {
             return Err(not_found(format!("the Service {name} is an ExternalName")));
         }
-        let port = reference.port.and_then(|port| {
-            service.spec.ports.iter().find(|it| it.port == port)
-        });
+        let port =
+            reference.port.and_then(|port| service.spec.ports.iter().find(|it| it.port == port));
         let Some(port) = port else {
             let port = reference.port.map_or_else(|| "none".to_owned(), |port| port.to_string());
             return Err(not_found(format!("the Service {name} has no such port: {port}")));

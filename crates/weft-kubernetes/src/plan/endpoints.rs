@@ -36,6 +36,11 @@ pub struct Endpoint {
 }
 
 impl Pool {
+    /// Returns the services of the pool.
+    pub(super) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.backends.iter().map(|backend| &backend.service)
+    }
+
     /// Returns the endpoints that may get requests, in a fixed order.
     pub fn endpoints(&self, objects: &ClusterObjects) -> Vec<Endpoint> {
         let of_backends: Vec<_> = self
@@ -55,7 +60,8 @@ impl Pool {
                 1 => 1,
                 _ => (share(backend) / largest * LARGEST_WEIGHT).round().max(1.0) as u16,
             };
-            endpoints.extend(backend.1.iter().map(|address| Endpoint { address: *address, weight }));
+            endpoints
+                .extend(backend.1.iter().map(|address| Endpoint { address: *address, weight }));
         }
         endpoints.sort();
         // Two services may have the same endpoint.

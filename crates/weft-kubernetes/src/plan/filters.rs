@@ -28,7 +28,9 @@ impl<'a> Filters<'a> {
     ///
     /// # Errors
     /// With a message, if a filter is invalid or not supported. Requests must not pass it by.
-    pub(super) fn parse(filters: impl Iterator<Item = &'a HttpFilter>) -> Result<Filters<'a>, String> {
+    pub(super) fn parse(
+        filters: impl Iterator<Item = &'a HttpFilter>,
+    ) -> Result<Filters<'a>, String> {
         let mut found = Filters::default();
         let (mut set, mut remove) = (Table::default(), Vec::new());
         let (mut response_set, mut response_remove) = (Table::default(), Vec::new());

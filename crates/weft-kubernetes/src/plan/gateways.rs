@@ -59,6 +59,13 @@ impl<'a> Planner<'a> {
         let mut own: Vec<_> = objects.gateways.iter().filter(|(_, it)| is_own(it)).collect();
         own.sort_by_key(|(_, gateway)| gateway.metadata.age_order());
         let mut ports = PortUse::default();
+        // The ports of Ingresses, which are also the ports of most Gateways, are always open.
+        for (port, is_tls) in [(80, false), (443, true)] {
+            if let Some(bound) = self.settings.bound_port(port) {
+                self.sections.open_port(bound, is_tls);
+                ports.is_tls.insert(bound, is_tls);
+            }
+        }
         let mut planned = BTreeMap::new();
         for (name, gateway) in own {
             let mut listeners: Vec<PlannedListener<'a>> = Vec::new();
@@ -84,7 +91,10 @@ impl<'a> Planner<'a> {
     ) -> PlannedListener<'a> {
         let is_tls = spec.protocol == "HTTPS";
         let refused = self.refusal(gateway, spec, others, ports);
-        let (permits_http_routes, kinds) = check_kinds(spec);
+        let (permits_http_routes, kinds) = match &*spec.protocol {
+            "HTTP" | "HTTPS" => check_kinds(spec),
+            _ => (false, Ok(())),
+        };
         let certificates = match is_tls && refused.is_none() {
             true => self.plan_certificates(gateway, spec),
             false => Ok(()),
@@ -175,9 +185,8 @@ impl<'a> Planner<'a> {
         gateway: &ObjectName,
         spec: &Listener,
     ) -> Result<(), InvalidCertificate> {
-        let invalid = |reason, message: &str| {
-            Err(InvalidCertificate { reason, message: message.to_owned() })
-        };
+        let invalid =
+            |reason, message: &str| Err(InvalidCertificate { reason, message: message.to_owned() });
         let Some(tls) = &spec.tls else {
             return invalid("InvalidCertificateRef", "a listener with HTTPS needs `tls`");
         };

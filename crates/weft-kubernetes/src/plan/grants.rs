@@ -23,9 +23,8 @@ impl Planner<'_> {
         if from.namespace == namespace {
             return true;
         }
-        let is = |group: &str, named: &str, place: ApiPlace| {
-            group == place.group && named == place.kind
-        };
+        let is =
+            |group: &str, named: &str, place: ApiPlace| group == place.group && named == place.kind;
         let grants = self.objects.reference_grants.iter();
         grants.filter(|(grant, _)| grant.namespace == namespace).any(|(_, grant)| {
             let of_referrer = grant.spec.from.iter().any(|it| {

@@ -98,8 +98,7 @@ impl<'a> Planner<'a> {
     }
 
     fn read_route(&mut self, name: &'a ObjectName, route: &'a HttpRoute) -> ReadRoute<'a> {
-        let mut read =
-            ReadRoute { name, rules: Vec::new(), unresolved: None, invalid: Vec::new() };
+        let mut read = ReadRoute { name, rules: Vec::new(), unresolved: None, invalid: Vec::new() };
         let object = ObjectRef { kind: Kind::HttpRoute, name: name.clone() };
         if let Some(reason) = self.refused.get(&object) {
             read.invalid.push(reason.clone());
@@ -134,7 +133,9 @@ impl<'a> Planner<'a> {
         }
         let of_backends = rule.backend_refs.iter().flat_map(|it| &it.filters);
         let filters = match (rule.backend_refs.len(), of_backends.clone().next()) {
-            (2.., Some(_)) => Err("filters of one of several backends are not supported".to_owned()),
+            (2.., Some(_)) => {
+                Err("filters of one of several backends are not supported".to_owned())
+            }
             _ => Filters::parse(rule.filters.iter().chain(of_backends)),
         };
         let timeouts = [&rule.timeouts.request, &rule.timeouts.backend_request];
@@ -221,9 +222,9 @@ impl<'a> Planner<'a> {
             "Selector" => {
                 let known = self.objects.namespaces.get(&ObjectName::new("", namespace));
                 let selector = namespaces.selector.as_ref();
-                known.zip(selector).is_some_and(|(it, selector)| {
-                    selector.matches(&it.metadata.labels)
-                })
+                known
+                    .zip(selector)
+                    .is_some_and(|(it, selector)| selector.matches(&it.metadata.labels))
             }
             _ => false,
         }
@@ -282,8 +283,7 @@ impl ReadRule<'_> {
         let Some(filters) = &self.filters else {
             return Ok(vec![(path.clone(), error_table())]);
         };
-        let origin =
-            RedirectOrigin { port: attachment.listen_port, is_tls: attachment.is_tls };
+        let origin = RedirectOrigin { port: attachment.listen_port, is_tls: attachment.is_tls };
         if let Some(routes) = filters.redirect(path, origin)? {
             return Ok(routes);
         }

@@ -26,6 +26,8 @@ pub(super) enum PathRule {
     Prefix(String),
     /// An expression for the whole path.
     Regex(String),
+    /// An expression for the beginning of the path, without regard to case, as of ingress-nginx.
+    RegexPrefix(String),
 }
 
 /// A match of a rule.
@@ -55,6 +57,7 @@ impl PathRule {
             PathRule::Exact(path) => format!("= {path}"),
             PathRule::Prefix(prefix) => prefix.clone(),
             PathRule::Regex(regex) => format!("~ ^(?:{regex})$"),
+            PathRule::RegexPrefix(regex) => format!("~ (?i)^{regex}"),
         }
     }
 
@@ -163,10 +166,8 @@ pub(super) fn check_regex(regex: &str) -> Result<(), String> {
     if regex.len() > MAX_REGEX_BYTES {
         return Err(format!("an expression has over {MAX_REGEX_BYTES} bytes"));
     }
-    let compiled = RegexBuilder::new(&format!("^(?:{regex})$"))
-        .unicode(false)
-        .size_limit(MAX_COMPILED_BYTES)
-        .build();
+    // Alone, because an unbalanced bracket could end the group around it.
+    let compiled = RegexBuilder::new(regex).unicode(false).size_limit(MAX_COMPILED_BYTES).build();
     match compiled {
         Ok(_) => Ok(()),
         // The text of the error repeats the expression in several lines.

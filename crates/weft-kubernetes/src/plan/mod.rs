@@ -14,6 +14,7 @@ mod gateways; // Gateways → listeners
 mod grants; // references to other namespaces
 mod hostnames; // intersections of host names
 mod http_routes; // HTTPRoutes → routes
+mod ingress; // Ingresses → routes
 mod matches; // matches → keys, conditions and precedence
 mod sections; // routes by listener and host → text
 mod settings; // settings of the translation
@@ -49,6 +50,7 @@ pub struct ClusterPlan {
     owners: BTreeMap<usize, ObjectRef>,
     /// Pools of endpoints, by the names of upstreams in the text.
     pub pools: BTreeMap<String, Pool>,
+    pools_of_services: BTreeMap<ObjectName, Vec<String>>,
     /// Certificates with their keys, by server name.
     pub identities: BTreeMap<String, PemIdentity>,
     /// Statuses of the objects of this controller.
@@ -85,7 +87,13 @@ impl ClusterPlan {
         planner.plan_gateway_classes();
         let mut gateways = planner.plan_gateways();
         planner.plan_http_routes(&mut gateways);
+        planner.plan_ingresses();
         planner.finish(gateways)
+    }
+
+    /// Returns the names of the pools with endpoints of a service.
+    pub fn pools_of(&self, service: &ObjectName) -> impl Iterator<Item = &String> {
+        self.pools_of_services.get(service).into_iter().flatten()
     }
 
     /// Returns the object whose routes are in a line of the text, counted from 1.
@@ -118,6 +126,12 @@ impl<'a> Planner<'a> {
         for gateway in gateways.into_values() {
             let (object, status) = gateway.into_status(addresses);
             self.plan.statuses.insert(object, ObjectStatus::Gateway(status));
+        }
+        for (name, pool) in &self.plan.pools {
+            for service in pool.services() {
+                let pools = self.plan.pools_of_services.entry(service.clone()).or_default();
+                pools.push(name.clone());
+            }
         }
         (self.plan.text, self.plan.owners) = self.sections.into_text();
         self.plan

@@ -38,7 +38,6 @@ struct Listening {
 #[derive(Default)]
 struct HostRoutes {
     routes: Vec<PlannedRoute>,
-    options: Table,
     /// Number of routes with conditions and of their expressions, by key.
     counts: HashMap<String, (usize, usize)>,
     patterns: HashSet<String>,
@@ -79,6 +78,11 @@ impl Sections {
         listening.hostnames.insert(hostname.to_ascii_lowercase());
     }
 
+    /// Listens on a port whether or not it has hosts.
+    pub(super) fn open_port(&mut self, port: u16, is_tls: bool) {
+        self.listeners.entry(port).or_default().is_tls = is_tls;
+    }
+
     /// Adds a route to a host on a port. Routes must be added in the order of their age.
     ///
     /// # Errors
@@ -100,12 +104,6 @@ impl Sections {
         Ok(())
     }
 
-    /// Sets options of a host on a port.
-    #[cfg_attr(not(test), expect(dead_code, reason = "Ingresses will use it"))]
-    pub(super) fn set_options(&mut self, port: u16, host: &str, options: &Table) {
-        self.hosts.entry((port, host.to_owned())).or_default().options.extend(options);
-    }
-
     /// Returns the text, and the owner of the routes in each line, counted from 1.
     pub(super) fn into_text(mut self) -> (String, BTreeMap<usize, ObjectRef>) {
         // A listener without routes responds with 404, rather than the routes of a less specific one.
@@ -123,19 +121,16 @@ impl Sections {
         if !secure.is_empty() {
             text += &format!("\n[tls]\nlisten = {}\nself_signed = true\n", list(&secure));
         }
+        text += "\n[hosts.\"*\"]\n\"/\" = { respond = \"Not found\\n\", status = 404 }\n";
         let mut owners = BTreeMap::new();
         let mut line = text.lines().count();
         for ((port, host), routes) in self.hosts {
             let name = quoted(&format!("{host} @p{port}"));
-            let prefix = if self.listeners.get(&port).is_some_and(|it| it.is_tls) { "tls://" } else { "" };
+            let prefix =
+                if self.listeners.get(&port).is_some_and(|it| it.is_tls) { "tls://" } else { "" };
             let listen = quoted(&format!("{prefix}:{port}"));
             let _ = write!(text, "\n[hosts.{name}]\nlisten = {listen}\n");
             line += 3;
-            for option in routes.options.lines() {
-                text += &option;
-                text.push('\n');
-                line += 1;
-            }
             for route in routes.in_order() {
                 let _ = writeln!(text, "{} = {}", quoted(&route.key()), route.shown_table());
                 line += 1;
@@ -174,7 +169,9 @@ impl HostRoutes {
         } else {
             let (routes, expressions) = self.counts.entry(key.clone()).or_default();
             if *routes >= MAX_ROUTES_OF_PATH {
-                return Err(format!("the path {key:?} of the host has over {MAX_ROUTES_OF_PATH} matches"));
+                return Err(format!(
+                    "the path {key:?} of the host has over {MAX_ROUTES_OF_PATH} matches"
+                ));
             }
             if *expressions + route.expressions > MAX_EXPRESSIONS_OF_PATH {
                 return Err(format!(
@@ -184,7 +181,9 @@ impl HostRoutes {
             *routes += 1;
             *expressions += route.expressions;
         }
-        if matches!(route.path, PathRule::Regex(_)) && self.patterns.insert(key) {
+        if matches!(route.path, PathRule::Regex(_) | PathRule::RegexPrefix(_))
+            && self.patterns.insert(key)
+        {
             if self.patterns.len() > MAX_PATTERNS_OF_HOST {
                 return Err(format!(
                     "the host has over {MAX_PATTERNS_OF_HOST} expressions for paths"
@@ -200,11 +199,14 @@ impl HostRoutes {
     fn in_order(self) -> Vec<PlannedRoute> {
         let mut routes = self.routes;
         let length = |path: &PathRule| match path {
-            PathRule::Exact(text) | PathRule::Prefix(text) | PathRule::Regex(text) => text.len(),
+            PathRule::Exact(text)
+            | PathRule::Prefix(text)
+            | PathRule::Regex(text)
+            | PathRule::RegexPrefix(text) => text.len(),
         };
         let kind = |path: &PathRule| match path {
             PathRule::Exact(_) => 0,
-            PathRule::Regex(_) => 1,
+            PathRule::Regex(_) | PathRule::RegexPrefix(_) => 1,
             PathRule::Prefix(_) => 2,
         };
         // The longest expression first. The order of other paths makes no difference.

@@ -20,7 +20,8 @@ pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
         let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
         let unit = units.into_iter().find(|(unit, _)| behind.starts_with(unit));
         let (unit, factor) = unit.ok_or_else(invalid)?;
-        total = number.checked_mul(factor).and_then(|it| it.checked_add(total)).ok_or_else(invalid)?;
+        total =
+            number.checked_mul(factor).and_then(|it| it.checked_add(total)).ok_or_else(invalid)?;
         rest = &behind[unit.len()..];
     }
     if total > MAX_MILLISECONDS { Err(invalid()) } else { Ok(total) }

@@ -11,7 +11,7 @@ use weft_config::{
     suggest, unknown_key,
 };
 use weft_upstream::spool::BufferSpace;
-use weft_upstream::{ProxySettings, ReverseProxy};
+use weft_upstream::{LocalServices, ProxySettings, ReverseProxy};
 
 use super::ResponseFuture;
 use super::files::FilesConfig;
@@ -233,6 +233,8 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) directories: usize,
     /// Space for buffered bodies.
     pub(crate) buffer_space: &'a Arc<BufferSpace>,
+    /// Services whose endpoints the process sets.
+    pub(crate) services: &'a LocalServices,
 }
 
 /// The entries of a route's table that belong to its form.

@@ -2,13 +2,16 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lexopt::prelude::*;
 use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
 use crate::apps::{FilesForm, Form};
+use crate::base::provided::ProvidedParts;
 use crate::cli::cache::CacheAction;
 use crate::cli::help::HelpTopic;
+use crate::cli::kubernetes::KubernetesOptions;
 use crate::config::{Config, RouteConfig, flags, parse_route};
 use crate::import::{Source, SourceKind};
 
@@ -35,6 +38,11 @@ pub(crate) enum Command {
         action: CacheAction,
     },
     Serve(Args),
+    /// Serves the objects of a Kubernetes cluster.
+    Kubernetes {
+        args: Args,
+        options: KubernetesOptions,
+    },
     /// Has a running server reload its configuration: the server with this PID, or of the
     /// configuration's `pid_file`.
     Reload {
@@ -70,6 +78,9 @@ pub(crate) struct Args {
     routes: Vec<String>,
     /// Options that correspond to configuration keys, each with its arguments.
     options: Vec<(&'static str, Vec<OsString>)>,
+    /// Text of a configuration that the process makes itself, besides the file.
+    generated: Option<Arc<Mutex<String>>>,
+    provided: ProvidedParts,
 }
 
 /// The reason for a nonzero exit status.
@@ -97,12 +108,16 @@ pub(crate) const OTHER_OPTIONS: [&str; 11] = [
     "version",
 ];
 
+/// Name of a text that the process makes, in messages.
+pub(crate) const GENERATED: &str = "generated";
+
 /// The use of the configuration on the command line.
 enum Mode {
     Serve,
     Check,
     Reload(Option<u32>),
     Certificates(CertificateAction),
+    Kubernetes(KubernetesOptions),
 }
 
 /// Parses the command line. The first item is the program's name.
@@ -138,6 +153,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                         *pid = Some(parser.value()?.parse()?);
                         true
                     }
+                    Mode::Kubernetes(options) => options.set_option(&name, &mut parser)?,
                     Mode::Serve | Mode::Check | Mode::Reload(_) => false,
                 };
                 if !is_of_mode {
@@ -150,6 +166,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                     Some("fmt") => return parse_format(&mut parser),
                     Some("import") => return parse_import(&mut parser),
                     Some("cache") => return parse_cache(&mut parser),
+                    Some("kubernetes") => mode = Mode::Kubernetes(KubernetesOptions::default()),
                     Some("check") => mode = Mode::Check,
                     Some("reload") => mode = Mode::Reload(None),
                     Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
@@ -172,6 +189,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
     }
     match mode {
         Mode::Serve => Ok(Command::Serve(args)),
+        Mode::Kubernetes(options) => Ok(Command::Kubernetes { args, options }),
         Mode::Check if args.file.is_none() => {
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())
         }
@@ -358,9 +376,31 @@ impl Args {
         Ok(())
     }
 
-    /// Reads the files of the configuration.
+    /// Reads the files of the configuration. A text that the process has made comes behind them.
     pub(crate) fn sources(&self) -> Sources {
-        self.file.as_deref().map(Sources::read).unwrap_or_default()
+        match &self.generated {
+            Some(text) => {
+                let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                self.sources_with(text)
+            }
+            None => self.file.as_deref().map(Sources::read).unwrap_or_default(),
+        }
+    }
+
+    /// Reads the files of the configuration, with a text that the process has made behind them.
+    pub(crate) fn sources_with(&self, text: String) -> Sources {
+        let sources = self.file.as_deref().map(Sources::read).unwrap_or_default();
+        sources.with_generated(GENERATED, text)
+    }
+
+    /// Serves a text that the process makes, with these parts, besides the file.
+    #[cfg_attr(
+        not(feature = "kubernetes"),
+        expect(dead_code, reason = "a cluster has such a text")
+    )]
+    pub(crate) fn generate(&mut self, text: Arc<Mutex<String>>, provided: ProvidedParts) {
+        self.generated = Some(text);
+        self.provided = provided;
     }
 
     /// Takes a text in place of the file, whose directory its relative paths have as their base.
@@ -375,6 +415,7 @@ impl Args {
     /// Parses the files, and applies the options, which override them.
     pub(crate) fn config(&self, sources: &Sources) -> Config {
         let mut config = Config::parse(sources);
+        config.provided = self.provided.clone();
         for (flag, arguments) in &self.options {
             let problem = config.set_option(flag, arguments).and_then(Result::err);
             config.problems.extend(problem);
@@ -398,7 +439,8 @@ impl Args {
             config.problems.push(Problem::without_location(message));
             return config;
         }
-        let has_no_route = self.file.is_none() && self.routes.is_empty();
+        let has_no_route =
+            self.file.is_none() && self.routes.is_empty() && self.generated.is_none();
         if let Some(root) = self.directory.clone().or(has_no_route.then(|| ".".into())) {
             let form = FilesForm::new(root).into();
             add_route(&mut config, ConfigLocation::Unknown, ["*".to_owned(), "/".to_owned()], form);

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use weft_config::help::{push_key, push_option};
 use weft_config::{SectionKey, suggest};
 
+use super::kubernetes::KUBERNETES_OPTIONS;
 use crate::config::{Config, Section, sections};
 
 const OVERVIEW: &str = "\
@@ -18,6 +19,7 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
        weft fmt FILE... [--check]      format files; `weft schema`: for editors
        weft import nginx|caddy FILE    convert nginx.conf or a Caddyfile
+       weft kubernetes [OPTION]...     serve what the objects of a cluster describe
 
 ";
 
@@ -48,7 +50,7 @@ pub(crate) enum HelpTopic {
 /// Names of the groups of options: checks, and sections.
 fn groups() -> impl Iterator<Item = &'static str> + Clone {
     let of_sections = sections().iter().map(|section| section.help_group);
-    ["check"].into_iter().chain(of_sections).filter(|group| !group.is_empty())
+    ["check", "kubernetes"].into_iter().chain(of_sections).filter(|group| !group.is_empty())
 }
 
 impl HelpTopic {
@@ -85,6 +87,10 @@ pub(crate) fn help(topic: HelpTopic) -> String {
         push_option(&mut help, "--print", "print the configuration with all defaults");
         push_option(&mut help, "--strict", "take warnings for errors: status 1 in place of 3");
         push_option(&mut help, "--pid PID", "with reload: the running server, in place of FILE");
+    }
+    if has_group("kubernetes") {
+        push_title(&mut help, "Kubernetes, with the options of all other groups:");
+        KUBERNETES_OPTIONS.iter().for_each(|(head, text)| push_option(&mut help, head, text));
     }
     let defaults = Config::shown_defaults();
     for section in sections().iter().filter(|section| !section.help_group.is_empty()) {

@@ -43,6 +43,7 @@ pub(crate) use route_plan::RoutePlan;
 pub(crate) use section::{Section, sections};
 
 use crate::apps::FilesConfig;
+use crate::base::provided::ProvidedParts;
 use crate::options::{RouteOptions, option_keys};
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
@@ -75,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) maps: Vec<MapConfig>,
     pub(crate) hosts: Vec<HostConfig>,
     pub(crate) streams: Vec<StreamConfig>,
+    /// Parts that are no text.
+    pub(crate) provided: ProvidedParts,
     /// Errors. Without them the configuration is complete.
     pub(crate) problems: Vec<Problem>,
     /// Values that are valid, but probably not intended.
@@ -270,5 +273,42 @@ fn unknown_host_key(name: &Name) -> Problem {
              `{}`; a host is in quotes: [hosts.\"example.org\"]",
             name.value
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The texts of the tables in `weft-kubernetes`.
+    #[test]
+    fn texts_of_clusters_are_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weft-kubernetes/tests/plans");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let sources = Sources::default().with_generated("generated", text);
+            let problems = Plan::new(Config::parse(&sources)).err().unwrap_or_default();
+            assert!(problems.is_empty(), "{}: {problems:?}", path.display());
+            count += 1;
+        }
+        assert!(count > 3);
+    }
+
+    /// Others than the operator may choose parts of a generated text.
+    #[test]
+    fn generated_texts_have_no_environment_variables() {
+        let route = "[hosts.\"*\"]\n\"/\" = { respond = \"{env.PATH}\" }\n";
+        let generated = Sources::default().with_generated("generated", route.to_owned());
+        let problems = Plan::new(Config::parse(&generated)).unwrap_err();
+        assert!(problems[0].message.contains("env.PATH"), "{problems:?}");
+        let file = Sources::of_text("file", route.to_owned(), Path::new("/"));
+        assert!(Plan::new(Config::parse(&file)).is_ok());
     }
 }

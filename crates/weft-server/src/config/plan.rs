@@ -16,6 +16,7 @@ use super::unsupported::unsupported;
 use super::without_effect::without_effect;
 use super::{Config, HostConfig};
 use crate::apps::FilesConfig;
+use crate::base::provided::ProvidedParts;
 use crate::base::sys::FEATURES;
 use crate::options::RouteOptions;
 use crate::sections::acme::{AcmeConfig, can_order};
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) maps: MapsPlan,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) streams: Vec<StreamConfig>,
+    /// Certificates and endpoints that change without a reload.
+    pub(crate) provided: ProvidedParts,
     /// Values that are valid, but probably not intended; see also `Plan::warnings`.
     pub(crate) warnings: Vec<Problem>,
 }
@@ -72,7 +75,7 @@ impl Plan {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
         let Config { mut top, log, mut tls, acme, status, tracing, limits, files, .. } = config;
-        let Config { response_cache, cluster, .. } = config;
+        let Config { response_cache, cluster, provided, .. } = config;
         let Config { mut defaults, maps, hosts, streams, mut problems, .. } = config;
         let is_complete = problems.is_empty();
         let of_streams: Vec<Vec<_>> =
@@ -155,6 +158,7 @@ impl Plan {
             maps,
             hosts: plans,
             streams,
+            provided,
             warnings,
         };
         (plan, problems)

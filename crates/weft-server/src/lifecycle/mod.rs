@@ -54,7 +54,13 @@ pub(crate) struct ServerProcess<'a> {
     refused: Option<Sources>,
 }
 
-pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<Problem>> {
+/// Serves a plan until the process is to exit. Calls `started` when the server has started.
+pub(crate) fn run(
+    args: &Args,
+    sources: Sources,
+    plan: Plan,
+    started: impl FnOnce(ChangeSender),
+) -> Result<(), Vec<Problem>> {
     let problem = |message| vec![Problem::without_location(message)];
     // Signal handlers are installed before the first thread starts, so that no signal is lost.
     let signals = Signals::install();
@@ -81,7 +87,7 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
     let (change_sender, changes) = config_change::channel();
     signals.receive_changes(changes);
     let active = (ConfigHistory::new(sources), plan, opened);
-    let senders = (change_sender, signals.text_sender());
+    let senders = (change_sender.clone(), signals.text_sender());
     let server = ServerProcess::start(args, active, sockets, pid_file, senders);
     let mut server = server.map_err(problem)?;
     signals.open_control_socket();
@@ -104,6 +110,7 @@ pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<P
         server.claim_socket_files();
         predecessor.notify_ready();
     }
+    started(change_sender);
     server.handle_signals(signals);
     Ok(())
 }

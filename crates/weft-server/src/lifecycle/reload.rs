@@ -106,6 +106,10 @@ impl ServerProcess<'_> {
             ChangeRequest::Config { change, reply } => {
                 let _ = reply.send(self.change_config(change));
             }
+            ChangeRequest::Reload { reply } => {
+                let report = self.reload_and_log();
+                let _ = reply.send(!matches!(report.result, ReloadResult::Failed));
+            }
             ChangeRequest::Upstream { change, reply } => {
                 let _ = reply.send(self.active().opened.routing.change_upstreams(&change));
             }

@@ -217,7 +217,11 @@ impl<'a> RouteOpening<'a> {
             Some(app) => app.clone(),
             None => {
                 let (directories, buffer_space) = (self.directories, &self.buffer_space);
-                let context = apps::OpenContext { directories, buffer_space };
+                let context = apps::OpenContext {
+                    directories,
+                    buffer_space,
+                    services: &self.plan.provided.services,
+                };
                 Arc::new(route.form.value.open(&context)?)
             }
         };
@@ -411,7 +415,8 @@ impl Plan {
         let former = former.and_then(|former| former.tls.as_ref());
         let certificate = tls.pairs().first();
         let location = certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-        let opened = OpenedTls::open(tls, self.acme.as_ref(), cluster, former)
+        let identities = self.provided.identities.as_ref();
+        let opened = OpenedTls::open(tls, self.acme.as_ref(), (cluster, identities), former)
             .map_err(|message| problems.push(Problem { location, message }))
             .ok()?;
         if self.top.strict_start {

@@ -29,8 +29,8 @@ impl RouteOption for RequestHeaderOptions {
         Key {
             name: "request_headers",
             help: "request fields that upstreams and scripts get: `{ Name = \"value\" }` or `NAME: VALUE`; \
-                   each replaces fields of that name, with `\"?Name\"` only if there is none; inherited name \
-                   by name",
+                   each replaces fields of that name, `\"+Name\"` adds a value to the list, `\"?Name\"` sets it \
+                   if there is none; inherited name by name",
             kind: ValueKind::Fields(|options, texts| {
                 let fields = texts.iter().map(parse_request_field);
                 options.changes.set = fields.collect::<ConfigResult<_>>()?;

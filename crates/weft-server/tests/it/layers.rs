@@ -26,6 +26,7 @@ const LAYERS: &[&str] = &[
     "stream_server",
     "status",
     "lifecycle",
+    "kubernetes",
 ];
 
 #[test]

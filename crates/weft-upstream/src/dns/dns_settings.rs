@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::answer_cache::TtlBounds;
+use super::local_services::LocalServices;
 use crate::base::invalid_settings::InvalidSettings;
 
 /// Resolution of the names of upstreams.
@@ -14,6 +15,9 @@ pub struct DnsSettings {
     /// Bounds of the time for which addresses are used. Within them it is the TTL of the records.
     /// Default 1 s and 1 h.
     pub ttl: TtlBounds,
+
+    /// Services whose servers the process itself sets. Default none.
+    pub local_services: LocalServices,
 }
 
 impl DnsSettings {

@@ -7,6 +7,7 @@
 mod address_order;
 pub(crate) mod answer_cache;
 pub(crate) mod dns_settings;
+pub(crate) mod local_services;
 pub mod message;
 pub(crate) mod query;
 pub(crate) mod services;

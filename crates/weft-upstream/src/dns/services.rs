@@ -13,12 +13,14 @@ use super::message::SrvRecord;
 use crate::base::random;
 use crate::base::throttled_warning::ThrottledWarning;
 use crate::dns::dns_settings::DnsSettings;
+use crate::dns::local_services::LocalServices;
 use crate::url::member::UpstreamMember;
 
 /// The services among the upstreams of a proxy or a stream.
 pub struct DnsServices {
     sources: Vec<ServiceSource>,
     resolver: Resolver,
+    local: LocalServices,
     failure_warning: ThrottledWarning,
 }
 
@@ -45,7 +47,8 @@ impl DnsServices {
             random::prepare();
         }
         let resolver = Resolver::new(&dns.servers);
-        (DnsServices { sources, resolver, failure_warning: ThrottledWarning::default() }, others)
+        let (local, failure_warning) = (dns.local_services.clone(), ThrottledWarning::default());
+        (DnsServices { sources, resolver, local, failure_warning }, others)
     }
 
     /// Returns true if there are no services.
@@ -76,6 +79,9 @@ impl DnsServices {
         ServiceSource { member, cache }: &ServiceSource,
         limit: Duration,
     ) {
+        if self.local.find(member.url.host()).is_some() {
+            return;
+        }
         let resolver = self.resolver.clone();
         let lookup = |name: String| async move {
             let mut found = resolver.services(&name).await?;
@@ -92,7 +98,10 @@ impl DnsServices {
     /// Returns the servers of all services as they were found last. Callers that replace a group
     /// hold its lock: otherwise, older answers could replace newer answers.
     pub fn answers(&self) -> ServiceAnswers {
-        self.sources.iter().map(|source| source.cache.cached()).collect()
+        let answer = |ServiceSource { member, cache }: &ServiceSource| {
+            self.local.find(member.url.host()).or_else(|| cache.cached())
+        };
+        self.sources.iter().map(answer).collect()
     }
 
     /// Returns `configured` with the servers in place of the services, behind the others; each

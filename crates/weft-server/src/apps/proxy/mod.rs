@@ -171,7 +171,9 @@ pub(super) fn open_proxy(
     settings: &ProxySettings,
     context: &OpenContext<'_>,
 ) -> Result<Arc<ReverseProxy>, String> {
-    let proxy = ReverseProxy::with_settings(settings.clone(), context.buffer_space.clone())?;
+    let mut opened = settings.clone();
+    opened.dns.local_services = context.services.clone();
+    let proxy = ReverseProxy::with_settings(opened, context.buffer_space.clone())?;
     let key = Template::parse(&settings.hash_key)?;
     let key = move |request: &Request| key.expand(request).unwrap_or_default();
     Ok(Arc::new(proxy.with_hash_key(Arc::new(key))))

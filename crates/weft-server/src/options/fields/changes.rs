@@ -121,9 +121,9 @@ pub(in crate::options) fn parse_request_field(text: &Located<String>) -> ConfigR
     }
     Template::parse(field.value.source()).map_err(|message| text.problem(message))?;
     match (field.operation, field.on.is_all()) {
-        (FieldOperation::Add, _) => Err(text.problem(format!(
-            "a request field is set, as `{name}`, or only if there is none, as `?{name}`"
-        ))),
+        (FieldOperation::Add, _) if *name == header::HOST => {
+            Err(text.problem(format!("a request has one `{name}`, which is set, as `{name}`")))
+        }
         (_, false) => Err(text.problem("a request has no status and no media type of a response")),
         _ => Ok(field),
     }

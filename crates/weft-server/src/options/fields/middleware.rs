@@ -76,7 +76,7 @@ impl Changes {
         self.removed.iter().for_each(|name| fields.remove_field(name.clone()));
         for Change { name, operation, value, .. } in &self.changes {
             match value {
-                Value::Fixed(value) if *operation != FieldOperation::IfAbsent => {
+                Value::Fixed(value) if *operation == FieldOperation::Set => {
                     match value.is_empty() {
                         true => fields.remove_field(name.clone()),
                         false => fields.set_field(name.clone(), value.clone()),
@@ -151,6 +151,13 @@ impl Value {
     }
 }
 
+/// Returns the values of a field that the client has sent, and another one behind them (RFC 9110 §5.3).
+fn with_received(request: &Request, name: &HeaderName, added: &HeaderValue) -> HeaderValue {
+    let received = request.headers().get_all(name.as_str());
+    let all: Vec<&[u8]> = received.chain([added.as_bytes()]).collect();
+    HeaderValue::from_bytes(&all.join(&b","[..])).unwrap_or_else(|_| added.clone())
+}
+
 impl RequestFieldChanges {
     /// Creates the middleware; `None` without changes.
     pub(in crate::options) fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
@@ -186,6 +193,12 @@ impl WorkerLayer for RequestFieldChanges {
             match change.value.of(&request) {
                 Ok(host) if *name == header::HOST && !is_host(host.as_bytes()) => {
                     return ready(invalid_host()).boxed_local();
+                }
+                Ok(value) if change.operation == FieldOperation::Add => {
+                    if !value.is_empty() {
+                        let value = with_received(&request, name, &value);
+                        RequestFields::set(&mut request, name.clone(), value);
+                    }
                 }
                 Ok(value) if value.is_empty() => RequestFields::remove(&mut request, name.clone()),
                 Ok(value) => RequestFields::set(&mut request, name.clone(), value),

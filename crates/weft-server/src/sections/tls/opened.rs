@@ -9,7 +9,9 @@ use rustls::pki_types::pem::PemObject;
 use weft::date::rfc3339;
 use weft::net::Address;
 use weft::tls::certificate::{Validity, validity};
-use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, UsedCertificate, Version};
+use weft::tls::{
+    ClientAuth, Identity, NamedIdentities, Roots, Tls, TlsSettings, UsedCertificate, Version,
+};
 use weft_acme::{Acme, AcmeSettings};
 use weft_config::{ConfigLocation, Located, Problem};
 
@@ -36,12 +38,12 @@ pub(crate) struct OpenedTls {
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl OpenedTls {
-    /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
+    /// Reads the certificates of a plan. `provided` are set by the process itself. The self-signed certificate of `former` is kept, because
     /// clients may have stored an exception for it.
     pub(crate) fn open(
         tls_config: &TlsConfig,
         acme: Option<&AcmeConfig>,
-        cluster: Option<&OpenedCluster>,
+        (cluster, provided): (Option<&OpenedCluster>, Option<&NamedIdentities>),
         former: Option<&OpenedTls>,
     ) -> Result<OpenedTls, String> {
         let pairs = tls_config.pairs().iter().map(|pair| &pair.value);
@@ -85,7 +87,8 @@ impl OpenedTls {
             named_identities: automatic
                 .as_ref()
                 .filter(|_| acme.is_some())
-                .map(|acme| acme.identities()),
+                .map(|acme| acme.identities())
+                .or_else(|| provided.cloned()),
             client_auth,
             ticket_keys,
             early_data: tls_config.early_data,

@@ -1,0 +1,98 @@
+//! `weft kubernetes`: the objects of a cluster are the configuration of this process.
+//!
+//! A thread watches the cluster. Its first plan starts the server, so that a process is ready with all
+//! routes. Later plans reload it; endpoints and certificates change without a reload.
+
+mod target; // applies plans to this process
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use weft::tls::NamedIdentities;
+use weft_config::Problem;
+use weft_kubernetes::{ControllerSettings, POOL_DOMAIN};
+use weft_upstream::LocalServices;
+
+use self::target::ProgramTarget;
+use crate::base::provided::ProvidedParts;
+use crate::cli::args::{Args, Failure};
+use crate::cli::kubernetes::KubernetesOptions;
+use crate::config::Plan;
+use crate::lifecycle;
+use crate::logs::print_error;
+
+/// Serves the objects of a cluster until the process is to exit.
+///
+/// # Errors
+/// If the API server has no address, and if the first plan cannot be served.
+pub(crate) fn run(mut args: Args, options: &KubernetesOptions) -> Result<(), Failure> {
+    let problem = |message| Failure::Other(vec![Problem::without_location(message)]);
+    let provided = ProvidedParts {
+        identities: Some(NamedIdentities::default()),
+        services: LocalServices::new(POOL_DOMAIN),
+    };
+    let text = Arc::new(Mutex::new(String::new()));
+    args.generate(text.clone(), provided.clone());
+    let args = Arc::new(args);
+    let (first, first_plan) = sync_channel(1);
+    let (started, changes) = watch::channel(None);
+    let target = ProgramTarget::new(args.clone(), text, provided, first.clone(), changes);
+    let settings = settings(options).map_err(problem)?;
+    let thread = std::thread::Builder::new().name("weft-kubernetes".to_owned());
+    let controller = move || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let result = match runtime {
+            Ok(runtime) => runtime.block_on(weft_kubernetes::run(settings, target)),
+            Err(error) => Err(error.to_string()),
+        };
+        // The receiver is gone if the server has started.
+        if let Err(message) = result {
+            let _ = first.send(Err(message));
+        }
+    };
+    thread.spawn(controller).map_err(|error| problem(error.to_string()))?;
+    print_error("waiting for the objects of the cluster");
+    wait(&first_plan).map_err(problem)?;
+    let sources = args.sources();
+    let plan = Plan::new(args.config(&sources)).map_err(|problems| args.failure(problems))?;
+    let started = |changes| drop(started.send_replace(Some(changes)));
+    lifecycle::run(&args, sources, plan, started).map_err(Failure::Other)
+}
+
+/// Waits for the first plan.
+fn wait(first_plan: &Receiver<Result<(), String>>) -> Result<(), String> {
+    first_plan.recv().unwrap_or_else(|_| Err("the cluster cannot be watched".to_owned()))
+}
+
+fn settings(options: &KubernetesOptions) -> Result<ControllerSettings, String> {
+    let mut settings = ControllerSettings::new(identity());
+    settings.kubeconfig.clone_from(&options.kubeconfig);
+    if let Some((namespace, name)) = options.lease.clone() {
+        (settings.lease_namespace, settings.lease_name) = (namespace, name);
+    }
+    let plan = &mut settings.plan;
+    if let Some(controller) = &options.controller {
+        if !controller.contains('/') {
+            return Err(format!("--controller is DOMAIN/NAME, not {controller}"));
+        }
+        plan.gateway_controller.clone_from(controller);
+    }
+    plan.addresses.clone_from(&options.addresses);
+    plan.nginx_class = options.nginx_class;
+    if let Some(offset) = options.port_offset {
+        plan.port_offset = offset;
+    }
+    if !options.secret_namespaces.is_empty() {
+        plan.secret_namespaces = Some(options.secret_namespaces.iter().cloned().collect());
+    }
+    Ok(settings)
+}
+
+/// Returns the name of this process in the lease: of its pod, with the process ID, which differs
+/// after a restart.
+fn identity() -> String {
+    let system = rustix::system::uname();
+    format!("{}-{}", system.nodename().to_string_lossy(), std::process::id())
+}
