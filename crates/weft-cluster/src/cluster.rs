@@ -17,11 +17,13 @@ use crate::message_frame::{FRAME_BYTES, MessageFrame};
 use crate::rate_exchange::{RateExchange, SharedLimit};
 use crate::redis_store::{RedisStore, StoreSettings};
 use crate::secret::ClusterSecret;
+use crate::shared_values::SharedValues;
 use crate::store_error::StoreError;
 
 /// A process of a cluster. [`start`](Cluster::start) starts the thread that exchanges limits and
 /// messages with the store; it ends when this value is dropped.
 pub struct Cluster {
+    name: String,
     store: RedisStore,
     limit_secret: [u8; 16],
     limit_id_key: Key,
@@ -75,6 +77,7 @@ impl Cluster {
         let process = u64::from_be_bytes(process);
         let (outgoing, unstarted) = mpsc::channel(MAX_QUEUED);
         Ok(Cluster {
+            name: name.to_owned(),
             store: RedisStore::new(settings, name, process),
             limit_secret: secret.derive("clients of limits"),
             limit_id_key: Key::new(HMAC_SHA256, &secret.derive::<32>("names of limits")),
@@ -135,6 +138,18 @@ impl Cluster {
             Ok(Ok(())) => Published::Sent,
             _ => Published::Pending,
         }
+    }
+
+    /// Publishes a message to the other processes, without waiting. Returns false if it is not sent.
+    pub fn publish_later(&self, content: &[u8]) -> bool {
+        let (done, _) = oneshot::channel();
+        content.len() <= MAX_MESSAGE_BYTES - FRAME_BYTES
+            && self.outgoing.try_send((self.frame.make(content), done)).is_ok()
+    }
+
+    /// Returns the values of the store. The first of `secrets` encrypts them, and all decrypt.
+    pub fn values(&self, secrets: &[ClusterSecret]) -> SharedValues {
+        SharedValues::new(self.store.clone(), &self.name, secrets)
     }
 
     /// Returns the state and the counts.

@@ -26,8 +26,9 @@
 //! # }
 //! ```
 //!
-//! [`Counters`], [`Bus`] and [`Publisher`] are the traits of a store. [`RedisStore`] has them for
-//! Valkey and Redis.
+//! [`Counters`], [`Bus`], [`Publisher`] and [`Store`] are the traits of a store. [`RedisStore`] has
+//! them for Valkey and Redis. [`SharedValues`] are encrypted values of a [`Store`], such as
+//! certificates.
 
 mod bus;
 mod cluster;
@@ -37,7 +38,10 @@ mod message_exchange;
 mod message_frame;
 mod rate_exchange;
 mod redis_store;
+mod sealed_store;
 mod secret;
+mod shared_values;
+mod store;
 mod store_error;
 
 pub use bus::{Bus, BusEvent, MAX_MESSAGE_BYTES, Publisher};
@@ -46,7 +50,13 @@ pub use cluster_status::ClusterStatus;
 pub use counters::{Charge, Counters};
 pub use message_exchange::{ClusterEvent, EventHandler};
 pub use redis_store::{
-    RedisBus, RedisCounters, RedisPublisher, RedisStore, StoreSettings, StoreUrl,
+    RedisBus, RedisCounters, RedisPublisher, RedisStore, RedisValues, StoreSettings, StoreUrl,
 };
+pub use sealed_store::SealedStore;
 pub use secret::ClusterSecret;
+pub use shared_values::{HeldLease, MAX_READ, NewValue, SharedValues};
+pub use store::{
+    Expected, LeaseToken, MAX_KEY_BYTES, MAX_LISTED, MAX_VALUE_BYTES, Store, StoredValue,
+    ValueVersion,
+};
 pub use store_error::StoreError;

@@ -5,6 +5,7 @@ mod connection; // a connection that is opened when a call needs it
 mod names; // names of keys
 mod redis_bus; // messages
 mod redis_counters; // rate limits
+mod redis_values; // values and leases
 mod settings; // address and credentials
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use self::connection::Connection;
 use self::names::Names;
 pub use self::redis_bus::{RedisBus, RedisPublisher};
 pub use self::redis_counters::RedisCounters;
+pub use self::redis_values::RedisValues;
 pub use self::settings::{StoreSettings, StoreUrl};
 use crate::counters::Counters;
 use crate::store_error::StoreError;
@@ -45,6 +47,12 @@ impl RedisStore {
     /// Returns a writer of messages, with a connection of its own.
     pub fn publisher(&self) -> RedisPublisher {
         RedisPublisher::new(self.connection(), self.names.clone())
+    }
+
+    /// Returns the values and leases, with a connection of their own. They are not encrypted; see
+    /// [`SealedStore`](crate::SealedStore).
+    pub fn values(&self) -> RedisValues {
+        RedisValues::new(self.connection(), self.names.clone())
     }
 
     /// Checks that the store can be used, and returns the number of processes of the cluster. The

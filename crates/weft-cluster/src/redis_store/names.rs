@@ -28,4 +28,17 @@ impl Names {
     pub(super) fn bus(&self) -> String {
         format!("{}:bus", self.prefix)
     }
+
+    pub(super) fn value(&self, key: &str) -> String {
+        format!("{}:value:{key}", self.prefix)
+    }
+
+    /// The names of all values.
+    pub(super) fn index(&self) -> String {
+        format!("{}:values", self.prefix)
+    }
+
+    pub(super) fn lease(&self, name: &str) -> String {
+        format!("{}:lease:{name}", self.prefix)
+    }
 }

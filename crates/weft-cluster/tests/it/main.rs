@@ -1,5 +1,7 @@
 //! A store in a Redis server: counters and messages, with values that others have written.
 
+mod values;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,9 +45,19 @@ impl Redis {
     }
 
     fn store(&self, process: u64) -> RedisStore {
+        RedisStore::new(self.settings(), "test", process)
+    }
+
+    fn settings(&self) -> StoreSettings {
         let url = format!("redis://{}", self.address).parse().unwrap();
-        let settings = StoreSettings { url, user: None, password: None, tls: None };
-        RedisStore::new(settings, "test", process)
+        StoreSettings { url, user: None, password: None, tls: None }
+    }
+
+    /// Returns a name of the cluster `test`, which has at least one key.
+    fn named(&self, name: &str) -> String {
+        let keys: Vec<String> = self.call(&["KEYS", "weft:{*"]);
+        let (prefix, _) = keys[0].split_once('}').unwrap();
+        format!("{prefix}}}:{name}")
     }
 
     fn connection(&self) -> Connection {
