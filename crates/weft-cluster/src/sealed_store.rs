@@ -32,11 +32,7 @@ impl<S: Store> SealedStore<S> {
             let key = secret.derive::<32>("values of the store");
             LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).expect("the key has 32 bytes"))
         };
-        SealedStore {
-            store,
-            cluster: cluster.to_owned(),
-            keys: secrets.iter().map(key).collect(),
-        }
+        SealedStore { store, cluster: cluster.to_owned(), keys: secrets.iter().map(key).collect() }
     }
 
     fn seal(&self, key: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {

@@ -155,11 +155,8 @@ impl SharedValues {
     pub fn delete_later(&self, key: &str) {
         if let Ok(requests) = self.requests() {
             // If too many calls wait, the lifetime of the value ends.
-            let _ = requests.try_send(Request::Delete(
-                key.to_owned(),
-                Expected::Any,
-                Box::new(drop),
-            ));
+            let _ =
+                requests.try_send(Request::Delete(key.to_owned(), Expected::Any, Box::new(drop)));
         }
     }
 

@@ -62,10 +62,7 @@ pub struct LeaseToken(pub [u8; 16]);
 /// value is too large. A change may have been made then.
 pub trait Store {
     /// Returns a value; `None` if there is none.
-    fn get(
-        &mut self,
-        key: &str,
-    ) -> impl Future<Output = Result<Option<StoredValue>, StoreError>>;
+    fn get(&mut self, key: &str) -> impl Future<Output = Result<Option<StoredValue>, StoreError>>;
 
     /// Creates or replaces a value, which is removed after `lifetime`, if the condition is true.
     /// Returns its new version, or `None` if the condition is false.
