@@ -63,7 +63,7 @@ fn recipes_pass_the_check() {
 
 #[test]
 fn files_of_the_tutorial_pass_the_check() {
-    let mut chapters = 0;
+    let mut count = 0;
     for entry in fs::read_dir(repository("docs/operators")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension() != Some("md".as_ref()) {
@@ -77,8 +77,8 @@ fn files_of_the_tutorial_pass_the_check() {
             if !file.contains("/srv/www") {
                 assert_eq!(check(&file, None).is_err(), is_wrong, "{name}:\n{file}");
             }
-            chapters += 1;
+            count += 1;
         }
     }
-    assert!(chapters >= 20, "{chapters} files");
+    assert!(count >= 20, "{count} files");
 }
