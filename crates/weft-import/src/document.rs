@@ -366,14 +366,18 @@ impl Host {
     }
 }
 
-/// Writes the entries of a table, and returns the sections of tables that are too long for a line.
+/// Writes the entries of a table, and returns the sections of tables that are too long for a line,
+/// also of tables in them.
 fn write_entries(table: &Table, name: &str, out: &mut String) -> String {
     let mut sections = String::new();
     for (key, value) in &table.0 {
         let line = format!("{} = {}\n", show_key(key), value.show());
         match value {
             Value::Table(inner) if line.chars().count() > MAX_LINE => {
-                sections.push_str(&format!("\n[{name}.{}]\n{}", show_key(key), lines(inner)));
+                let name = format!("{name}.{}", show_key(key));
+                sections.push_str(&format!("\n[{name}]\n"));
+                let nested = write_entries(inner, &name, &mut sections);
+                sections.push_str(&nested);
             }
             _ => out.push_str(&line),
         }
@@ -382,8 +386,24 @@ fn write_entries(table: &Table, name: &str, out: &mut String) -> String {
 }
 
 fn comments(notes: &[String]) -> String {
-    let line = |line: &str| format!("# {}\n", line.replace(char::is_control, " ").trim_end());
-    notes.iter().flat_map(|note| note.lines()).map(line).collect()
+    notes.iter().flat_map(|note| note.lines()).map(comment).collect()
+}
+
+/// Returns a line as a comment, in several lines if it is too long for one.
+pub(crate) fn comment(line: &str) -> String {
+    let line = line.replace(char::is_control, " ");
+    let (mut out, mut length) = ("#".to_owned(), 1);
+    for word in line.trim_end().split(' ') {
+        let next = 1 + word.chars().count();
+        if length + next > MAX_LINE && length > 3 {
+            out.push_str("\n#  ");
+            length = 3;
+        }
+        out.push(' ');
+        out.push_str(word);
+        length += next;
+    }
+    out + "\n"
 }
 
 fn lines(table: &Table) -> String {

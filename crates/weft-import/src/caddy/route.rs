@@ -44,6 +44,8 @@ pub(super) fn needs_expression(region: &Region, outcome: &Outcome, outer: &Outco
         || uses_files && outcome.stripped.is_empty()
         // A prefix has a path more, and other spellings are not of it.
         || differs && !is_alone
+        // Hidden names of the files around it would precede a prefix.
+        || !outer.hidden.is_empty() && outcome.hidden != outer.hidden
         || is_special(prefix)
 }
 

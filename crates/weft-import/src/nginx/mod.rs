@@ -44,13 +44,14 @@ use tree::{Directive, named};
 /// file. They have no further comments.
 pub const DIFFERENCES: &str = "\
 # These differences from nginx apply to all routes, and have no further comments:
-# - `add_header` applies to all statuses, as with `always`, and replaces fields of upstreams.
+# - `add_header` and `expires` apply to all statuses, as with `always`, and replace fields of upstreams.
 # - Redirects to HTTPS have the status 308, which keeps the method.
 # - A prefix matches whole segments: `/app` does not match `/apple`, and `/app/` also matches `/app`.
-# - Upstreams get paths without empty segments and dot segments (400 if they are encoded and the path is rewritten), and `X-Forwarded-For` without the value that the client sent.
+# - Upstreams get paths without empty segments and dot segments (400 if they are encoded and the path is rewritten), and
+#   `X-Forwarded-For` without the value that the client sent.
 # - Files whose names begin with a dot, except for `.well-known`, and symbolic links out of their directory, are not served.
 # - A directory without an index gets 404, not 403, and its file `404.html` is the page for 404.
-# - Names of query parameters in conditions are case-sensitive, and their values are decoded.
+# - Names of query parameters in comparisons are case-sensitive, and their values are decoded.
 # - Each route counts its own requests for `limit_req` and `limit_conn`: locations with one zone have a limit each.
 # - Without `user`, nginx's workers run as `nobody`, and Weft as the user who starts it: set `user` for a start by root.
 # - Media types and compressed sizes are those of Weft. `Cache-Control` of `expires` has no `Expires` beside it.

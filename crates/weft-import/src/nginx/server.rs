@@ -8,7 +8,7 @@ use super::location::case_routes::{self, CaseRoutes};
 use super::location::map_redirects;
 use super::location::rewritten::{self, RewrittenRoutes};
 use super::location::{Location, Pattern, rewrite, route};
-use super::location::{folder, pages, precedence, script_patterns};
+use super::location::{files, folder, pages, precedence, script_patterns};
 use super::scope::Scope;
 use super::siblings::{prefix_of_key, siblings};
 use super::sites::Server;
@@ -179,6 +179,13 @@ fn routes_of<'a>(
     routes.extend(changed);
     routes.extend(locations.iter().filter_map(case_routes::missing).map(|route| (None, route)));
     routes.extend(locations.iter().flat_map(pages::routes).map(|route| (None, route)));
+    let index_route = |location: &&Location<'_>| {
+        let key = location.pattern.key();
+        let (_, own) = routes.iter().find(|(_, route)| route.pattern == key)?;
+        files::index_route(location, &own.table).map(|route| (None, route))
+    };
+    let of_indexes: Vec<_> = others.iter().filter_map(|it| index_route(it)).collect();
+    routes.extend(of_indexes);
     let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes, &siblings_with_conditions);
     routes.extend(siblings.into_iter().map(|route| (None, route)));

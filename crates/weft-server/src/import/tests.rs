@@ -70,7 +70,18 @@ fn imports_files() {
         (
             "location /b { alias /a; try_files $uri /b/index.html; }",
             true,
-            "\"/b\" = { files = \"/a\", try_files = [\"{path}\", \"/b/index.html\"] }\n",
+            "\"/b\" = { files = \"/a\", index = [], try_files = [\"{path}\", \"/b/index.html\"] }\n",
+        ),
+        // Folders are not found without `$uri/`.
+        (
+            "location / { root /a; try_files $uri =404; }",
+            true,
+            "\"/\" = { files = \"/a\", index = [] }\n",
+        ),
+        (
+            "location / { root /a; try_files $uri $uri/ =404; }",
+            true,
+            "\"/\" = \"-> /a\"\n",
         ),
         (
             "location / { root /a; try_files $uri $uri.html $uri/ @app; }\n\
@@ -83,7 +94,7 @@ fn imports_files() {
             "location / { root /a; try_files $uri @none; }",
             false,
             "# nginx.conf:3: `try_files $uri @none`: not carried over: there is no location of this \
-             name\n\"/\" = \"-> /a\"\n",
+             name\n\"/\" = { files = \"/a\", index = [] }\n",
         ),
         (
             "location /b/ { alias /a; }",
@@ -91,6 +102,35 @@ fn imports_files() {
             "# nginx.conf:3: `alias /a`: not carried over: the rest of the path would be joined \
              without a slash\n\"/b/\" = { respond = \"this location could not be imported\\n\", \
              status = 501 }\n",
+        ),
+    ]);
+}
+
+/// The page of a folder and the last path of `try_files` have the options of their own locations.
+#[test]
+fn indexes_and_fallbacks_have_the_rules_of_their_paths() {
+    let page = "root /a; location / { try_files $uri $uri/ /index.html; }";
+    check(&[
+        (page, true, "\"/\" = { files = \"/a\", fallback = \"index.html\" }\n"),
+        (
+            &format!("{page} location = /index.html {{ add_header Cache-Control no-store; }}"),
+            true,
+            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"{path}/\", \"/index.html\"] }\n\
+             \"= /index.html\" = { files = \"/a\", cache = \"no-store\" }\n\
+             \"= /\" = { rewrite = \"/index.html\" }\n",
+        ),
+        (
+            "root /a; location / { } location ~ \\.html$ { deny all; }",
+            false,
+            "# nginx.conf:3: `location ~ \\.html$`: not carried over: no index index.html, because \
+             this location has its paths\n\
+             \"/\" = { files = \"/a\", index = [] }\n\"~ \\\\.html$\" = { respond = \"\", status = 403 }\n\
+             \"= /\" = { rewrite = \"/index.html\" }\n",
+        ),
+        (
+            "root /a; location / { } location ~ \\.htm$ { deny all; }",
+            true,
+            "\"/\" = \"-> /a\"\n\"~ \\\\.htm$\" = { respond = \"\", status = 403 }\n",
         ),
     ]);
 }
@@ -611,12 +651,12 @@ fn imports_scripts() {
                  location ~ \\.php$ {{ {PASS} }}"
             ),
             true,
-            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n",
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\", index = [] }\n",
         ),
         // The index of a folder is a script of another location.
         (
             &format!(
-                "root /a; index index.php; location /s/ {{ expires 1h; }} fastcgi_read_timeout 5m;\n\
+                "root /a; index index.php index.html; location /s/ {{ expires 1h; }} fastcgi_read_timeout 5m;\n\
                  location ~ \\.php$ {{ fastcgi_param A b; {PASS} }} location ~ ^/up.*\\.php$ {{ deny all; }}"
             ),
             true,
@@ -636,7 +676,7 @@ fn imports_scripts() {
             ),
             true,
             "\"/\" = { files = \"/a\", php = \"unix:/p\", scripts = [\"index.php\"], \
-             fallback = \"index.php\" }\n\
+             fallback = \"index.php\", index = [] }\n\
              # nginx.conf:5: `internal`: clients get 404\n\
              \"~ ^/index\\\\.php(/|$)\" = { respond = \"\", status = 404 }\n\
              \"~ \\\\.php$\" = { respond = \"\", status = 404 }\n",
@@ -648,7 +688,7 @@ fn imports_scripts() {
                  location ~ \\.php$ {{ {PASS} }}"
             ),
             true,
-            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n",
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\", index = [] }\n",
         ),
         (
             &format!(
@@ -656,7 +696,7 @@ fn imports_scripts() {
                  location ~ ^/app\\.php(/|$) {{ {PASS} }}"
             ),
             true,
-            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"@app\"] }\n\
+            "\"/\" = { files = \"/a\", index = [], try_files = [\"{path}\", \"@app\"] }\n\
              \"@app\" = { rewrite = \"/app.php/{path}\" }\n\
              \"~ ^/app\\\\.php(/|$)\" = { fastcgi = \"unix:/p\", root = \"/a\" }\n",
         ),
@@ -667,7 +707,7 @@ fn imports_scripts() {
                  location ~ \\.php$ {{ {PASS} allow 10.0.0.0/8; deny all; }}"
             ),
             true,
-            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"/index.php\"] }\n\
+            "\"/\" = { files = \"/a\", index = [], try_files = [\"{path}\", \"/index.php\"] }\n\
              \"~ \\\\.php$\" = { fastcgi = \"unix:/p\", root = \"/a\", allow = [\"10.0.0.0/8\"] }\n",
         ),
         // Applications.

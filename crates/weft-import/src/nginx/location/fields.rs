@@ -4,7 +4,7 @@ use super::access;
 use super::{Location, Responder};
 use crate::document::{Table, Value};
 use crate::nginx::field_values::FieldValues;
-use crate::nginx::tree::Directive;
+use crate::nginx::tree::{Directive, named};
 use crate::values::{duration, lists};
 
 /// Translates `add_header` and its like.
@@ -42,6 +42,13 @@ pub(crate) fn responses(
     }
 }
 
+/// Adds the fields of responses to a route that has no other options.
+pub(crate) fn add_responses(location: &Location<'_>, responder: Responder, table: &mut Table) {
+    let mut options = Table::default();
+    responses(location, responder, &mut Table::default(), &mut options);
+    table.set_some("response_headers", options.get("response_headers").cloned());
+}
+
 /// Translates `add_header`. Returns the fields, and the values of `Cache-Control`.
 fn added_fields(
     location: &Location<'_>,
@@ -65,6 +72,9 @@ fn added_fields(
         };
         let Some(value) = values.for_statuses("*") else { continue };
         match name.to_ascii_lowercase().as_str() {
+            "cache-control" if values.has_placeholders() && scope.one("expires").is_none() => {
+                set.set(name, value);
+            }
             "cache-control" if values.has_placeholders() => {
                 scope.outcomes.lost(directive, "a lifetime in caches has no variables");
             }
@@ -110,8 +120,11 @@ fn field_values(location: &Location<'_>, text: &str) -> Result<FieldValues, Stri
 }
 
 /// Returns the value of a field as a template, or reports a variable without an equivalent.
+///
+/// `$http_host` has the port that the client has sent, and `$host` has none.
 fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
-    let value = location.variables.template(text);
+    let parts = text.split("$http_host").map(|part| location.variables.template(part));
+    let value = parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("{header.Host}"));
     value.map_err(|reason| location.lost(directive, reason)).ok()
 }
 
@@ -178,6 +191,10 @@ pub(crate) fn requests(
     for directive in scope.all(&[&format!("{prefix}_set_header")]) {
         let (name, text) = (directive.arg(0), directive.arg(1));
         match (name.to_ascii_lowercase().as_str(), text) {
+            ("host", "$host") if has_other_ports(location) => {
+                has_host = true;
+                set.set(name, "{host}");
+            }
             ("host", "$host" | "$http_host") => has_host = true,
             ("host", "$proxy_host") => {}
             ("host", text) => {
@@ -217,6 +234,17 @@ pub(crate) fn requests(
     if !removed.is_empty() {
         options.set("remove_request_headers", removed);
     }
+}
+
+/// Returns true if clients send a port in `Host`, because the server does not listen on the usual
+/// ones only.
+fn has_other_ports(location: &Location<'_>) -> bool {
+    let port = |listen: &Directive| {
+        let address = listen.arg(0);
+        let port = address.rsplit_once(':').map_or(address, |(_, port)| port);
+        port.parse::<u16>().ok().filter(|port| ![80, 443].contains(port))
+    };
+    named(location.server.children(), "listen").any(|listen| port(listen).is_some())
 }
 
 /// Translates the rules about names of request fields that upstreams get.

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::fastcgi;
 use super::folder::{folder, is_missing, is_script};
 use super::precedence::{is_of_prefix, is_replaced_prefix};
-use super::{Location, Pattern, Refusal, Responder};
-use crate::document::Table;
+use super::{Location, Pattern, Refusal, Responder, destination};
+use crate::document::{Route, Table};
 use crate::nginx::tree::{Directive, named};
 
 pub(crate) fn translate<'a>(
@@ -50,19 +50,14 @@ pub(crate) fn translate<'a>(
         *table = rewritten;
         return Ok(Responder::Redirect);
     }
-    if let Some(index) = scope.one("index").filter(|_| has_folders) {
-        let names: Vec<&str> = index.args.iter().map(|name| &**name).collect();
-        let (usable, others): (Vec<&str>, Vec<&str>) =
-            names.iter().partition(|name| !name.contains(['$', '/']) && !is_script(name));
-        let are_run = has_scripts && others.iter().all(|name| *name == "index.php");
-        if !others.is_empty() && !are_run {
-            scope.outcomes.lost(index, format!("no index: {}", others.join(" ")));
-        }
-        if usable != ["index.html"] && !(are_run && usable.is_empty()) {
-            table.set("index", usable);
-        }
+    let names = match has_folders {
+        true => index_files(location, has_scripts),
+        false => vec!["index.html".to_owned()],
+    };
+    if names != ["index.html"] {
+        table.set("index", names);
     }
-    if scope.is_on("autoindex") {
+    if scope.is_on("autoindex") && !has_files_only(location) {
         table.set("list", true);
     }
     if table.get("php").is_none() {
@@ -72,6 +67,81 @@ pub(crate) fn translate<'a>(
         table.set("compress", false);
     }
     Ok(Responder::Files)
+}
+
+/// Returns the names of index files that are sent.
+fn index_files(location: &Location<'_>, has_scripts: bool) -> Vec<String> {
+    let index = location.scope.one("index");
+    let names = index.map_or(vec!["index.html"], |index| {
+        let names: Vec<&str> = index.args.iter().map(|name| &**name).collect();
+        let (usable, others): (Vec<&str>, Vec<&str>) =
+            names.iter().partition(|name| !name.contains(['$', '/']) && !is_script(name));
+        let are_run = has_scripts && others.iter().all(|name| *name == "index.php");
+        if !others.is_empty() && !are_run {
+            location.lost(index, format!("no index: {}", others.join(" ")));
+        }
+        usable
+    });
+    if has_files_only(location) {
+        return Vec::new();
+    }
+    let is_sent = |name: &&str| match protection_of_index(location, name) {
+        Some(other) => {
+            let about = format!("no index {name}, because this location has its paths");
+            location.lost(other, about);
+            false
+        }
+        None => true,
+    };
+    names.into_iter().filter(is_sent).map(str::to_owned).collect()
+}
+
+/// Returns true if `try_files` leads to files, but to no folders.
+fn has_files_only(location: &Location<'_>) -> bool {
+    let directive = location.scope.own("try_files").pop();
+    let paths = directive.and_then(|directive| directive.args.split_last());
+    paths.is_some_and(|(_, paths)| !paths.iter().any(|path| path.ends_with('/')))
+}
+
+/// Returns the location that refuses some clients and has the path of the index of a folder below
+/// this prefix.
+fn protection_of_index<'a>(location: &Location<'a>, name: &str) -> Option<&'a Directive> {
+    let Pattern::Prefix(prefix) = &location.pattern else { return None };
+    let path = format!("{}/folder/{name}", prefix.trim_end_matches('/'));
+    // Longer prefixes have routes of their own.
+    let other = destination::other_location(location, &path)
+        .filter(|other| other.arg(0).starts_with('~'))?;
+    let is_rule = |rule: &Directive| {
+        matches!(&*rule.name, "deny" | "auth_basic" | "auth_request" | "return" | "internal")
+    };
+    other.children().iter().any(is_rule).then_some(other)
+}
+
+/// Returns the route for the path of a folder whose index belongs to another location.
+pub(crate) fn index_route(location: &Location<'_>, own: &Table) -> Option<Route> {
+    let Pattern::Prefix(prefix) = &location.pattern else { return None };
+    if own.get("files").is_none() || own.get("rewrite").is_some() || has_files_only(location) {
+        return None;
+    }
+    let index = location.scope.one("index");
+    let names: Vec<&str> =
+        index.map_or(vec!["index.html"], |index| index.args.iter().map(|name| &**name).collect());
+    let folder = folder(location).ok()?;
+    let prefix = format!("{}/", prefix.trim_end_matches('/'));
+    let exists = |name: &&&str| Path::new(&format!("{folder}/{name}")).is_file();
+    let name = names.iter().find(exists).or(names.first())?;
+    let path = format!("{prefix}{name}");
+    if name.contains(['$', '/']) || is_script(name) {
+        return None;
+    }
+    let has_own = |other: &Directive| other.arg(0) == "=" && other.arg(1) == prefix;
+    if named(location.server.children(), "location").any(has_own) {
+        return None;
+    }
+    destination::other_location(location, &path)?;
+    let mut table = Table::default();
+    table.set("rewrite", path);
+    Some(Route::new(format!("= {prefix}"), table))
 }
 
 /// Returns the script of `index` that is the index of a path, if its file exists.
@@ -119,7 +189,13 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
     match in_folder {
         _ if are_usual && last == "=404" => {}
         // `fallback` serves folders with an index, which nginx does only with `$uri/`.
-        Some(file) if are_usual && has_folders && !file.is_empty() && is_file(last) => {
+        Some(file)
+            if are_usual
+                && has_folders
+                && !file.is_empty()
+                && is_file(last)
+                && destination::other_location(location, last).is_none() =>
+        {
             table.set("fallback", file);
         }
         _ => match tried_paths(location, directive) {

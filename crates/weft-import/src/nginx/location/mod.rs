@@ -11,7 +11,8 @@ pub(super) mod case_routes; // routes with conditions
 mod returns; // redirects and fixed responses
 pub(super) mod rewrite; // rewritten paths
 pub(super) mod folder; // `root` and `alias`
-mod files; // directories
+mod destination; // the location of an index or of a last path
+pub(super) mod files; // directories
 mod proxy; // `proxy_pass` and `grpc_pass`
 mod fastcgi; // scripts and applications
 pub(super) mod script_patterns; // scripts that run beside files

@@ -5,7 +5,7 @@ use super::rewrite::{Rewrite, RewriteKind};
 use super::rewrite::{
     appended_target, changed_prefix, is_of_all, is_safe, parse, target, whole_path,
 };
-use super::{Location, Pattern, route};
+use super::{Location, Pattern, Responder, fields, route};
 use crate::document::{Route, Table};
 use crate::nested_regex;
 use crate::nginx::tree::Directive;
@@ -149,7 +149,9 @@ fn refusal(location: &Location<'_>, regex: &str) -> Option<Route> {
         Pattern::Exact(_) | Pattern::Regex(_) | Pattern::Named(_) => return None,
     };
     let text = "this rewrite could not be imported\n";
-    Some(Route::refusal(format!("~ {regex}"), text, 403))
+    let mut route = Route::refusal(format!("~ {regex}"), text, 403);
+    fields::add_responses(location, Responder::Text, &mut route.table);
+    Some(route)
 }
 
 /// Returns true if a `rewrite` matches all paths of its location, such as `^/a/(.*)$` in `/a/`.
@@ -209,7 +211,10 @@ fn route_of<'a>(
     let target = target(&inner, text, rewrite.kind)?;
     let mut table = Table::default();
     match rewrite.kind {
-        RewriteKind::Redirect(status) => table.set_redirect(target, status),
+        RewriteKind::Redirect(status) => {
+            table.set_redirect(target, status);
+            fields::add_responses(location, Responder::Redirect, &mut table);
+        }
         RewriteKind::Elsewhere if !is_safe(location, &target, &[regex]) => {
             return Err("it applies to its own result".to_owned());
         }

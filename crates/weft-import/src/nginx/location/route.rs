@@ -29,13 +29,11 @@ pub(crate) fn translate(location: &Location<'_>) -> Route {
         Ok(responder) => fields::responses(location, responder, &mut table, &mut options),
         Err(Refusal { directive, reason }) => {
             location.lost(directive, reason);
-            let text = "this location could not be imported\n";
-            return Route::refusal(key(location, &location.pattern), text, 501);
+            return refusal(location, "this location could not be imported\n", 501);
         }
     }
     if location.is_refused.get() {
-        let text = "the access rules could not be imported\n";
-        return Route::refusal(key(location, &location.pattern), text, 403);
+        return refusal(location, "the access rules could not be imported\n", 403);
     }
     if table.mentions("{request_id}") || options.mentions("{request_id}") {
         options.set("request_id", true);
@@ -49,6 +47,13 @@ pub(crate) fn translate(location: &Location<'_>) -> Route {
         _ => key(location, &location.pattern),
     };
     Route::new(pattern, table)
+}
+
+/// Returns a route that refuses all requests, with the fields of the location's responses.
+fn refusal(location: &Location<'_>, text: &str, status: u64) -> Route {
+    let mut route = Route::refusal(key(location, &location.pattern), text, status);
+    fields::add_responses(location, Responder::Text, &mut route.table);
+    route
 }
 
 /// Returns the key of the route for the methods of the location.

@@ -1,12 +1,10 @@
 //! Requests, and what their responses disclose.
 
-use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-use crate::common::external::curl;
-use crate::common::{PATIENCE, Program};
+use super::connection::{Connection, ReceivedResponse};
+use super::sweep::ServerBlock;
 use crate::idioms::file::Request;
 
 /// The parts of a response that are compared.
@@ -18,36 +16,74 @@ pub struct Answer {
     pub location: String,
     /// First line of the content, if it is the content of a file, a script or an upstream.
     pub content: String,
+    /// Compared fields by their names in lower case.
+    fields: BTreeMap<String, String>,
     body: String,
     /// Only the status is known.
     is_recorded: bool,
 }
 
+/// Beginnings of the contents of files, scripts and upstreams.
+const MARKS: [&str; 8] =
+    ["text of", "secret of", "ran ", "GET ", "POST ", "PUT ", "DELETE ", "<?php"];
+
+/// Fields that are compared, besides `Access-Control-…` and `X-…`.
+const FIELDS: [&str; 8] = [
+    "cache-control",
+    "content-security-policy",
+    "content-type",
+    "expires",
+    "referrer-policy",
+    "set-cookie",
+    "strict-transport-security",
+    "www-authenticate",
+];
+
+/// Fields that restrict browsers.
+const PROTECTIONS: [&str; 5] = [
+    "content-security-policy",
+    "referrer-policy",
+    "strict-transport-security",
+    "x-content-type-options",
+    "x-frame-options",
+];
+
 impl Answer {
-    fn parse(response: &[u8], host: &str) -> Answer {
-        let text = String::from_utf8_lossy(response);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { return Answer::default() };
+    fn new(response: Option<ReceivedResponse>, host: &str) -> Answer {
+        let Some(ReceivedResponse { head, body }) = response else { return Answer::default() };
+        let body = String::from_utf8_lossy(&body).into_owned();
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
-        let location = lines.filter_map(|line| line.split_once(": "));
-        let mut location = location.filter(|(name, _)| name.eq_ignore_ascii_case("location"));
-        let location = location.next().map_or("", |(_, value)| value);
-        // A chunked body begins with a size.
-        let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        let body = match body.split_once("\r\n") {
-            Some((_, rest)) if is_chunked => rest,
-            _ => body,
-        };
+        let mut answer = Answer { status: status.unwrap_or(0), ..Answer::default() };
+        for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+            answer.add_field(&name.to_ascii_lowercase(), value, host);
+        }
         let line = body.lines().next().unwrap_or_default();
-        let marks = ["text of", "secret of", "ran ", "GET ", "POST ", "PUT ", "DELETE ", "<?php"];
-        let is_mark = marks.iter().any(|mark| line.contains(mark));
-        Answer {
-            status: status.unwrap_or(0),
-            location: own_location(location, host),
+        if MARKS.iter().any(|mark| line.contains(mark)) {
             // An empty and an absent PATH_INFO are the same.
-            content: if is_mark { line.replace("  ", " - ") } else { String::new() },
-            body: body.to_owned(),
-            is_recorded: false,
+            answer.content = line.replace("  ", " - ");
+        }
+        answer.body = body;
+        answer
+    }
+
+    fn add_field(&mut self, name: &str, value: &str, host: &str) {
+        match name {
+            "location" => self.location = own_location(value, host),
+            // The time depends on the second of the request.
+            "expires" => drop(self.fields.insert(name.to_owned(), "present".to_owned())),
+            _ if FIELDS.contains(&name)
+                || name.starts_with("access-control-")
+                || name.starts_with("x-") =>
+            {
+                let value = value.split("; charset=").next().unwrap_or_default();
+                let list = self.fields.entry(name.to_owned()).or_default();
+                if !list.is_empty() {
+                    list.push_str(", ");
+                }
+                list.push_str(value);
+            }
+            _ => {}
         }
     }
 
@@ -58,11 +94,35 @@ impl Answer {
         Answer { status, body, is_recorded: true, ..Answer::default() }
     }
 
-    /// Returns true if a client sees no difference.
+    /// Returns true if a client sees no difference, except for fields.
     pub fn is_like(&self, other: &Answer) -> bool {
         self.status == other.status
             && (other.is_recorded
                 || (&self.location, &self.content) == (&other.location, &other.content))
+    }
+
+    /// Returns the names of fields that differ, if the rest is equal. Pages of errors and of redirects
+    /// have other types.
+    pub fn different_fields(&self, other: &Answer) -> Vec<String> {
+        if other.is_recorded || !self.is_like(other) {
+            return Vec::new();
+        }
+        let names = self.fields.keys().chain(other.fields.keys());
+        let differ = |name: &&String| self.fields.get(*name) != other.fields.get(*name);
+        let is_page = self.content.is_empty();
+        let mut names: Vec<String> = names
+            .filter(differ)
+            .filter(|name| !is_page || *name != "content-type")
+            .cloned()
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the value of a compared field.
+    pub fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
     }
 
     pub fn show(&self) -> String {
@@ -92,6 +152,38 @@ impl Answer {
             () => None,
         }
     }
+
+    /// Returns the reason for which this response of Weft permits more than the response of nginx:
+    /// as [`Answer::opens`], and by its fields.
+    pub fn permits(&self, other: &Answer) -> Option<&'static str> {
+        let permits_origin = |name: &&String| {
+            name.starts_with("access-control-") && self.field(name) != other.field(name)
+        };
+        let is_missing = |name: &&str| !other.field(name).is_empty() && self.field(name).is_empty();
+        let has = |answer: &Answer, value: &str| answer.field("cache-control").contains(value);
+        let may_store = |value: &&str| has(other, value) && !has(self, value);
+        self.opens(other).or(match () {
+            () if other.is_recorded || self.status != other.status || self.is_closed() => None,
+            () if self.fields.keys().any(|name| permits_origin(&name)) => Some("an origin"),
+            () if self.content.is_empty() => None,
+            () if PROTECTIONS.iter().any(|name| is_missing(name)) => Some("no protection"),
+            () if ["no-store", "private", "no-cache"].iter().any(|it| may_store(it)) => {
+                Some("a cached response")
+            }
+            () => None,
+        })
+    }
+
+    /// Returns the file whose content this is, or the script that has made it.
+    pub fn source(&self) -> Option<&str> {
+        match self.content.split_once(' ') {
+            Some(("ran", rest)) => rest.split(' ').next(),
+            _ if self.content.contains("text of") || self.content.contains("secret of") => {
+                Some(&self.content)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Returns a location without its scheme and host, if the request has the same.
@@ -105,20 +197,45 @@ fn own_location(location: &str, host: &str) -> String {
     path.filter(|path| path.starts_with('/')).unwrap_or(location).to_owned()
 }
 
-/// Sends a request over a connection of its own.
-pub fn send(address: SocketAddr, request: &Request, folder: &Path) -> Answer {
-    let response = match request.is_secure {
-        true => send_tls(address, request, folder),
-        false => send_plain(address, request),
-    };
-    Answer::parse(&response, &request.host)
+/// A client of a server that keeps its connection.
+pub struct KeptClient {
+    address: SocketAddr,
+    tls_host: Option<String>,
+    connection: Option<Connection>,
 }
 
-fn send_plain(address: SocketAddr, request: &Request) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+impl KeptClient {
+    pub fn new(address: SocketAddr, block: &ServerBlock) -> KeptClient {
+        let tls_host = block.is_secure.then(|| block.host.clone());
+        KeptClient { address, tls_host, connection: None }
+    }
+
+    /// Sends a request. If the server has closed the connection meanwhile, it is sent once more.
+    pub fn send(&mut self, request: &Request) -> Answer {
+        if let Some(connection) = self.connection.as_mut().filter(|it| it.is_open()) {
+            let answer = send_over(connection, request, false);
+            if answer.status > 0 {
+                return answer;
+            }
+        }
+        let connection = Connection::open(self.address, self.tls_host.as_deref());
+        send_over(self.connection.insert(connection), request, false)
+    }
+}
+
+/// Sends a request over a connection of its own.
+pub fn send(address: SocketAddr, request: &Request) -> Answer {
+    let host = request.is_secure.then_some(request.host.as_str());
+    send_over(&mut Connection::open(address, host), request, true)
+}
+
+/// Sends a request over an open connection.
+fn send_over(connection: &mut Connection, request: &Request, is_last: bool) -> Answer {
     let Request { method, target, host, .. } = request;
-    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
+    if is_last {
+        head.push_str("Connection: close\r\n");
+    }
     for (name, value) in request.fields.iter().filter(|(name, _)| name != "Listener") {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
@@ -126,35 +243,7 @@ fn send_plain(address: SocketAddr, request: &Request) -> Vec<u8> {
         head.push_str(&format!("Content-Length: {}\r\n", request.body_length));
     }
     head.push_str("\r\n");
-    // A server may respond and close before it has read all of a body that it rejects.
-    let _ = stream.write_all(head.as_bytes());
-    let _ = stream.write_all(&vec![b'x'; request.body_length]);
-    let mut response = Vec::new();
-    match stream.read_to_end(&mut response) {
-        Err(error) if error.kind() != ErrorKind::ConnectionReset => {
-            panic!("{}: {error}", request.line);
-        }
-        _ => response,
-    }
-}
-
-fn send_tls(address: SocketAddr, request: &Request, folder: &Path) -> Vec<u8> {
-    let port = address.port();
-    let output = folder.join(format!("response-{port}"));
-    let mut command = curl();
-    command.args(["--insecure", "--include", "--raw", "--http1.1", "--path-as-is"]);
-    command.args(["--max-time", "60", "--connect-to", &format!("::{address}")]);
-    command.args(["--request", &request.method]).arg("--output").arg(&output);
-    for (name, value) in request.fields.iter().filter(|(name, _)| name != "Listener") {
-        command.args(["--header", &format!("{name}: {value}")]);
-    }
-    if request.body_length > 0 {
-        command.args(["--data", &"x".repeat(request.body_length)]);
-    }
-    command.arg(format!("https://{}{}", request.host, request.target));
-    // The server may close the connection without a response.
-    Program::start(&mut command).wait_with_output();
-    let response = fs::read(&output).unwrap_or_default();
-    let _ = fs::remove_file(output);
-    response
+    let mut bytes = head.into_bytes();
+    bytes.resize(bytes.len() + request.body_length, b'x');
+    Answer::new(connection.exchange(&bytes, method == "HEAD"), host)
 }

@@ -153,6 +153,7 @@ fn imported_caddyfiles_are_as_expected_and_start() {
         if !matches!(check.status, Ok(0 | 3)) {
             failures.push(format!("{name}: {}", check.stderr));
         }
+        machine.assert_lines_are_short(name, &text);
         let formatted = run([Path::new("fmt"), Path::new("--check"), &file]);
         assert_eq!(formatted.status, Ok(0), "{name}: {}", formatted.stdout);
         let found = format!("# Exit status {status}.\n\n{}", machine.restore(&text));
@@ -217,15 +218,15 @@ fn compare(machine: &Machine, path: &Path, index: usize) -> (Vec<String>, usize,
                 let host = host.replace('*', "other");
                 let line = format!("{method} http://{host}{target}{fields} -> 200");
                 let request = Request::parse(&line);
-                let [own, other]: [Answer; 2] = [weft.address(), address]
-                    .map(|address| send(address, &request, machine.path()));
+                let [own, other]: [Answer; 2] =
+                    [weft.address(), address].map(|address| send(address, &request));
                 count += 1;
                 let is_equal = own.is_closed() && other.is_closed() || own.status == other.status;
                 equal += usize::from(is_equal);
                 if !is_equal && std::env::var_os("WEFT_SHOW_DIFFERENCES").is_some() {
                     println!("{name}: {line}: {} for {}", own.status, other.status);
                 }
-                let with_slash = || with_slash(&request, address, machine);
+                let with_slash = || with_slash(&request, address);
                 if let Some(reason) = own.opens(&other)
                     && !is_of_folder(&own, &request.target, with_slash)
                     && !own.content.starts_with(FRONT_CONTROLLER)
@@ -251,10 +252,10 @@ fn is_of_folder(own: &Answer, target: &str, with_slash: impl FnOnce() -> Answer)
 }
 
 /// Returns the response of Caddy to the path with a slash at its end.
-fn with_slash(request: &Request, address: SocketAddr, machine: &Machine) -> Answer {
+fn with_slash(request: &Request, address: SocketAddr) -> Answer {
     let path = request.target.split('?').next().unwrap_or_default();
     let line = format!("{} http://{}{path}/ -> 200", request.method, request.host);
-    send(address, &Request::parse(&line), machine.path())
+    send(address, &Request::parse(&line))
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::idioms::servers::Upstreams;
 
 pub struct Machine {
     folder: tempfile::TempDir,
+    /// Paths of the files below `/srv`, as in a configuration.
+    files: Vec<String>,
     upstreams: Upstreams,
     _fpm: PhpFpm,
 }
@@ -18,8 +20,12 @@ impl Machine {
     pub fn start() -> Option<Machine> {
         let folder = tempfile::tempdir().unwrap();
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/tree.txt");
+        let mut files = Vec::new();
         for file in fs::read_to_string(tree).unwrap().split("== ").skip(1) {
             let (name, text) = file.split_once('\n').unwrap();
+            if name.starts_with("srv/") {
+                files.push(format!("/{name}"));
+            }
             let path = folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
@@ -35,7 +41,7 @@ impl Machine {
             fs::write(file("key"), certified.signing_key.serialize_pem()).unwrap();
         }
         let fpm = PhpFpm::start(&folder.path().join("run/php"))?;
-        let machine = Machine { folder, upstreams: Upstreams::start(), _fpm: fpm };
+        let machine = Machine { folder, files, upstreams: Upstreams::start(), _fpm: fpm };
         let includes = fs::read_dir(machine.path().join("etc/nginx")).unwrap();
         for file in includes.map(|file| file.unwrap().path()) {
             fs::write(&file, machine.fill(&fs::read_to_string(&file).unwrap())).unwrap();
@@ -45,6 +51,11 @@ impl Machine {
 
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the paths of the files below `/srv`, as in a configuration.
+    pub fn files(&self) -> &[String] {
+        &self.files
     }
 
     /// Replaces the paths and addresses of a configuration by paths and addresses of this machine.
@@ -63,6 +74,15 @@ impl Machine {
     /// Returns the text with the paths of the configuration.
     pub fn restore(&self, text: &str) -> String {
         self.upstreams.restore(&text.replace(&self.path().display().to_string(), ""))
+    }
+
+    /// Asserts that a person can read an imported configuration: only the names of sections and
+    /// expressions are long.
+    pub fn assert_lines_are_short(&self, name: &str, text: &str) {
+        let text = self.restore(text);
+        let is_long = |line: &&str| line.chars().count() > 140 && !line.starts_with('[');
+        let long: Vec<&str> = text.lines().filter(is_long).collect();
+        assert!(long.is_empty(), "{name}: {long:#?}");
     }
 
     /// Checks and starts an imported configuration.

@@ -1,81 +1,26 @@
 //! Configurations of `tests/import`: Weft discloses nothing that nginx does not, and each other
-//! difference is in `differences.txt` with its reason.
+//! difference is in `differences.txt` with its reason. Both servers get the requests beside the
+//! configuration, and requests for every file of the tree.
 //!
 //! `WEFT_IMPORT=NAME` selects the configurations whose names have that text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::ask::{Answer, send};
+use super::ask::{Answer, KeptClient, send};
+use super::differences::{KnownDifferences, kinds};
+use super::listeners::{Listeners, Server};
 use super::machine::{Machine, files};
-use crate::common::external::{nginx_temp_paths, own_address, start_nginx};
-use crate::common::{Program, has_tool, run};
+use super::sweep::{ServerBlock, server_blocks, targets};
+use crate::common::external::{nginx_temp_paths, start_nginx};
+use crate::common::{Program, has_tool, repository, run};
 use crate::idioms::file::Request;
 
 /// Configurations that are tested at the same time.
 const THREADS: usize = 4;
-
-/// Server whose addresses are used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Server {
-    Nginx,
-    Weft,
-}
-
-/// Addresses of the `listen` directives of a configuration, as they are written.
-struct Listeners {
-    written: Vec<String>,
-    first_port: u16,
-}
-
-impl Listeners {
-    fn new(text: &str, index: usize) -> Listeners {
-        let words = text.lines().filter_map(|line| line.trim().strip_prefix("listen "));
-        let words = words.filter_map(|rest| rest.trim_end_matches(';').split(' ').next());
-        let mut written: Vec<String> =
-            words.map(|word| word.trim_end_matches(';').to_owned()).collect();
-        written.sort();
-        written.dedup();
-        // The longest first, so that none is a part of another one.
-        written.sort_by_key(|word| usize::MAX - word.len());
-        Listeners { written, first_port: 10_000 + 40 * index as u16 }
-    }
-
-    /// Returns the address of this test for an address of the configuration.
-    fn address(&self, index: usize, server: Server) -> SocketAddr {
-        let port = self.first_port + 2 * index as u16 + u16::from(server == Server::Weft);
-        match self.written[index].starts_with('[') {
-            true => (Ipv6Addr::LOCALHOST, port).into(),
-            false => own_address(10, port),
-        }
-    }
-
-    fn fill(&self, text: &str, server: Server) -> String {
-        let lines = text.lines().map(|line| match line.trim().strip_prefix("listen ") {
-            Some(rest) => {
-                let word = rest.split([' ', ';']).next().unwrap_or_default();
-                let index = self.written.iter().position(|it| it == word).expect("an address");
-                let address = self.address(index, server).to_string();
-                line.replacen(word, &address, 1)
-            }
-            None => line.to_owned(),
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    }
-
-    /// Returns the address of a request.
-    fn of_request(&self, request: &Request, server: Server) -> SocketAddr {
-        let named = request.fields.iter().find(|(name, _)| name == "Listener");
-        let default = if request.is_secure { "443" } else { "80" };
-        let wanted = named.map_or(default, |(_, value)| value);
-        let find = |wanted: &str| self.written.iter().position(|it| it == wanted);
-        let found = find(wanted).or_else(|| find(&format!("[::]:{wanted}")));
-        self.address(found.unwrap_or_else(|| panic!("{}: no listener", request.line)), server)
-    }
-}
 
 fn start_nginx_with(machine: &Machine, own: &Path, text: &str, first: SocketAddr) -> Program {
     let at = own.display();
@@ -92,6 +37,7 @@ fn start_nginx_with(machine: &Machine, own: &Path, text: &str, first: SocketAddr
 /// Result of a configuration.
 #[derive(Default)]
 struct Comparison {
+    name: String,
     /// Responses of Weft that disclose more.
     open: Vec<String>,
     /// Differences by the line in the list.
@@ -99,9 +45,99 @@ struct Comparison {
     /// Recorded statuses that nginx does not have.
     outdated: Vec<String>,
     requests: usize,
+    /// Requests for files of the tree.
+    swept: usize,
     /// The import says that nothing is lost.
     is_complete: bool,
 }
+
+impl Comparison {
+    /// Compares the responses to a request that is written beside the configuration.
+    fn add_written(&mut self, request: &Request, own: &Answer, other: &Answer) {
+        let name = &self.name;
+        let asked = request.line.split(" -> ").next().unwrap_or_default();
+        self.requests += 1;
+        let status = other.recorded_status();
+        if status != request.statuses[0] {
+            self.outdated.push(format!("{name}: {}: nginx responds with {status}", request.line));
+        }
+        let shown = format!("{} for {}", own.show(), other.show());
+        if let Some(reason) = own.permits(other) {
+            self.open.push(format!("{name}: {asked}: {reason}: {shown}"));
+        } else if !own.is_like(other) {
+            self.others.insert(format!("{name} | {asked}"), shown);
+        } else {
+            self.add_kinds(&request.target, asked, own, other);
+        }
+    }
+
+    /// Adds the kinds of the differences, each with the first request.
+    fn add_kinds(&mut self, path: &str, asked: &str, own: &Answer, other: &Answer) {
+        for kind in kinds(path, own, other) {
+            let values =
+                kind.strip_prefix("field ").map(|name| (own.field(name), other.field(name)));
+            let shown = || match values {
+                Some((own, other)) => format!("{asked}: {own:?} for {other:?}"),
+                None => format!("{asked}: {} for {}", own.show(), other.show()),
+            };
+            self.others.entry(format!("{} | * {kind}", self.name)).or_insert_with(shown);
+        }
+    }
+
+    /// Requests every file of the tree from a server of the configuration. A file that nginx sends,
+    /// or a script that it runs, in response to another request is no secret.
+    fn sweep(&mut self, block: &ServerBlock, targets: &BTreeSet<String>, servers: [SocketAddr; 2]) {
+        let mut clients = servers.map(|address| KeptClient::new(address, block));
+        let ask = |client: &mut KeptClient, target: &str| {
+            client.send(&Request::parse(&format!("GET http://{}{target} -> 200", block.host)))
+        };
+        let responses: Vec<_> = targets
+            .iter()
+            .map(|target| {
+                let [other, own] = clients.each_mut().map(|client| ask(client, target));
+                (target, own, other)
+            })
+            .collect();
+        let public: BTreeSet<&str> =
+            responses.iter().filter_map(|(_, _, other)| other.source()).collect();
+        let [nginx, _] = &mut clients;
+        let mut ask_nginx = |target: &str| ask(nginx, target);
+        for (target, own, other) in &responses {
+            let is_new = own.source().is_some_and(|source| !public.contains(source));
+            let asked = format!("{}{target}", block.host);
+            let permits = own.permits(other).or(is_new.then_some("a file"));
+            match permits.filter(|_| !is_as_other_path(target, own, other, &mut ask_nginx)) {
+                Some(reason) => {
+                    let shown = format!("{} for {}", own.show(), other.show());
+                    self.open.push(format!("{}: {asked}: {reason}: {shown}", self.name));
+                }
+                None => self.add_kinds(target, &asked, own, other),
+            }
+        }
+        self.swept += responses.len();
+    }
+}
+
+/// Returns true if the response is nginx's response to another path, for one of two reasons. To
+/// Weft, a folder without an index is missing, as a file in it may be. A script gets the path behind
+/// it, which may be a slash.
+fn is_as_other_path(
+    target: &str,
+    own: &Answer,
+    other: &Answer,
+    mut ask_nginx: impl FnMut(&str) -> Answer,
+) -> bool {
+    let Some(path) = target.strip_suffix('/') else { return false };
+    if own.source().is_none() {
+        return false;
+    }
+    let same = |answer: &Answer| answer.status == own.status && answer.source() == own.source();
+    matches!(other.status, 403 | 404) && same(&ask_nginx(&format!("{target}none")))
+        || other.status == 404 && same(&ask_nginx(path))
+}
+
+/// Configuration whose limits of rates refuse many requests for files.
+const WITH_RATE_LIMITS: &str = "48-rate-limits";
 
 fn compare(machine: &Machine, path: &Path, index: usize, has_nginx: bool) -> Comparison {
     let name = path.file_stem().unwrap().to_str().unwrap();
@@ -116,61 +152,31 @@ fn compare(machine: &Machine, path: &Path, index: usize, has_nginx: bool) -> Com
     fs::write(&source, machine.fill(&listeners.fill(&text, Server::Weft))).unwrap();
     let imported = run([Path::new("import"), Path::new("nginx"), &source]);
     assert!(matches!(imported.status, Ok(0 | 3)), "{name}: {}", imported.stderr);
+    machine.assert_lines_are_short(name, &imported.stdout);
     let weft = machine.start_weft(name, &imported.stdout);
     let is_complete = imported.status == Ok(0);
-    let mut comparison = Comparison { is_complete, ..Comparison::default() };
+    let mut comparison = Comparison { name: name.to_owned(), is_complete, ..Comparison::default() };
     let requests = fs::read_to_string(path.with_extension("requests")).unwrap();
-    for line in requests.lines().filter(|line| !line.trim().is_empty()) {
-        let request = Request::parse(line);
-        let asked = line.split(" -> ").next().unwrap_or_default();
-        let ask = |server| send(listeners.of_request(&request, server), &request, machine.path());
+    let lines = requests.lines().filter(|line| !line.trim().is_empty());
+    let requests: Vec<Request> = lines.map(Request::parse).collect();
+    for request in &requests {
+        let ask = |server| send(listeners.of_request(request, server), request);
         let other = match has_nginx {
             true => ask(Server::Nginx),
             false => Answer::of_status(request.statuses[0]),
         };
-        let own = ask(Server::Weft);
-        comparison.requests += 1;
-        let status = other.recorded_status();
-        if status != request.statuses[0] {
-            comparison.outdated.push(format!("{name}: {line}: nginx responds with {status}"));
-        }
-        let shown = format!("{} for {}", own.show(), other.show());
-        if let Some(reason) = own.opens(&other) {
-            comparison.open.push(format!("{name}: {asked}: {reason}: {shown}"));
-        } else if !own.is_like(&other) {
-            comparison.others.insert(format!("{name} | {asked}"), shown);
+        comparison.add_written(request, &ask(Server::Weft), &other);
+    }
+    if has_nginx && name != WITH_RATE_LIMITS {
+        let targets = targets(&text, machine.files());
+        for block in server_blocks(&text, &requests) {
+            let servers =
+                [Server::Nginx, Server::Weft].map(|server| listeners.find(&block.listen, server));
+            comparison.sweep(&block, &targets, servers);
         }
     }
     weft.stop();
     comparison
-}
-
-/// Differences that are known: `NAME | REQUEST | REASON`, and the reasons of deliberate ones:
-/// `= REASON | WHY`.
-struct KnownDifferences {
-    reasons: BTreeMap<String, String>,
-    deliberate: BTreeSet<String>,
-}
-
-impl KnownDifferences {
-    fn read() -> KnownDifferences {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/differences.txt");
-        let text = fs::read_to_string(file).unwrap();
-        let mut known = KnownDifferences { reasons: BTreeMap::new(), deliberate: BTreeSet::new() };
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (difference, reason) = line.rsplit_once(" | ").expect("a reason");
-            assert!(!reason.trim().is_empty(), "{line}");
-            match difference.strip_prefix("= ") {
-                Some(deliberate) => drop(known.deliberate.insert(deliberate.to_owned())),
-                None => drop(known.reasons.insert(difference.to_owned(), reason.to_owned())),
-            }
-        }
-        known
-    }
-
-    fn is_deliberate(&self, difference: &str) -> bool {
-        self.reasons.get(difference).is_some_and(|reason| self.deliberate.contains(reason))
-    }
 }
 
 /// Minimum number of configurations of 40 that respond as nginx does, except for deliberate
@@ -202,13 +208,15 @@ fn imported_configurations_open_nothing_and_differ_as_known() {
         found.iter().flat_map(|it| of(it).iter().cloned()).collect()
     };
     let requests: usize = found.iter().map(|it| it.requests).sum();
+    let swept: usize = found.iter().map(|it| it.swept).sum();
     let open = all(|it| &it.open);
-    assert!(open.is_empty(), "{} of {requests} requests:\n{}", open.len(), open.join("\n"));
+    let count = requests + swept;
+    assert!(open.is_empty(), "{} of {count} requests:\n{}", open.len(), open.join("\n"));
     let outdated = all(|it| &it.outdated);
     assert!(outdated.is_empty(), "{}", outdated.join("\n"));
     let others: BTreeMap<&String, &String> = found.iter().flat_map(|it| &it.others).collect();
     let known = KnownDifferences::read();
-    let is_new = |(difference, _): &(&&String, &&String)| !known.reasons.contains_key(**difference);
+    let is_new = |(difference, _): &(&&String, &&String)| !known.has(difference);
     let new: Vec<String> =
         others.iter().filter(is_new).map(|(it, shown)| format!("{it} | {shown}")).collect();
     assert!(new.is_empty(), "{} new differences:\n{}", new.len(), new.join("\n"));
@@ -216,14 +224,28 @@ fn imported_configurations_open_nothing_and_differ_as_known() {
     let silent: Vec<&String> = complete.filter(|it| !known.is_deliberate(it)).collect();
     assert!(silent.is_empty(), "exit status 0 with these differences: {silent:#?}");
     if selected.is_empty() && has_nginx {
-        let is_gone = |it: &&String| !others.contains_key(it);
-        let gone: Vec<&String> = known.reasons.keys().filter(is_gone).collect();
+        let gone = known.gone(others.keys().copied());
         assert!(gone.is_empty(), "these do not occur: {gone:#?}");
-        let is_equal =
-            |it: &&Comparison| it.others.keys().all(|difference| known.is_deliberate(difference));
+        // The files of the tree are requests that nobody has written for the configuration.
+        let is_equal = |it: &&Comparison| {
+            let mut written = it.others.keys().filter(|key| {
+                let kind = key.split_once(" | * ").map(|(_, kind)| kind);
+                kind.is_none_or(|kind| kind.starts_with("field "))
+            });
+            written.all(|difference| known.is_deliberate(difference))
+        };
         let (equal, all) = (found.iter().filter(is_equal).count(), found.len());
         println!("{equal} of {all} configurations have no other than deliberate differences");
+        let statuses: BTreeMap<&str, bool> =
+            found.iter().map(|it| (&*it.name, it.is_complete)).collect();
+        let incomplete = statuses.into_iter().filter(|(_, is_complete)| !is_complete);
+        let incomplete: Vec<&str> = incomplete.map(|(name, _)| name).collect();
+        assert_eq!(incomplete, known.incomplete, "configurations with the exit status 3");
+        let guide = fs::read_to_string(repository("docs/migrating-from-nginx.md")).unwrap();
+        let sent = format!("{requests} requests to {all} configurations");
+        let of_tree = format!("{swept} requests for files");
+        assert!(guide.contains(&sent) && guide.contains(&of_tree), "{sent}, {of_tree}");
         assert!(all >= 40 && equal * 40 >= MIN_EQUAL_OF_40 * all, "{equal} of {all}");
     }
-    println!("{requests} requests, {} differences", others.len());
+    println!("{requests} requests, {swept} for files of the tree, {} differences", others.len());
 }

@@ -1,6 +1,6 @@
 //! Conditions of `if` → conditions of requests. Pure.
 
-use super::condition::{Condition, Test, of_first_value, subject};
+use super::condition::{Condition, Subject, Test, of_first_value, subject};
 use super::referers;
 use crate::nginx::location::Location;
 use crate::nginx::maps::{early_template, is_true};
@@ -117,6 +117,9 @@ fn of_variable(location: &Location<'_>, name: &str, operation: &Operation) -> Pa
     if name == "https" {
         return of_https(operation);
     }
+    if let (Some(argument), Operation::IsTrue) = (name.strip_prefix("arg_"), operation) {
+        return of_argument(argument);
+    }
     // A variable that another `if` sets is empty.
     let is_set = |levels: &[&[Directive]]| levels.iter().any(|it| sets(it, name));
     if is_set(location.scope.levels()) {
@@ -134,6 +137,16 @@ fn of_variable(location: &Location<'_>, name: &str, operation: &Operation) -> Pa
         _ => {}
     }
     of_text(location, name, &format!("${{{name}}}"), operation)
+}
+
+/// Returns a condition that is met by a parameter of the query with a value other than `0`. nginx
+/// ignores the case of its name.
+fn of_argument(name: &str) -> Parsed {
+    let pattern = format!("~ (?i)(?:^|&){name}=(?:[^0&]|0[^&])");
+    let subject = Subject::Value("{query}".to_owned());
+    let test = Test::accepted(vec![pattern]);
+    let label = name.replace('_', "-");
+    Parsed::Depends(of_first_value(subject, "{query}", test, label))
 }
 
 /// Returns true if a directive of a block, or of a block in it, sets a variable.
