@@ -36,11 +36,12 @@ pub fn push_option(help: &mut String, head: &str, text: &str) {
     help.push('\n');
 }
 
-/// Appends the option of a key, with its default. A key without an option is omitted.
-pub fn push_key<S>(help: &mut String, key: &impl SectionKey<S>, defaults: &S) {
+/// Returns the option of a key, and its description with its default; `None` for a key without an
+/// option.
+pub fn option_entry<S>(key: &impl SectionKey<S>, defaults: &S) -> Option<(String, String)> {
     let spec = key.spec();
     if spec.flag.is_empty() {
-        return;
+        return None;
     }
     let default = key.show(defaults);
     let head = match (spec.is_switch(), &*default) {
@@ -57,5 +58,5 @@ pub fn push_key<S>(help: &mut String, key: &impl SectionKey<S>, defaults: &S) {
             format!("{}{repeated} [default:{NO_BREAK}{default}]", spec.help)
         }
     };
-    push_option(help, &head, &text);
+    Some((head, text))
 }

@@ -66,7 +66,7 @@ mod key; // a key: its type of value, and the function that stores the value
 mod location; // locations of values, for error messages
 mod print; // sections with all of their values
 mod quoting; // formatting of values as in a file
-mod reference; // tables for reference documentation
+mod reference; // keys for reference documentation
 pub mod schema; // parts of a JSON schema
 mod section; // a section: its entries, and the keys that read them
 mod slot; // reads the value of a key from files and from the command line
@@ -83,7 +83,7 @@ pub use print::{print_entries, print_lines};
 pub use quoting::{
     quoted, quoted_list, quoted_path, quoted_table, quoted_texts, quoted_time, shown_list,
 };
-pub use reference::reference_table;
+pub use reference::{ReferenceEntry, reference, reference_table};
 pub use section::{find, find_flag, read_entries, read_section, section_entries, unknown_key};
 pub use slot::{CustomType, Given, ValueSlot};
 pub use snippet::Snippets;

@@ -1,33 +1,63 @@
-//! Tables of keys for reference documentation, in Markdown.
+//! Keys for reference documentation.
 
 use std::ops::RangeInclusive;
 
 use crate::key::{SectionKey, ValueType};
 use crate::units::show_size;
 
-/// Returns a table with name, type, default and meaning of each key. It has a column of options if
-/// a key is also an option.
-pub fn reference_table<S, K: SectionKey<S>>(keys: &[K], defaults: &S) -> String {
-    let has_options = keys.iter().any(|key| !key.spec().flag.is_empty());
+/// A key in reference documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferenceEntry {
+    /// Name in a file.
+    pub name: &'static str,
+    /// Option of the command line with its argument, such as `--listen ADDR`. Empty if there is
+    /// none.
+    pub option: String,
+    /// Type of the value, with its limits.
+    pub value: String,
+    /// Default as in a file. Empty if there is none.
+    pub default: String,
+    /// Meaning, as a noun phrase.
+    pub meaning: &'static str,
+}
+
+/// Returns the entries of keys.
+pub fn reference<S, K: SectionKey<S>>(keys: &[K], defaults: &S) -> Vec<ReferenceEntry> {
+    let entry = |key: &K| {
+        let spec = key.spec();
+        let option = match spec.flag {
+            "" => String::new(),
+            flag => format!("--{flag} {}", spec.argument).trim_end().to_owned(),
+        };
+        let default = key.show(defaults);
+        ReferenceEntry {
+            name: spec.name,
+            option,
+            value: value_cell(spec.value_type),
+            default: if default == "[]" { String::new() } else { default },
+            meaning: spec.help,
+        }
+    };
+    keys.iter().map(entry).collect()
+}
+
+/// Returns a table of entries, in Markdown. It has a column of options if a key is also an option.
+pub fn reference_table(entries: &[ReferenceEntry]) -> String {
+    let has_options = entries.iter().any(|entry| !entry.option.is_empty());
     let (option, line) = if has_options { ("option | ", "--- | ") } else { ("", "") };
     let mut table =
         format!("| key | {option}value | default | meaning |\n| --- | {line}--- | --- | --- |\n");
-    for key in keys {
-        let spec = key.spec();
-        let option = match (has_options, spec.flag) {
+    for ReferenceEntry { name, option, value, default, meaning } in entries {
+        let option = match (has_options, &**option) {
             (false, _) => String::new(),
             (true, "") => "| ".to_owned(),
-            (true, flag) => format!("`{}` | ", format!("--{flag} {}", spec.argument).trim_end()),
+            (true, option) => format!("`{option}` | "),
         };
-        let value = value_cell(spec.value_type);
-        let default = match key.show(defaults) {
-            none if none.is_empty() || none == "[]" => String::new(),
+        let default = match &**default {
+            "" => String::new(),
             default => format!("`{default}` "),
         };
-        table.push_str(&format!(
-            "| `{}` | {option}{value} | {default}| {} |\n",
-            spec.name, spec.help
-        ));
+        table.push_str(&format!("| `{name}` | {option}{value} | {default}| {meaning} |\n"));
     }
     table
 }

@@ -36,9 +36,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
-use cli::{cache, certificates, help};
+use cli::control_request::ControlRequest;
+use cli::{cache, certificates, hash_password, help};
 use config::{Plan, print_plan, schema};
-use lifecycle::control::{self, ReloadResult};
+use lifecycle::control::{self, ControlResult};
 use lifecycle::privileges;
 use logs::print_error;
 use sections::tracing::Tracer;
@@ -62,12 +63,21 @@ pub fn main() -> ExitCode {
             print_stdout(&schema::schema());
             Ok(())
         }
+        Ok(Command::Manual(page)) => {
+            print_stdout(&page.text());
+            Ok(())
+        }
+        Ok(Command::Completions(shell)) => {
+            print_stdout(&shell.script());
+            Ok(())
+        }
+        Ok(Command::HashPassword { name }) => hash_password(name.as_deref()),
         Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
         Ok(Command::Import(source)) => return import(&source),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Kubernetes { args, options }) => kubernetes::run(args, &options),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
-        Ok(Command::Reload { args, pid }) => return reload(&args, pid),
+        Ok(Command::Control { request, args, pid }) => return control(request, &args, pid),
         Ok(Command::Cache { args, action }) => cache(&args, &action),
         Ok(Command::Certificates { args, action }) => certificates(&args, &action),
         Err(problem) => {
@@ -136,11 +146,11 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
 }
 
-/// Has a running server reload its configuration, and prints the result. The exit status is 3 if
-/// some sites could not be opened.
-fn reload(args: &Args, pid: Option<u32>) -> ExitCode {
-    let result = pid.map_or_else(|| running_server(args), Ok).and_then(control::request_reload);
-    let (result, problems) = match result {
+/// Sends a request to a running server, and prints the result. The exit status is 3 if some sites
+/// could not be opened by a reload.
+fn control(request: ControlRequest, args: &Args, pid: Option<u32>) -> ExitCode {
+    let pid = pid.map_or_else(|| running_server(args, request), Ok);
+    let (result, problems) = match pid.and_then(|pid| control::send(request, pid)) {
         Ok(result) => result,
         Err(message) => {
             print_error(&message);
@@ -149,27 +159,26 @@ fn reload(args: &Args, pid: Option<u32>) -> ExitCode {
     };
     problems.iter().for_each(|problem| print_error(problem));
     match result {
-        ReloadResult::Complete => ExitCode::SUCCESS,
-        ReloadResult::Incomplete => {
+        ControlResult::Complete => ExitCode::SUCCESS,
+        ControlResult::Incomplete => {
             print_error("the configuration was reloaded, without the parts above");
             ExitCode::from(INCOMPLETE)
         }
-        ReloadResult::Failed => {
-            print_error("the configuration was not reloaded; the previous one stays in effect");
+        ControlResult::Failed => {
+            print_error(request.failure());
             ExitCode::FAILURE
         }
     }
 }
 
 /// Returns the PID in the `pid_file` of a configuration.
-fn running_server(args: &Args) -> Result<u32, String> {
+fn running_server(args: &Args, request: ControlRequest) -> Result<u32, String> {
     let (plan, _) = Plan::of_valid_parts(args.config(&args.sources()));
     let Some(path) = plan.top.pid_file.map(|path| path.value) else {
-        return Err(
-            "which server is to be reloaded? The configuration has no `pid_file`; give the \
-                    PID as --pid PID"
-                .to_owned(),
-        );
+        return Err(format!(
+            "which server is to {}? The configuration has no `pid_file`; give the PID as --pid PID",
+            request.name()
+        ));
     };
     let shown = path.display();
     let text = std::fs::read_to_string(&path)
@@ -200,6 +209,12 @@ fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> 
         CertificateAction::RollOver => certificates::roll_over(&acme),
     };
     result.map(|text| print_stdout(&text)).map_err(problem)
+}
+
+fn hash_password(name: Option<&str>) -> Result<(), Failure> {
+    let line = hash_password::run(name);
+    line.map(|line| print_stdout(&line))
+        .map_err(|message| Failure::Other(vec![Problem::without_location(message)]))
 }
 
 /// Formats files in place, or reports those that are not formatted.

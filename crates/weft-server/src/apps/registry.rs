@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weft_config::schema::{Properties, properties};
-use weft_config::{ConfigResult, find};
+use weft_config::{ConfigResult, ReferenceEntry, find, reference};
 
 use super::Form;
 use super::form::{FormTable, PathKeys, RouteForm};
@@ -22,9 +22,8 @@ pub(crate) struct FormType {
     pub(crate) has_key: fn(&str) -> bool,
     /// Reads the form from the table of a route.
     pub(crate) read: fn(&mut FormTable<'_, '_>) -> ConfigResult<Form>,
-    /// Returns the table of the keys for the reference documentation.
-    #[cfg(test)]
-    pub(crate) reference: fn() -> String,
+    /// Returns the keys for the reference documentation.
+    pub(crate) reference: fn() -> Vec<ReferenceEntry>,
     /// Returns the JSON schemas of the keys, with the keys for the path.
     pub(crate) properties: fn() -> Properties,
 }
@@ -41,8 +40,7 @@ impl FormType {
             },
             has_key: |name| find(&F::keys(), name).is_some(),
             read: |table| F::read(table).map(F::into),
-            #[cfg(test)]
-            reference: || weft_config::reference_table(&F::keys()[1..], &F::defaults()),
+            reference: || reference(&F::keys()[1..], &F::defaults()),
             properties: || {
                 let mut all = F::properties();
                 all.extend(properties(F::path_keys().keys()));

@@ -10,8 +10,12 @@ use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 use crate::apps::{FilesForm, Form};
 use crate::base::provided::ProvidedParts;
 use crate::cli::cache::CacheAction;
+use crate::cli::completions::Shell;
+use crate::cli::control_request::ControlRequest;
+use crate::cli::foreign_commands;
 use crate::cli::help::HelpTopic;
 use crate::cli::kubernetes::KubernetesOptions;
+use crate::cli::manual::ManualPage;
 use crate::config::{Config, RouteConfig, flags, parse_route};
 use crate::import::{Source, SourceKind};
 
@@ -37,15 +41,22 @@ pub(crate) enum Command {
         args: Args,
         action: CacheAction,
     },
+    /// Prints the hash of a password, behind the name of its user.
+    HashPassword {
+        name: Option<String>,
+    },
+    Manual(ManualPage),
+    Completions(Shell),
     Serve(Args),
     /// Serves the objects of a Kubernetes cluster.
     Kubernetes {
         args: Args,
         options: KubernetesOptions,
     },
-    /// Has a running server reload its configuration: the server with this PID, or of the
-    /// configuration's `pid_file`.
-    Reload {
+    /// Sends a request to a running server: the server with this PID, or of the configuration's
+    /// `pid_file`.
+    Control {
+        request: ControlRequest,
         args: Args,
         pid: Option<u32>,
     },
@@ -115,7 +126,7 @@ pub(crate) const GENERATED: &str = "generated";
 enum Mode {
     Serve,
     Check,
-    Reload(Option<u32>),
+    Control(ControlRequest, Option<u32>),
     Certificates(CertificateAction),
     Kubernetes(KubernetesOptions),
 }
@@ -149,12 +160,12 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                 let name = name.to_owned();
                 let is_of_mode = match &mut mode {
                     Mode::Certificates(action) => action.set_option(&name, &mut parser)?,
-                    Mode::Reload(pid) if name == "pid" => {
+                    Mode::Control(_, pid) if name == "pid" => {
                         *pid = Some(parser.value()?.parse()?);
                         true
                     }
                     Mode::Kubernetes(options) => options.set_option(&name, &mut parser)?,
-                    Mode::Serve | Mode::Check | Mode::Reload(_) => false,
+                    Mode::Serve | Mode::Check | Mode::Control(..) => false,
                 };
                 if !is_of_mode {
                     args.set_option(&name, &mut parser)?;
@@ -167,10 +178,15 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                     Some("import") => return parse_import(&mut parser),
                     Some("cache") => return parse_cache(&mut parser),
                     Some("kubernetes") => mode = Mode::Kubernetes(KubernetesOptions::default()),
+                    Some("hash-password") => return parse_hash_password(&mut parser),
+                    Some("man") => return parse_manual(&mut parser),
+                    Some("completions") => return parse_completions(&mut parser),
                     Some("check") => mode = Mode::Check,
-                    Some("reload") => mode = Mode::Reload(None),
                     Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
-                    _ => args.directory = Some(word.into()),
+                    name => match name.and_then(ControlRequest::parse) {
+                        Some(request) => mode = Mode::Control(request, None),
+                        None => args.directory = Some(directory(word)?),
+                    },
                 }
             }
             Value(path) if matches!(mode, Mode::Serve) && args.directory.is_none() => {
@@ -179,7 +195,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Value(path) if !matches!(mode, Mode::Serve) && args.file.is_none() => {
                 args.file = Some(path.into());
             }
-            argument => return Err(argument.unexpected()),
+            argument => return Err(unexpected(&argument)),
         }
     }
     args.pair_keys(tls_keys)?;
@@ -194,14 +210,42 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())
         }
         Mode::Check => Ok(Command::Check { args, print, is_strict }),
-        Mode::Reload(None) if args.file.is_none() => {
-            Err("`reload` needs --pid PID or the configuration file, which has `pid_file`".into())
+        Mode::Control(request, None) if args.file.is_none() => {
+            let name = request.name();
+            let needs = "needs --pid PID or the configuration file, which has `pid_file`";
+            Err(format!("`{name}` {needs}").into())
         }
-        Mode::Reload(pid) => Ok(Command::Reload { args, pid }),
+        Mode::Control(request, pid) => Ok(Command::Control { request, args, pid }),
         Mode::Certificates(_) if args.file.is_none() => {
             Err("`certificates` needs the configuration file".into())
         }
         Mode::Certificates(action) => Ok(Command::Certificates { args, action }),
+    }
+}
+
+/// Returns the error for an argument that does not exist, or not here.
+fn unexpected(argument: &lexopt::Arg<'_>) -> lexopt::Error {
+    let foreign = |letter: char| {
+        let counterpart = foreign_commands::option(letter)?;
+        Some(format!("there is no option -{letter}; it is {counterpart}").into())
+    };
+    match argument {
+        Short(letter) => foreign(*letter).unwrap_or_else(|| argument.clone().unexpected()),
+        argument => argument.clone().unexpected(),
+    }
+}
+
+/// Returns the directory to serve.
+///
+/// # Errors
+/// If there is none of that name, which is a command of another server.
+fn directory(word: OsString) -> Result<PathBuf, String> {
+    let path = PathBuf::from(word);
+    match path.to_str().and_then(foreign_commands::command) {
+        Some(counterpart) if !path.exists() => {
+            Err(format!("there is no command or folder `{}`; it is {counterpart}", path.display()))
+        }
+        _ => Ok(path),
     }
 }
 
@@ -246,8 +290,45 @@ fn parse_cache(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
 
 /// Parses the arguments of `weft schema`, which has none.
 fn parse_schema(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    end(parser).map(|()| Command::Schema)
+}
+
+/// Parses the arguments of `weft hash-password`.
+fn parse_hash_password(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let name = word(parser)?;
+    end(parser).map(|()| Command::HashPassword { name })
+}
+
+/// Parses the arguments of `weft man`.
+fn parse_manual(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let page = word(parser)?.as_deref().and_then(ManualPage::parse);
+    let usage = "`man` needs the page, `weft` or `weft.toml`; a folder of that name is ./man";
+    end(parser)?;
+    Ok(Command::Manual(page.ok_or(usage)?))
+}
+
+/// Parses the arguments of `weft completions`.
+fn parse_completions(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let shell = word(parser)?.as_deref().and_then(Shell::parse);
+    let usage = "`completions` needs the shell, `bash`, `zsh` or `fish`; a folder of that name is \
+                 ./completions";
+    end(parser)?;
+    Ok(Command::Completions(shell.ok_or(usage)?))
+}
+
+/// Parses a word, if there is one.
+fn word(parser: &mut lexopt::Parser) -> Result<Option<String>, lexopt::Error> {
     match parser.next()? {
-        None => Ok(Command::Schema),
+        None => Ok(None),
+        Some(Value(word)) => word.string().map(Some),
+        Some(argument) => Err(argument.unexpected()),
+    }
+}
+
+/// Checks that there are no further arguments.
+fn end(parser: &mut lexopt::Parser) -> Result<(), lexopt::Error> {
+    match parser.next()? {
+        None => Ok(()),
         Some(argument) => Err(argument.unexpected()),
     }
 }
@@ -336,7 +417,7 @@ impl Args {
     fn set_option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), lexopt::Error> {
         let Some((flag, switch)) = find_flag(name) else {
             return Err(match name {
-                "pid" => "--pid belongs to `weft reload`".into(),
+                "pid" => "--pid belongs to `weft reload`, `stop` and `upgrade`".into(),
                 "reason" => "--reason belongs to `weft certificates FILE --revoke NAME`".into(),
                 _ => unknown_option(name),
             });

@@ -7,18 +7,12 @@ use std::path::{Path, PathBuf};
 use weft::Settings;
 use weft_config::{SectionKey, Sources, ValueType, quoted, reference_table};
 
-use crate::apps::FORMS;
 use crate::cli::args::OTHER_OPTIONS;
+use crate::cli::file_reference::parts_of_file;
 use crate::cli::help::{HelpTopic, help};
 use crate::config::{Config, Plan, flags, sections};
-use crate::options::access_log::ACCESS_LOG;
 use crate::options::key_names;
-use crate::options::response_cache::{CacheSettings, RESPONSE_CACHE};
-use crate::route::{REWRITE, SPLIT, WHEN};
-use crate::sections::host::HOST;
 use crate::sections::limits::LIMITS;
-use crate::sections::maps::MAP;
-use crate::sections::streams::STREAM;
 
 fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -128,33 +122,6 @@ fn every_field_of_settings_is_a_limit() {
     assert_eq!(fields.collect::<Vec<_>>(), LIMITS.iter().map(|key| key.name).collect::<Vec<_>>());
 }
 
-/// Returns the tables of the reference, each with the name that it has in the marks of its place.
-fn reference_tables() -> Vec<(String, String)> {
-    let defaults = Config::shown_defaults();
-    let sections = sections().iter().map(|section| {
-        let name = match section.name {
-            "" => "the top".to_owned(),
-            name => format!("[{name}]"),
-        };
-        (name, reference_table(&section.keys, &defaults))
-    });
-    // The prose about the other forms has their keys.
-    let forms = FORMS.iter().filter(|form| ["proxy", "fastcgi", "cgi"].contains(&(form.name)()));
-    let forms = forms.map(|form| ((form.name)().to_owned(), (form.reference)()));
-    let parts = [
-        ("access_log", reference_table(&ACCESS_LOG, &Default::default())),
-        ("response_cache", reference_table(&RESPONSE_CACHE, &CacheSettings::default())),
-        ("rewrite", reference_table(&REWRITE, &Default::default())),
-        ("split", reference_table(&SPLIT, &Default::default())),
-        ("when", reference_table(&WHEN, &Default::default())),
-        ("[maps]", reference_table(&MAP, &Default::default())),
-        ("a host", reference_table(&HOST, &Default::default())),
-        ("[streams]", reference_table(&STREAM, &Default::default())),
-    ];
-    let parts = parts.into_iter().map(|(name, table)| (name.to_owned(), table));
-    sections.chain(forms).chain(parts).collect()
-}
-
 /// The tables of the reference are made of the keys. `WEFT_WRITE_DOCS=1` writes them.
 #[test]
 fn docs_are_made_of_the_keys() {
@@ -162,7 +129,8 @@ fn docs_are_made_of_the_keys() {
     let page = "docs/configuration.md";
     let text = repository_file(page);
     let mut made = text.clone();
-    for (name, table) in reference_tables() {
+    for (name, entries) in parts_of_file() {
+        let table = reference_table(&entries);
         let mark = format!("<!-- keys of {name} -->\n");
         let Some((begin, rest)) = made.split_once(&mark) else { panic!("{page} has no {mark}") };
         let (_, end) = rest.split_once(END).unwrap_or_else(|| panic!("{mark} has no {END}"));

@@ -1,6 +1,6 @@
 //! The life of the server process: start, signals, shutdown.
 
-pub(crate) mod control; // the socket of `weft reload`
+pub(crate) mod control; // the socket of `weft reload`, `stop` and `upgrade`
 pub(crate) mod privileges; // user, group, umask, pid file
 mod reload; // compares a new plan with the active one, and applies the difference
 mod shutdown; // delay, drain and end of the process
@@ -15,6 +15,7 @@ use weft::net::LocalAddress;
 use weft::server::ServerHandle;
 use weft_config::{Problem, Sources};
 
+use self::control::{ControlClient, ControlReport};
 use self::privileges::PidFile;
 use self::shutdown::ExitMode;
 use self::signals::{ControlEvent, Signals};
@@ -22,6 +23,7 @@ use self::watch::{ConfigWatch, TextSender};
 use crate::base::descriptors;
 use crate::base::sys::OwnedFd;
 use crate::cli::args::Args;
+use crate::cli::control_request::ControlRequest;
 use crate::config::Plan;
 use crate::config::warn_if_insufficient;
 use crate::config_change::{self, ChangeSender, ConfigHistory};
@@ -276,15 +278,21 @@ impl<'a> ServerProcess<'a> {
         warn_if_insufficient(&self.active().plan, self.handle.worker_count());
     }
 
-    /// Handles signals and the result of upgrades until the process is to exit.
+    /// Handles signals, requests and the result of upgrades until the process is to exit.
     fn handle_signals(mut self, mut signals: Signals) {
-        let mut successor = None;
+        let (mut upgrade, mut stop_client) = (Upgrade::default(), None);
         let exit_mode = loop {
-            match signals.next(&mut successor) {
+            match signals.next(&mut upgrade.successor) {
                 ControlEvent::Stop(signal) => break ExitMode::Stop(signal),
                 ControlEvent::Quit => break ExitMode::Quit,
                 ControlEvent::Reload => drop(self.reload_and_log()),
-                ControlEvent::ReloadFor(client) => client.reply(&self.reload_and_log()),
+                ControlEvent::Request(ControlRequest::Reload, client) => {
+                    client.reply(&self.reload_and_log());
+                }
+                ControlEvent::Request(ControlRequest::Stop, client) => {
+                    stop_client = Some(client);
+                    break ExitMode::Stop("`weft stop`");
+                }
                 ControlEvent::FilesChanged(texts) => self.use_changed_files(texts),
                 ControlEvent::Daily => self.log_expiring_certificates(),
                 ControlEvent::Change(request) => self.change(request),
@@ -292,30 +300,49 @@ impl<'a> ServerProcess<'a> {
                     self.logs.reopen();
                     log::info!("SIGUSR1: the log files were opened again");
                 }
-                ControlEvent::Upgrade if successor.is_some() => {
-                    log::warn!("an upgrade is already in progress");
+                ControlEvent::Request(ControlRequest::Upgrade, client) => {
+                    self.begin_upgrade("`weft upgrade`", Some(client), &mut upgrade);
                 }
-                ControlEvent::Upgrade => {
-                    log::info!("SIGUSR2: an upgrade begins");
-                    successor = self.upgrade();
-                }
+                ControlEvent::Upgrade => self.begin_upgrade("SIGUSR2", None, &mut upgrade),
                 ControlEvent::UpgradeFinished(UpgradeResult::Serving) => {
+                    reply(upgrade.client.take(), &ControlReport::complete());
                     break ExitMode::HandedOver;
                 }
                 ControlEvent::UpgradeFinished(UpgradeResult::Failed(reason)) => {
                     log::error!(
                         "the upgrade failed, and this process continues to serve: {reason}"
                     );
-                    successor = None;
+                    reply(upgrade.client, &failure(reason));
+                    upgrade = Upgrade::default();
                 }
             }
         };
         // A stop during an upgrade also stops the successor, which would otherwise serve
         // afterwards.
-        if let Some(successor) = successor.filter(|_| !matches!(exit_mode, ExitMode::HandedOver)) {
+        let is_handed_over = matches!(exit_mode, ExitMode::HandedOver);
+        if let Some(successor) = upgrade.successor.filter(|_| !is_handed_over) {
             successor.cancel();
         }
+        upgrade.client.into_iter().for_each(ControlClient::refuse);
         self.exit(exit_mode, signals);
+        reply(stop_client, &ControlReport::complete());
+    }
+
+    /// Begins an upgrade, unless one is in progress. `client` gets its result.
+    fn begin_upgrade(&self, cause: &str, client: Option<ControlClient>, upgrade: &mut Upgrade) {
+        if upgrade.successor.is_some() {
+            let reason = "an upgrade is already in progress";
+            log::warn!("{reason}");
+            return reply(client, &failure(reason.to_owned()));
+        }
+        log::info!("{cause}: an upgrade begins");
+        match self.start_successor() {
+            Ok(successor) => *upgrade = Upgrade { successor: Some(successor), client },
+            Err(reason) => {
+                log::error!("cannot start the upgrade: {reason}");
+                reply(client, &failure(reason));
+            }
+        }
     }
 
     /// Logs the certificates of files that expire soon.
@@ -328,23 +355,21 @@ impl<'a> ServerProcess<'a> {
     /// Starts the successor process and sends it the sockets. The library has the sockets by their
     /// addresses only, and the successor must also know the protocol of each, so the specification
     /// of the active plan is sent with it.
-    fn upgrade(&self) -> Option<Successor> {
+    fn start_successor(&self) -> Result<Successor, String> {
         if self.history.is_set_by_client() {
             log::warn!("the successor reads the files, not the configuration that a client set");
         }
         let served = &self.active().sockets;
-        let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
-            let of_tcp = || served.iter().filter(|it| it.spec.protocol != Protocol::Datagram);
-            let find = |address: &_| of_tcp().find(|served| served.local_address == *address);
-            let with_specs = all.into_iter().filter_map(|(address, socket)| {
-                find(&address).map(|served| (served.spec.clone(), socket))
-            });
-            let datagrams = self.streams.datagram_sockets().map_err(|error| error.to_string())?;
-            let with_specs = with_specs.chain(datagrams).collect();
-            let http3 = self.handle.http3_descriptors().map_err(|error| error.to_string())?;
-            Successor::start(with_specs, http3).map_err(|error| error.to_string())
+        let of_tcp = || served.iter().filter(|it| it.spec.protocol != Protocol::Datagram);
+        let find = |address: &_| of_tcp().find(|served| served.local_address == *address);
+        let all = self.sockets().map_err(|error| error.to_string())?;
+        let with_specs = all.into_iter().filter_map(|(address, socket)| {
+            find(&address).map(|served| (served.spec.clone(), socket))
         });
-        started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
+        let datagrams = self.streams.datagram_sockets().map_err(|error| error.to_string())?;
+        let with_specs = with_specs.chain(datagrams).collect();
+        let http3 = self.handle.http3_descriptors().map_err(|error| error.to_string())?;
+        Successor::start(with_specs, http3).map_err(|error| error.to_string())
     }
 
     /// Returns duplicates of all listening sockets.
@@ -356,6 +381,21 @@ impl<'a> ServerProcess<'a> {
         sockets.extend(self.streams.sockets()?);
         Ok(sockets)
     }
+}
+
+/// An upgrade in progress, with the client that waits for its result.
+#[derive(Default)]
+struct Upgrade {
+    successor: Option<Successor>,
+    client: Option<ControlClient>,
+}
+
+fn reply(client: Option<ControlClient>, report: &ControlReport) {
+    client.into_iter().for_each(|client| client.reply(report));
+}
+
+fn failure(reason: String) -> ControlReport {
+    ControlReport::failed(vec![Problem::without_location(reason)])
 }
 
 /// Returns the number of workers, and of threads for streams.

@@ -12,7 +12,7 @@ use weft_config::{Problem, Sources};
 use crate::config::Plan;
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
 use crate::lifecycle::ServerProcess;
-use crate::lifecycle::control::{ReloadReport, ReloadResult};
+use crate::lifecycle::control::{ControlReport, ControlResult};
 use crate::logs::OpenLogs;
 use crate::open::active_plan::ActivePlan;
 use crate::sections::limits;
@@ -35,7 +35,7 @@ struct PlanChange {
 impl ServerProcess<'_> {
     /// Reloads the configuration and logs the result. After an error the previous configuration
     /// stays in effect.
-    pub(crate) fn reload_and_log(&mut self) -> ReloadReport {
+    pub(crate) fn reload_and_log(&mut self) -> ControlReport {
         self.load_and_log(self.args.sources())
     }
 
@@ -49,7 +49,7 @@ impl ServerProcess<'_> {
         self.load_and_log(sources);
     }
 
-    fn load_and_log(&mut self, sources: Sources) -> ReloadReport {
+    fn load_and_log(&mut self, sources: Sources) -> ControlReport {
         systemd::reloading();
         let was_set_by_client = self.history.is_set_by_client();
         let result = self.use_sources(&sources);
@@ -70,7 +70,7 @@ impl ServerProcess<'_> {
                     "the configuration was not reloaded; the previous configuration stays \
                      in effect"
                 );
-                ReloadReport { result: ReloadResult::Failed, problems, warnings: Vec::new() }
+                ControlReport::failed(problems)
             }
         };
         systemd::ready();
@@ -78,7 +78,7 @@ impl ServerProcess<'_> {
     }
 
     /// Logs the success of a reload, also if some sites could not be opened.
-    fn log_reload(&self, was_set_by_client: bool) -> ReloadReport {
+    fn log_reload(&self, was_set_by_client: bool) -> ControlReport {
         if was_set_by_client {
             log::warn!("the files replace the configuration that a client set");
         }
@@ -93,10 +93,10 @@ impl ServerProcess<'_> {
         self.check_descriptor_limit();
         let problems = active.opened.unavailable_problems();
         let result = match problems.is_empty() {
-            true => ReloadResult::Complete,
-            false => ReloadResult::Incomplete,
+            true => ControlResult::Complete,
+            false => ControlResult::Incomplete,
         };
-        ReloadReport { result, problems, warnings: active.plan.warnings() }
+        ControlReport { result, problems, warnings: active.plan.warnings() }
     }
 
     /// Makes a change of a client, logs it, and sends the result. A failed reply is ignored: the

@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout_at};
 use weft_config::Sources;
 
-use super::control::{ControlSocket, ReloadClient};
+use super::control::{ControlClient, ControlSocket};
 use super::watch::TextSender;
 use crate::base::sys::FEATURES;
+use crate::cli::control_request::ControlRequest;
 use crate::config_change::{ChangeReceiver, ChangeRequest};
 use crate::sockets::handover::{Successor, UpgradeResult};
 
@@ -46,8 +47,8 @@ pub(crate) enum ControlEvent {
     Quit,
     /// Reload the configuration (SIGHUP).
     Reload,
-    /// Reload the configuration, and send the result to the client.
-    ReloadFor(ReloadClient),
+    /// A client of the control socket waits for the result of its request.
+    Request(ControlRequest, ControlClient),
     /// The files of the configuration have these texts now.
     FilesChanged(Sources),
     /// A day has passed.
@@ -94,7 +95,7 @@ impl Signals {
     }
 
     /// Opens the control socket of the process, which has its final user, if the system has such
-    /// sockets. Where it has none, `weft reload` reports so.
+    /// sockets. Where it has none, `weft reload` and the like report so.
     pub(crate) fn open_control_socket(&mut self) {
         if !FEATURES.control_socket {
             return;
@@ -102,7 +103,9 @@ impl Signals {
         let _entered = self.runtime.enter();
         match ControlSocket::bind() {
             Ok(socket) => self.sources.control = Some(socket),
-            Err(error) => log::warn!("`weft reload` cannot reach this process: {error}"),
+            Err(error) => {
+                log::warn!("`weft reload`, `stop` and `upgrade` cannot reach this process: {error}")
+            }
         }
     }
 
@@ -142,7 +145,7 @@ impl Signals {
                 None => return false,
                 Some(ControlEvent::Stop(_)) => return true,
                 Some(ControlEvent::ReopenLogs) => reopen(),
-                Some(ControlEvent::ReloadFor(client)) => client.refuse(),
+                Some(ControlEvent::Request(_, client)) => client.refuse(),
                 Some(_) => {}
             }
         }
@@ -168,9 +171,9 @@ impl EventSources {
                 None => pending().await,
             }
         };
-        let reload_client = async {
-            match &self.control {
-                Some(control) => control.accept().await,
+        let request = async {
+            match &mut self.control {
+                Some(control) => control.next().await,
                 None => pending().await,
             }
         };
@@ -182,7 +185,7 @@ impl EventSources {
             _ = self.reopen.recv() => ControlEvent::ReopenLogs,
             _ = self.upgrade.recv() => ControlEvent::Upgrade,
             change = change => ControlEvent::Change(change),
-            client = reload_client => ControlEvent::ReloadFor(client),
+            (request, client) = request => ControlEvent::Request(request, client),
             Some(texts) = self.texts.1.recv() => ControlEvent::FilesChanged(texts),
             _ = self.daily.tick() => ControlEvent::Daily,
             result = upgrade_result => ControlEvent::UpgradeFinished(result),

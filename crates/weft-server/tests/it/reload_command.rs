@@ -1,7 +1,7 @@
-//! `weft reload`, which waits for the result, and `watch`, which reloads changed files.
+//! `weft reload`, `stop` and `upgrade`, which wait for the result, and `watch`, which reloads changed files.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -133,7 +133,10 @@ fn reload_finds_the_server_by_its_pid_file() {
         assert_eq!(output.status, Ok(status), "{arguments:?}: {}", output.stderr);
         assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
     }
-    assert_eq!(run(["--pid", "1"]).stderr, "weft: --pid belongs to `weft reload`; try --help\n");
+    assert_eq!(
+        run(["--pid", "1"]).stderr,
+        "weft: --pid belongs to `weft reload`, `stop` and `upgrade`; try --help\n"
+    );
 }
 
 /// After an upgrade, the successor has a PID of its own, and serves its reloads.
@@ -187,7 +190,8 @@ fn another_user_cannot_reload() {
     assert_eq!(site.get("/").1, "two");
 }
 
-/// A client that connects and reads nothing does not stop the server from being controlled.
+/// Clients that connect and send nothing, or something else, do not delay a reload, and get no
+/// result.
 #[test]
 fn silent_clients_do_not_delay_the_next_reload() {
     let site = Site::start(&text("one"));
@@ -195,18 +199,83 @@ fn silent_clients_do_not_delay_the_next_reload() {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
     let name = format!("weft-{}-{pid}", namespace.display());
     let address = SocketAddr::from_abstract_name(name).unwrap();
-    let silent: Vec<_> =
-        (0..20).map(|_| UnixStream::connect_addr(&address).expect("a connection")).collect();
+    let result_of = |sent: &str| {
+        let mut client = UnixStream::connect_addr(&address).expect("a connection");
+        client.write_all(sent.as_bytes()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        move || {
+            let mut result = String::new();
+            // A server that disconnects a client without reading resets the connection.
+            let _ = client.read_to_string(&mut result);
+            result
+        }
+    };
+    let silent: Vec<_> = (0..20).map(|_| result_of("")).collect();
+    let others =
+        ["reloa", "Reload\n", "\n", "quit\n", "reload reload reload reload\n"].map(result_of);
     site.write(&text("two"));
     assert_eq!(site.reload(&["--pid", &pid.to_string()]).status, Ok(0));
     assert_eq!(site.get("/").1, "two");
-    // Each of them got a result.
-    for mut client in silent {
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut result = String::new();
-        client.read_to_string(&mut result).unwrap();
-        assert_eq!(result, "complete\n");
+    for mut result in silent.into_iter().chain(others) {
+        assert_eq!(result(), "");
     }
+    site.write(&text("three"));
+    assert_eq!(result_of("reload\n")(), "complete\n");
+    assert_eq!(site.get("/").1, "three");
+}
+
+// -- other requests
+
+/// Runs a command with these arguments in a folder.
+fn control(folder: &TempDir, arguments: &[&str]) -> ProgramOutput {
+    let mut command = weft(arguments);
+    Program::start(command.current_dir(folder.path())).wait_with_output()
+}
+
+/// The command ends when the server has ended, with the request that it was sending.
+#[test]
+fn stop_waits_until_the_server_has_stopped() {
+    let site = Site::start(&format!("pid_file = \"pid\"\n{}", text("one")));
+    assert_eq!(site.get("/").1, "one");
+    let Site { folder, server } = site;
+    let output = control(&folder, &["stop", "w.toml"]);
+    assert_eq!((output.status, &*output.stderr), (Ok(0), ""));
+    let output = server.wait_with_output();
+    assert_eq!(output.status, Ok(0));
+    for line in [
+        "info: `weft stop`: the server stops; requests in progress have 10s",
+        "info: the server has stopped",
+    ] {
+        assert!(output.stderr.contains(line), "{}", output.stderr);
+    }
+    assert!(!folder.path().join("pid").exists());
+    let output = control(&folder, &["stop", "w.toml"]);
+    assert_eq!(output.status, Ok(1));
+    assert!(
+        output.stderr.contains("cannot read the PID of the server in pid"),
+        "{}",
+        output.stderr
+    );
+}
+
+/// The command ends when the successor serves, or with the reason that it does not.
+#[test]
+fn upgrade_waits_until_the_successor_serves() {
+    let site = Site::start(&format!("pid_file = \"pid\"\n{}", text("one")));
+    let pid = || fs::read_to_string(site.path("pid")).unwrap().trim().to_owned();
+    let first = pid();
+    site.write("lisen = 1\n");
+    let output = control(&site.folder, &["upgrade", "--pid", &first]);
+    assert_eq!(output.status, Ok(1));
+    let failure = "the upgrade failed, and the process continues to serve";
+    assert!(output.stderr.contains(failure), "{}", output.stderr);
+    assert_eq!((site.get("/").1, pid()), ("one".to_owned(), first.clone()));
+    site.write(&format!("pid_file = \"pid\"\n{}", text("two")));
+    let output = control(&site.folder, &["upgrade", "w.toml"]);
+    assert_eq!((output.status, &*output.stderr), (Ok(0), ""));
+    assert_ne!(pid(), first);
+    assert_eq!(site.get("/").1, "two");
+    assert_eq!(control(&site.folder, &["stop", "w.toml"]).status, Ok(0));
 }
 
 // -- watched files

@@ -8,6 +8,7 @@ mod processes; // children, limits, the process itself
 #[cfg_attr(all(target_os = "linux", not(weft_portable)), path = "linux.rs")]
 #[cfg_attr(any(weft_portable, not(target_os = "linux")), path = "unix.rs")]
 mod system;
+mod terminal; // the terminal of the standard input
 mod users; // users and groups
 
 pub(crate) use std::os::fd::{AsFd, OwnedFd};
@@ -35,6 +36,8 @@ pub(crate) use self::system::{
 pub(crate) use self::users::{
     Gid, Group, Uid, User, can_become_root, effective_user, group_name, user_name,
 };
+
+pub(crate) use self::terminal::HiddenInput;
 
 /// Features of a system that keys of the configuration require.
 pub(crate) struct SystemFeatures {

@@ -1,6 +1,7 @@
 //! The features of the program that docs/server.md documents.
 
 mod arguments;
+mod commands;
 mod files;
 mod stopping;
 mod sockets;
