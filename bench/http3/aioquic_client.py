@@ -30,7 +30,7 @@ class Client(QuicConnectionProtocol):
         head = [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", path)]
         self.http.send_headers(stream, [(a.encode(), b.encode()) for a, b in head], end_stream=True)
         self.transmit()
-        await asyncio.wait_for(self.done, 20)
+        await asyncio.wait_for(self.done, 60)
         status, content = None, b""
         for event in self.events:
             if isinstance(event, HeadersReceived) and status is None:

@@ -85,9 +85,17 @@ impl TlsConfig {
 
     /// Returns a warning about a value that has no effect.
     pub(crate) fn warning(&self) -> Option<Problem> {
-        let is_useless = self.client_auth == ClientAuthMode::Optional && self.client_ca.is_none();
-        let message = "`client_auth` has no effect without `client_ca` in [tls]";
-        is_useless.then(|| Problem::without_location(message))
+        let message = match (&self.client_ca, self.client_auth) {
+            (None, ClientAuthMode::Optional) => {
+                "`client_auth` has no effect without `client_ca` in [tls]"
+            }
+            (Some(_), _) if self.early_data => {
+                "`early_data` has no effect with `client_ca` in [tls]: such connections begin with \
+                 a full handshake"
+            }
+            _ => return None,
+        };
+        Some(Problem::without_location(message))
     }
 }
 

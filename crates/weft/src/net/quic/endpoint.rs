@@ -19,6 +19,7 @@ use crate::net::quic::processes::{Forwarded, Origin, Processes};
 use crate::net::quic::socket::{Batch, UdpSocket};
 use crate::net::quic::unregistered::Unregistered;
 use crate::net::quic::workers::AddressWorkers;
+use crate::panic::catch_panic_sync;
 use crate::sys::OwnedFd;
 
 /// Maximum number of batches that are received before the connections get their turn.
@@ -202,7 +203,9 @@ impl Endpoint {
         let output = &mut *self.output.borrow_mut();
         output.clear();
         let Origin { client, local_ip, ecn } = origin;
-        let event = self.endpoint.borrow_mut().handle(now, client, local_ip, ecn, bytes, output);
+        let mut endpoint = self.endpoint.borrow_mut();
+        let event = contained(|| endpoint.handle(now, client, local_ip, ecn, bytes, output));
+        drop(endpoint);
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => self.deliver(handle, event),
@@ -251,7 +254,10 @@ impl Endpoint {
         let output = &mut *self.output.borrow_mut();
         output.clear();
         let (now, config) = (Instant::now(), config.0.clone());
-        let accepted = self.endpoint.borrow_mut().accept(incoming, now, output, Some(config));
+        let mut endpoint = self.endpoint.borrow_mut();
+        let accepted =
+            contained(|| Some(endpoint.accept(incoming, now, output, Some(config))))?;
+        drop(endpoint);
         match accepted {
             Ok((handle, connection)) => Some((handle, connection, self.add_inbox(handle))),
             Err(error) => {
@@ -338,6 +344,12 @@ impl Endpoint {
     }
 }
 
+/// Runs code of the transport for a datagram. If it panics, the datagram is lost, or the attempt to
+/// connect, and the endpoint continues.
+fn contained<T>(code: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_panic_sync(code).ok().flatten()
+}
+
 impl Attempt {
     pub(crate) fn client(&self) -> SocketAddr {
         self.0.remote_address()
@@ -350,5 +362,24 @@ impl Attempt {
 
     pub(crate) fn local_ip(&self) -> Option<std::net::IpAddr> {
         self.0.local_ip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_transport_is_contained() {
+        let endpoint = RefCell::new(0);
+        for (datagram, expected) in [(1, Some(1)), (0, None), (5, Some(5))] {
+            let event = contained(|| {
+                *endpoint.borrow_mut() += 1;
+                assert_ne!(datagram, 0, "a datagram at which the transport panics");
+                Some(datagram)
+            });
+            assert_eq!(event, expected);
+        }
+        assert_eq!(*endpoint.borrow(), 3);
     }
 }
