@@ -5,13 +5,13 @@ use crate::url::member::UpstreamMember;
 use crate::url::upstream_url::UpstreamUrl;
 
 /// A value that names the upstreams of a proxy: a text, or a list of texts. A text has a URL such
-/// as `http://127.0.0.1:3000` or `unix:/run/app.sock`, behind which [options](crate::ProxySettings::new)
-/// may follow.
+/// as `http://127.0.0.1:3000` or `unix:/run/app.sock`, behind which
+/// [options](crate::ProxySettings::new) may follow.
 ///
 /// | value | example |
 /// | --- | --- |
 /// | one upstream | `"http://127.0.0.1:3000"`, a `String` |
-/// | several upstreams | `["http://app:3000 weight=3", "http://spare:3000 backup"]`, a slice, a `Vec` |
+/// | several upstreams | `["http://app:3000 weight=3", "http://b:3000 backup"]`, a slice, a `Vec` |
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names no upstreams",
     label = "expected a URL or a list of URLs here",
