@@ -92,7 +92,7 @@ impl Key {
                 settings.query.push(url, query);
             }
         });
-        let extras = extras(head.headers(), settings);
+        let extras = extras(head, settings);
         (url.len() + extras.len() <= MAX_KEY_BYTES).then(|| Key { url: url.into(), extras })
     }
 }
@@ -150,14 +150,19 @@ pub(super) fn same_origin(key: &str, reference: &str) -> Option<String> {
     (url.starts_with(origin) && url[origin.len()..].starts_with('/')).then_some(url)
 }
 
-fn extras(headers: &Headers, settings: &KeySettings) -> Box<[u8]> {
-    let mut extras = Vec::new();
+fn extras(head: &RequestHead, settings: &KeySettings) -> Box<[u8]> {
+    let (headers, mut extras) = (head.headers(), Vec::new());
     let mut add = |name: &str, value: &[u8]| {
         extras.extend_from_slice(name.as_bytes());
         extras.push(b':');
         extras.extend_from_slice(value);
         extras.push(b'\n');
     };
+    // Applications and proxies may see the target as it was received: a client that spells a path
+    // otherwise, with `//` or `..`, gets a response of its own.
+    if let Some(received) = head.path_and_query_before_changes() {
+        add(":path", received.as_bytes());
+    }
     for name in &settings.fields {
         headers.get_all(name).for_each(|value| add(name, value));
     }

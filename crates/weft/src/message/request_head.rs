@@ -277,6 +277,12 @@ impl RequestHead {
         self.inner.rewritten.as_deref().unwrap_or(&self.inner.original)
     }
 
+    /// Path and query as received, if middleware has changed them, such as doubled slashes.
+    pub(crate) fn path_and_query_before_changes(&self) -> Option<&str> {
+        let rewritten = self.inner.rewritten.as_deref()?;
+        Some(&*self.inner.original).filter(|original| *original != rewritten)
+    }
+
     /// Path and query as received, without the changes of middleware.
     pub(crate) fn original_path_and_query(&self) -> &str {
         &self.inner.original
