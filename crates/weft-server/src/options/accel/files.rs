@@ -126,7 +126,7 @@ impl AccelFiles {
     /// Finds the file of a path of the file system.
     fn find_file(&self, value: &[u8]) -> Option<NamedFile<'_>> {
         self.folders.iter().find_map(|folder| {
-            let mut roots = folder.roots.iter().map(|root| bytes_of(root));
+            let mut roots = folder.roots.iter().map(bytes_of);
             let rest = roots.find_map(|root| rest_behind(root, value))?;
             let mut path = String::new();
             encode(&mut path, rest);

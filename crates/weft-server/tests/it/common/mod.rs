@@ -29,6 +29,9 @@ pub use rustix::process::Signal;
 /// Timeout for an event that must happen, long enough for a heavily loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// True if `weft reload` reaches a server on this system.
+pub const HAS_CONTROL_SOCKET: bool = cfg!(all(target_os = "linux", not(weft_portable)));
+
 /// Like [`PATIENCE`], for programs with a large workload.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
