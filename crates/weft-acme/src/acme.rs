@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use weft::tls::{AlpnChallenges, NamedIdentities};
 use weft::{Error, ErrorKind, Request, Response, Result};
 
@@ -73,7 +73,9 @@ impl Acme {
             demand_requests,
             failed_sign_ins: FailedSignIns::default(),
             failures: FailureLog::default(),
+            changed: Notify::new(),
         };
+        state.challenges.remote.set(settings);
         let requests = Mutex::new(Some(requests));
         Acme { state: Arc::new(state), settings: watch::Sender::new(None), requests }
     }
@@ -94,6 +96,9 @@ impl Acme {
     /// started.
     pub fn order(&self, settings: Option<AcmeSettings>) -> Result<()> {
         let settings = settings.map(AcmeSettings::validated).transpose()?;
+        if let Some(settings) = &settings {
+            self.state.challenges.remote.set(settings);
+        }
         self.settings.send_replace(settings.map(Arc::new));
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(requests) = requests else { return Ok(()) };
@@ -120,6 +125,19 @@ impl Acme {
     /// requests, also for tokens of another ACME client.
     pub fn respond(&self, request: &Request) -> Option<Response> {
         self.state.challenges.respond(request)
+    }
+
+    /// Looks up the validation that a request may belong to among the
+    /// [validations of other servers](AcmeSettings::validations). After the end of the future,
+    /// [`respond`](Acme::respond) knows it. Returns `None` if the request is no validation, or if it
+    /// is known already. The future ends within 3 s.
+    pub fn look_up(&self, request: &Request) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.state.challenges.look_up(request)
+    }
+
+    /// Reports that another process has changed the store, which is found within 10 s otherwise.
+    pub fn store_changed(&self) {
+        self.state.changed.notify_one();
     }
 
     /// Returns the names, in order, with the state of their certificates.

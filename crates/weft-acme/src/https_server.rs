@@ -173,6 +173,9 @@ struct Validations(Arc<Acme>);
 
 impl Middleware for Validations {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
+        if let Some(look_up) = self.0.look_up(&request) {
+            look_up.await;
+        }
         match self.0.respond(&request) {
             Some(response) => response,
             None => next.call(request).await,

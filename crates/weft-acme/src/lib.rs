@@ -20,7 +20,8 @@
 //! name is also in [`Acme::certificates`].
 //!
 //! Accounts and certificates are entries of a [`CertificateStore`], and in memory. Processes with
-//! the same store share its certificates, and one of them orders a name.
+//! the same store share its certificates, and one of them orders a name. If it is killed, another
+//! one continues its order. With [`SharedValidations`] the authority may reach any of them.
 //!
 //! The feature `tls`, which is enabled by default, has the cryptography of aws-lc-rs. Programs
 //! whose rustls has the provider ring enable `tls-ring` without default features.
@@ -61,3 +62,4 @@ pub use store::file_store::FileStore;
 pub use store::stored_certificate::CertificateInfo;
 pub use validation::challenge_kind::ChallengeKind;
 pub use validation::dns_provider::{DnsFuture, DnsProvider, DnsSettings, TxtRecord};
+pub use validation::shared_validations::{SharedValidations, ValidationFuture};

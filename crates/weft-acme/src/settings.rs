@@ -14,6 +14,7 @@ use crate::store::certificate_store::CertificateStore;
 use crate::store::file_store::FileStore;
 use crate::validation::challenge_kind::ChallengeKind;
 use crate::validation::dns_provider::DnsSettings;
+use crate::validation::shared_validations::SharedValidations;
 
 /// Directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -74,6 +75,12 @@ pub struct AcmeSettings {
     /// Default a [`FileStore`] in its default directory.
     pub store: Arc<dyn CertificateStore>,
 
+    /// Pending validations of several servers, so that an authority may reach any of them. The other
+    /// servers share the store as well.
+    ///
+    /// Default `None`.
+    pub validations: Option<Arc<dyn SharedValidations>>,
+
     /// Validations in the order of preference, at least one. After a failure the next validation is
     /// tried.
     ///
@@ -126,6 +133,7 @@ impl Default for AcmeSettings {
             email: None,
             client: Arc::new(TlsClient::default()),
             store: Arc::new(FileStore::default()),
+            validations: None,
             challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
             dns: None,
             profile: None,

@@ -24,6 +24,7 @@ use crate::store_error::StoreError;
 /// messages with the store; it ends when this value is dropped.
 pub struct Cluster {
     name: String,
+    process: u64,
     store: RedisStore,
     limit_secret: [u8; 16],
     limit_id_key: Key,
@@ -78,6 +79,7 @@ impl Cluster {
         let (outgoing, unstarted) = mpsc::channel(MAX_QUEUED);
         Ok(Cluster {
             name: name.to_owned(),
+            process,
             store: RedisStore::new(settings, name, process),
             limit_secret: secret.derive("clients of limits"),
             limit_id_key: Key::new(HMAC_SHA256, &secret.derive::<32>("names of limits")),
@@ -145,6 +147,11 @@ impl Cluster {
         let (done, _) = oneshot::channel();
         content.len() <= MAX_MESSAGE_BYTES - FRAME_BYTES
             && self.outgoing.try_send((self.frame.make(content), done)).is_ok()
+    }
+
+    /// Returns the random number of this process.
+    pub fn process(&self) -> u64 {
+        self.process
     }
 
     /// Returns the values of the store. The first of `secrets` encrypts them, and all decrypt.

@@ -54,7 +54,7 @@ pub use redis_store::{
 };
 pub use sealed_store::SealedStore;
 pub use secret::ClusterSecret;
-pub use shared_values::{HeldLease, MAX_READ, NewValue, SharedValues};
+pub use shared_values::{Announcement, HeldLease, MAX_READ, NewValue, SharedValues};
 pub use store::{
     Expected, LeaseToken, MAX_KEY_BYTES, MAX_LISTED, MAX_VALUE_BYTES, Store, StoredValue,
     ValueVersion,

@@ -64,6 +64,12 @@ pub struct NewValue {
     pub lifetime: Option<Duration>,
 }
 
+/// Function that returns the present value of an announcement.
+pub type Announcement = Box<dyn Fn() -> Vec<u8> + Send>;
+
+/// Lifetime of an announcement whose process has ended.
+const ANNOUNCED_TIME: Duration = Duration::from_secs(20);
+
 /// Function that gets the result of a call.
 type Reply<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
@@ -78,6 +84,7 @@ enum Request {
     ReadAll(String, Reply<Vec<(String, Vec<u8>)>>),
     Lease(String, Reply<Option<HeldLease>>),
     Release(String, LeaseToken),
+    Announce(String, Announcement),
 }
 
 impl SharedValues {
@@ -133,6 +140,16 @@ impl SharedValues {
     /// As for all calls of [`Store`].
     pub fn lease(&self, name: &str) -> Result<Option<HeldLease>, StoreError> {
         self.call(|reply| Request::Lease(name.to_owned(), reply))
+    }
+
+    /// Puts a value every 5 s, until this value is dropped. It is removed 20 s afterwards. Another
+    /// announcement takes its place.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or if too many calls wait for it.
+    pub fn announce(&self, key: &str, value: Announcement) -> Result<(), StoreError> {
+        let request = Request::Announce(key.to_owned(), value);
+        self.requests()?.try_send(request).map_err(|_| busy())
     }
 
     /// Does the same as [`put`](SharedValues::put), without blocking.
@@ -198,6 +215,7 @@ impl SharedValues {
                 away: None,
                 leases: HashMap::new(),
                 known: HashMap::new(),
+                announced: None,
                 requests: sender.downgrade(),
             };
             let thread = std::thread::Builder::new().name("weft-store".to_owned());
@@ -234,6 +252,7 @@ struct Calls<S> {
     leases: HashMap<String, OwnLease>,
     /// Values that were read by [`Request::ReadAll`].
     known: HashMap<String, (ValueVersion, Vec<u8>)>,
+    announced: Option<(String, Announcement)>,
     requests: mpsc::WeakSender<Request>,
 }
 
@@ -253,7 +272,10 @@ impl<S: Store> Calls<S> {
                     Some(request) => self.handle(request).await,
                     None => return,
                 },
-                _ = ticks.tick() => self.extend_leases().await,
+                _ = ticks.tick() => {
+                    self.extend_leases().await;
+                    self.announce().await;
+                }
             }
         }
     }
@@ -274,6 +296,10 @@ impl<S: Store> Calls<S> {
             Request::ReadAll(prefix, reply) => reply(self.read_all(&prefix).await),
             Request::Lease(name, reply) => reply(self.lease(name).await),
             Request::Release(name, token) => self.release(&name, token).await,
+            Request::Announce(key, value) => {
+                self.announced = Some((key, value));
+                self.announce().await;
+            }
         }
     }
 
@@ -349,6 +375,16 @@ impl<S: Store> Calls<S> {
         self.leases.retain(|known, own| known != name || own.token != token);
         // Otherwise its lifetime ends.
         let _ = self.call(async |it| it.release(name, token).await).await;
+    }
+
+    async fn announce(&mut self) {
+        let Some((key, value)) = &self.announced else { return };
+        let (key, value) = (key.clone(), value());
+        let put = async |it: &mut S| {
+            it.put(&key, &value, Expected::Any, Some(ANNOUNCED_TIME)).await
+        };
+        // The next tick repeats it.
+        let _ = self.call(put).await;
     }
 
     async fn extend_leases(&mut self) {

@@ -37,11 +37,12 @@ use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
 use cli::control_request::ControlRequest;
-use cli::{cache, certificates, hash_password, help};
+use cli::{cache, certificates, cluster, hash_password, help};
 use config::{Plan, print_plan, schema};
 use lifecycle::control::{self, ControlResult};
 use lifecycle::privileges;
 use logs::print_error;
+use sections::cluster::ClusterConfig;
 use sections::tracing::Tracer;
 use weft_config::{Problem, Sources, format};
 
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Ok(Command::Control { request, args, pid }) => return control(request, &args, pid),
         Ok(Command::Cache { args, action }) => cache(&args, &action),
+        Ok(Command::ClusterStatus(args)) => cluster_status(&args),
         Ok(Command::Certificates { args, action }) => certificates(&args, &action),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
@@ -139,6 +141,9 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
         if acme.on_demand.is_enabled() {
             print_error(&certificates::describe_on_demand(&acme.on_demand));
         }
+        if plan.cluster.as_ref().is_some_and(ClusterConfig::has_store) {
+            print_error(certificates::DESCRIBED_CLUSTER);
+        }
     }
     if print {
         print_stdout(&print_plan(&plan));
@@ -195,18 +200,31 @@ fn cache(args: &Args, action: &cache::CacheAction) -> Result<(), Failure> {
         .map_err(|message| Failure::Other(vec![Problem::without_location(message)]))
 }
 
+/// Lists the machines of the cluster of a configuration.
+fn cluster_status(args: &Args) -> Result<(), Failure> {
+    let plan = plan(args, &args.sources())?;
+    let status = match &plan.cluster {
+        Some(config) => cluster::status(config),
+        None => Err("the configuration has no [cluster] with a store".to_owned()),
+    };
+    status
+        .map(|text| print_stdout(&text))
+        .map_err(|message| Failure::Other(vec![Problem::without_location(message)]))
+}
+
 fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {
     let plan = plan(args, &args.sources())?;
     let problem = |message: String| Failure::Other(vec![Problem::without_location(message)]);
     let acme = plan.acme.ok_or_else(|| {
         problem("no certificates are ordered: set `certificates = \"auto\"` in [tls]".to_owned())
     })?;
+    let settings = certificates::settings(&acme, plan.cluster.as_ref()).map_err(problem)?;
     let result = match action {
-        CertificateAction::List => certificates::list(&acme),
+        CertificateAction::List => certificates::list(&acme, &settings),
         CertificateAction::Revoke { name, reason } => {
-            certificates::revoke(&acme, name, reason.as_deref())
+            certificates::revoke(&settings, name, reason.as_deref())
         }
-        CertificateAction::RollOver => certificates::roll_over(&acme),
+        CertificateAction::RollOver => certificates::roll_over(&settings),
     };
     result.map(|text| print_stdout(&text)).map_err(problem)
 }

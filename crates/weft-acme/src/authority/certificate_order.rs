@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use instant_acme::{
-    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier,
-    NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error,
+    Identifier, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::client::verify_server_name;
@@ -14,16 +14,25 @@ use rustls::server::ParsedCertificate;
 use weft::tls::{Identity, NamedIdentities, certificate};
 
 use super::authority_client::AuthorityClient;
-use super::failure::Failure;
+use super::failure::{BAD_NONCE, Failure};
 use crate::name::Name;
 use crate::settings::AcmeSettings;
+use crate::store::store_entries::{StoreEntries, StoredOrder};
+use crate::store::stored_certificate::StoredCertificate;
 use crate::validation::challenge_kind::ChallengeKind;
 use crate::validation::challenges::{Challenges, Published};
+
+/// Number of orders that are created in a row because other processes have stored theirs.
+const MAX_CREATED: usize = 3;
 
 /// An order for the certificate of a name.
 pub(crate) struct CertificateOrder<'a> {
     pub(crate) account: &'a Account,
     pub(crate) settings: &'a AcmeSettings,
+    /// Store of the order; `None` for a rehearsal.
+    pub(crate) store: Option<&'a StoreEntries>,
+    /// Directory of the authority.
+    pub(crate) directory: &'a str,
     pub(crate) name: &'a Name,
     pub(crate) kind: ChallengeKind,
     pub(crate) challenges: &'a Challenges,
@@ -31,40 +40,142 @@ pub(crate) struct CertificateOrder<'a> {
 }
 
 impl<'a> CertificateOrder<'a> {
-    /// Orders a certificate, in place of the certificate `replaced` in DER. Returns its private key
-    /// and its chain, in PEM.
-    pub(crate) async fn obtain(&self, replaced: Option<&[u8]>) -> Result<String, Failure> {
-        let mut order = self.create(replaced).await?;
-        let published = self.authorize(&mut order).await?;
+    /// Orders a certificate, in place of the `current` one. Returns its private key and its chain,
+    /// in PEM.
+    pub(crate) async fn obtain(
+        &self,
+        current: Option<&StoredCertificate>,
+    ) -> Result<String, Failure> {
+        let (mut order, key) = self.begin(current).await?;
         // Polls after 250 ms, 500 ms, and so on.
         let polling = RetryPolicy::new().timeout(self.settings.order_timeout * 2 / 5);
+        if !is_finalized(order.state().status) {
+            self.validate(&mut order, &polling).await?;
+            self.finalize(&mut order, &key).await?;
+        }
+        let chain = match order.poll_certificate(&polling).await {
+            Ok(chain) => chain,
+            Err(error) => return Err(unfinished(&mut order, error)),
+        };
+        let key = key.serialize_pem();
+        if let Err(reason) = verify(self.name, &key, &chain, SystemTime::now()) {
+            self.forget(&key);
+            return Err(format!("the authority's certificate is of no use: {reason}").into());
+        }
+        Ok([key, chain].concat())
+    }
+
+    /// Continues the last order of the name, or creates an order and stores it with the key for the
+    /// certificate.
+    ///
+    /// Only a stored order is continued, so that the next owner of the lease gets the certificate
+    /// of an owner that was killed. Two owners at a time, which a store may permit, agree on one
+    /// order.
+    async fn begin(
+        &self,
+        current: Option<&StoredCertificate>,
+    ) -> Result<(Order, KeyPair), Failure> {
+        let failed = |error: rcgen::Error| format!("cannot create a private key: {error}");
+        let replaced = current.and_then(|current| current.der.as_deref());
+        for _ in 0..MAX_CREATED {
+            let (stored, version) = match self.store {
+                Some(store) => store.order(self.name).map_err(not_read)?,
+                None => (None, None),
+            };
+            if let Some(stored) = stored
+                && let Some(continued) = self.continue_stored(&stored, current).await?
+            {
+                return Ok(continued);
+            }
+            let order = self.create(replaced).await?;
+            let key = KeyPair::generate().map_err(failed)?;
+            let Some(store) = self.store else { return Ok((order, key)) };
+            let created = StoredOrder {
+                directory: self.directory.to_owned(),
+                url: order.url().to_owned(),
+                key: key.serialize_pem(),
+            };
+            let is_stored = store.replace_order(self.name, Some(&created), version);
+            if is_stored.map_err(|error| format!("cannot store the order: {error}"))? {
+                return Ok((order, key));
+            }
+            // Another process has stored its order since.
+        }
+        Err("other processes order it at the same time".to_owned().into())
+    }
+
+    /// Continues an order. Returns `None` if it has no future: it is invalid, unknown to the
+    /// authority, or its certificate is the current one.
+    async fn continue_stored(
+        &self,
+        stored: &StoredOrder,
+        current: Option<&StoredCertificate>,
+    ) -> Result<Option<(Order, KeyPair)>, Failure> {
+        let current = current.and_then(|current| current.pem.as_deref());
+        let is_used = current.is_some_and(|pem| pem.starts_with(stored.key.as_bytes()));
+        let key = KeyPair::from_pem(&stored.key);
+        let Ok(key) = key.map_err(drop).and_then(|key| match is_used {
+            false if stored.directory == self.directory => Ok(key),
+            _ => Err(()),
+        }) else {
+            return Ok(None);
+        };
+        match self.account.order(stored.url.clone()).await {
+            Ok(mut order) => match order.state().status {
+                OrderStatus::Invalid => Ok(None),
+                status => {
+                    log::info!("the order of {} is continued, it is {status:?}", self.name);
+                    Ok(Some((order, key)))
+                }
+            },
+            Err(Error::Api(problem)) if is_unknown(&problem) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the authority validate the name, unless it has done so.
+    async fn validate(&self, order: &mut Order, polling: &RetryPolicy) -> Result<(), Failure> {
+        let _published = self.authorize(order).await?;
         let status = match order.state().status {
             OrderStatus::Ready => Ok(OrderStatus::Ready),
-            _ => order.poll_ready(&polling).await,
+            _ => order.poll_ready(polling).await,
         };
         match status {
-            Ok(OrderStatus::Ready) => {}
-            Ok(_) | Err(Error::Api(_)) => return Err(self.refusal(&mut order).await.into()),
-            Err(error) => return Err(unfinished(&mut order, error)),
+            Ok(OrderStatus::Ready) => Ok(()),
+            Ok(_) | Err(Error::Api(_)) => Err(self.refusal(order).await.into()),
+            Err(error) => Err(unfinished(order, error)),
         }
-        drop(published);
+    }
+
+    /// Requests the certificate for a key.
+    async fn finalize(&self, order: &mut Order, key: &KeyPair) -> Result<(), Failure> {
         let failed = |error: rcgen::Error| -> Failure {
             format!("cannot create a certificate request: {error}").into()
         };
         let mut params =
             CertificateParams::new(vec![self.name.as_str().to_owned()]).map_err(failed)?;
         params.distinguished_name = DistinguishedName::new();
-        let key = KeyPair::generate().map_err(failed)?;
-        let request = params.serialize_request(&key).map_err(failed)?;
-        order.finalize_csr(request.der()).await?;
-        let chain = match order.poll_certificate(&polling).await {
-            Ok(chain) => chain,
-            Err(error) => return Err(unfinished(&mut order, error)),
-        };
-        let key = key.serialize_pem();
-        let unusable = |reason| format!("the authority's certificate is of no use: {reason}");
-        verify(self.name, &key, &chain, SystemTime::now()).map_err(unusable)?;
-        Ok([key, chain].concat())
+        let request = params.serialize_request(key).map_err(failed)?;
+        match order.finalize_csr(request.der()).await {
+            Ok(()) => Ok(()),
+            // Another process may have requested it, for the same key.
+            Err(error) => match order.refresh().await {
+                Ok(state) if is_finalized(state.status) => Ok(()),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Removes the order with this key, whose certificate is of no use, from the store.
+    fn forget(&self, key: &str) {
+        let Some(store) = self.store else { return };
+        let removed = store.order(self.name).and_then(|(stored, version)| match stored {
+            Some(stored) if stored.key == key => store.replace_order(self.name, None, version),
+            _ => Ok(false),
+        });
+        if let Err(error) = removed {
+            log::error!("cannot remove the order of {}: {error}", self.name);
+        }
     }
 
     /// Creates the order. An authority without renewal information refuses the reference to the
@@ -110,7 +221,10 @@ impl<'a> CertificateOrder<'a> {
             let response =
                 self.challenges.publish(self.kind, dns, self.name, token, &authorization);
             published.push(response.await?);
-            challenge.set_ready().await?;
+            // The former owner of the order may have done so.
+            if challenge.status == ChallengeStatus::Pending {
+                challenge.set_ready().await?;
+            }
         }
         Ok(published)
     }
@@ -157,6 +271,21 @@ impl<'a> CertificateOrder<'a> {
             ChallengeKind::DnsPersist01 => ChallengeType::Unknown(self.kind.name().to_owned()),
         }
     }
+}
+
+/// Returns true if the certificate of an order was requested.
+fn is_finalized(status: OrderStatus) -> bool {
+    matches!(status, OrderStatus::Processing | OrderStatus::Valid)
+}
+
+/// Returns true if the authority does not know an order, or not as an order of the account.
+fn is_unknown(problem: &Problem) -> bool {
+    let is_client_error = problem.status.is_none_or(|status| matches!(status, 400..=410));
+    is_client_error && problem.r#type.as_deref() != Some(BAD_NONCE)
+}
+
+fn not_read(error: std::io::Error) -> String {
+    format!("cannot read the order: {error}")
 }
 
 /// Returns the failure of an order after an error of its polling.

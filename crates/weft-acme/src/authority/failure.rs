@@ -5,7 +5,7 @@ use std::fmt;
 use instant_acme::Error;
 
 /// Type of the problem that an authority reports for a nonce (RFC 8555 §6.5).
-const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
+pub(super) const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 
 /// Reason why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -165,9 +165,17 @@ fn account_key(
             let key =
                 KeyPair::generate().map_err(|error| format!("cannot create a key: {error}"))?;
             let pem = key.serialize_pem();
-            let written = store.write_account_key(directory, &pem);
-            written.map_err(|error| format!("cannot store the key of the account: {error}"))?;
-            pem.into_bytes()
+            let created = store.create_account_key(directory, &pem);
+            match created
+                .map_err(|error| format!("cannot store the key of the account: {error}"))?
+            {
+                true => pem.into_bytes(),
+                // Another process has created the key, without the lease.
+                false => store
+                    .account_key(directory)
+                    .map_err(not_read)?
+                    .ok_or("the key of the account was removed")?,
+            }
         }
     };
     PrivatePkcs8KeyDer::from_pem_slice(&pem)

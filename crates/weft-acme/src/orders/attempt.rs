@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
         if let Some(staging) = settings.staging.as_ref().filter(|_| current.state.failures > 0) {
             self.rehearse(staging).await?;
         }
-        let pem = self.order(&account, current.der.as_deref()).await?;
+        let pem = self.order(&account, self.directory, Some(current)).await?;
         let written = store.write_certificate(name, &pem);
         written.map_err(|error| format!("cannot store it: {error}"))?;
         let renewed = StoredCertificate::new(name, Some(pem.into_bytes()), NameState::default());
@@ -145,11 +145,27 @@ impl<'a> Attempt<'a> {
         sign_in(&state.failed_sign_ins, store, settings, directory, &self.client).await
     }
 
-    async fn order(&self, account: &Account, replaced: Option<&[u8]>) -> Result<String, Failure> {
+    /// Orders a certificate in place of the `current` one; `None` for a rehearsal.
+    async fn order(
+        &self,
+        account: &Account,
+        directory: &str,
+        current: Option<&StoredCertificate>,
+    ) -> Result<String, Failure> {
         let Attempt { context, name, ref client, kind, .. } = *self;
-        let (settings, challenges) = (&context.settings, &context.state.challenges);
-        let order = CertificateOrder { account, settings, name, kind, challenges, client };
-        order.obtain(replaced).await
+        let (settings, challenges) = (&*context.settings, &context.state.challenges);
+        let store = current.map(|_| &context.store);
+        let order = CertificateOrder {
+            account,
+            settings,
+            store,
+            directory,
+            name,
+            kind,
+            challenges,
+            client,
+        };
+        order.obtain(current).await
     }
 
     /// Orders a certificate that is not used, so that repeated failures do not count against the
@@ -157,7 +173,7 @@ impl<'a> Attempt<'a> {
     async fn rehearse(&self, staging: &str) -> Result<(), Failure> {
         let rehearsal = async {
             let account = self.sign_in(staging).await?;
-            self.order(&account, None).await
+            self.order(&account, staging, None).await
         };
         match rehearsal.await {
             Ok(_) => Ok(()),

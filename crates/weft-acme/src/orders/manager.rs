@@ -47,8 +47,15 @@ pub(crate) fn run(
         files_read_at: Instant::now(),
         latest: SystemTime::now(),
     };
+    let run = async move {
+        let state = manager.state.clone();
+        tokio::select! {
+            () = manager.run(settings, requests) => {}
+            () = state.challenges.read_remote() => {}
+        }
+    };
     match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(manager.run(settings, requests)),
+        Ok(runtime) => runtime.block_on(run),
         Err(error) => log::error!("cannot start the event loop for certificates: {error}"),
     }
 }
@@ -86,9 +93,11 @@ enum TaskKind {
 impl Manager {
     async fn run(mut self, mut settings: SettingsReceiver, mut requests: Receiver<DemandRequest>) {
         self.set_settings(&mut settings);
+        let state = self.state.clone();
         loop {
             let pause = self.start_due();
             tokio::select! {
+                () = state.changed.notified() => self.read_changed(),
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok((name, outcome)) => self.end(&name, outcome),
                     // A task has panicked. The others continue, and hold the leases of their names.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::failure_log::FailureLog;
 use super::registry::Registry;
 use crate::authority::sign_in::FailedSignIns;
@@ -18,6 +20,8 @@ pub(crate) struct AcmeState {
     pub(crate) demand_requests: DemandRequests,
     pub(crate) failed_sign_ins: FailedSignIns,
     pub(crate) failures: FailureLog,
+    /// Another process has changed the store.
+    pub(crate) changed: Notify,
 }
 
 /// The shared state, and the settings at the start of an order.

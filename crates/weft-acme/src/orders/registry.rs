@@ -249,6 +249,10 @@ mod tests {
             unreachable!("the registry only reads");
         }
 
+        fn put_if(&self, _: &str, _: &[u8], _: Option<Version>) -> io::Result<bool> {
+            unreachable!("the registry only reads");
+        }
+
         fn list(&self, _: &str) -> io::Result<Vec<String>> {
             unreachable!("the registry only reads known names");
         }

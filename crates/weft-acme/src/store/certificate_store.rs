@@ -13,6 +13,7 @@ use std::io;
 /// accounts/AUTHORITY/account.json    the account, once the authority has confirmed it
 /// certificates/NAME/certificate.pem  private key and certificate chain
 /// certificates/NAME/state.json       failures, and the time of the next attempt
+/// certificates/NAME/order.json       URL and private key of the last order
 /// ```
 ///
 /// The functions may block: the thread of the orders and [`Acme::load`](crate::Acme::load) call
@@ -37,6 +38,13 @@ pub trait CertificateStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// If the entry cannot be written.
     fn put(&self, key: &str, contents: &[u8]) -> io::Result<()>;
+
+    /// Creates an entry if there is none (`None`), or replaces it if it has this version. Returns
+    /// false if the entry is another. Two processes without a lease thus agree on one entry.
+    ///
+    /// # Errors
+    /// If the entry cannot be written.
+    fn put_if(&self, key: &str, contents: &[u8], version: Option<Version>) -> io::Result<bool>;
 
     /// Returns the names directly beneath a folder. Beneath `certificates`, these are the names of
     /// all certificates.

@@ -4,6 +4,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
+use tempfile::NamedTempFile;
+
 use super::certificate_store::{CertificateStore, Lease, Version};
 use crate::sys;
 
@@ -120,14 +122,22 @@ impl CertificateStore for FileStore {
 
     fn put(&self, key: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(key)?;
-        let folder = path.parent().unwrap_or(&path);
-        sys::create_private_directory(folder)?;
-        // Has the mode 0600.
-        let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
-        file.write_all(contents)?;
-        file.as_file().sync_all()?;
-        file.persist(&path)?;
-        File::open(folder)?.sync_all()
+        written(&path, contents)?.persist(&path)?;
+        sync_folder(&path)
+    }
+
+    /// Replaces an entry by comparing and writing in turn: the caller has the lease.
+    fn put_if(&self, key: &str, contents: &[u8], version: Option<Version>) -> io::Result<bool> {
+        if version.is_some() {
+            let is_expected = self.version(key)? == version;
+            return if is_expected { self.put(key, contents).map(|()| true) } else { Ok(false) };
+        }
+        let path = self.path(key)?;
+        match written(&path, contents)?.persist_noclobber(&path) {
+            Ok(_) => sync_folder(&path).map(|()| true),
+            Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(failed) => Err(failed.error),
+        }
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
@@ -149,6 +159,21 @@ impl CertificateStore for FileStore {
             io::Error::new(error.kind(), format!("cannot lock {}: {error}", folder.display()))
         })
     }
+}
+
+/// Writes a temporary file beside `path`, with the mode 0600.
+fn written(path: &Path, contents: &[u8]) -> io::Result<NamedTempFile> {
+    let folder = path.parent().unwrap_or(path);
+    sys::create_private_directory(folder)?;
+    // Has the mode 0600.
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
+    file.write_all(contents)?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
 /// Returns `None` for a file that does not exist.
@@ -224,6 +249,22 @@ mod tests {
             assert!(!versions.contains(&version), "{version:?} {versions:?}");
             versions.push(version);
         }
+    }
+
+    #[test]
+    fn entries_are_created_once_and_replaced_by_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileStore::new(folder.path()).ephemeral_state();
+        assert!(store.put_if(KEY, b"first", None).unwrap());
+        assert!(!store.put_if(KEY, b"second", None).unwrap());
+        assert!(!store.put_if(KEY, b"second", Some(Version::new(1))).unwrap());
+        assert_eq!(store.get(KEY).unwrap().unwrap(), b"first");
+        let version = store.version(KEY).unwrap();
+        assert!(store.put_if(KEY, b"second", version).unwrap());
+        assert!(!store.put_if(KEY, b"third", version).unwrap());
+        assert_eq!(store.get(KEY).unwrap().unwrap(), b"second");
+        let left = fs::read_dir(store.path(FOLDER).unwrap()).unwrap().count();
+        assert_eq!(left, 1, "a temporary file is left");
     }
 
     #[test]

@@ -31,6 +31,16 @@ pub(crate) struct NameState {
     pub(crate) ask_at: u64,
 }
 
+/// An order that the authority has created. The next owner of the lease continues it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredOrder {
+    /// Directory of the authority.
+    pub(crate) directory: String,
+    pub(crate) url: String,
+    /// Private key of the certificate, in PEM.
+    pub(crate) key: String,
+}
+
 /// Versions of a name's certificate and state; `None` for a missing entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameVersions([Option<Version>; 2]);
@@ -73,6 +83,26 @@ impl StoreEntries {
         self.write_json(&state_key(name), state)
     }
 
+    /// Returns the last order of a name and the version of its entry. The order is `None` if the
+    /// entry has another form.
+    pub(crate) fn order(&self, name: &Name) -> io::Result<(Option<StoredOrder>, Option<Version>)> {
+        // Read before the entry, so that a change during the read is found later.
+        let version = self.0.version(&order_key(name))?;
+        let order = self.read_json::<Option<StoredOrder>>(&order_key(name))?;
+        Ok((order.flatten(), version))
+    }
+
+    /// Replaces the last order of a name, or removes it, if its entry has this version. Returns
+    /// false if it is another.
+    pub(crate) fn replace_order(
+        &self,
+        name: &Name,
+        order: Option<&StoredOrder>,
+        version: Option<Version>,
+    ) -> io::Result<bool> {
+        self.0.put_if(&order_key(name), &json(&order)?, version)
+    }
+
     /// Returns the versions of a name's entries. If a version cannot be determined, it is `None`,
     /// so that the entry is read again.
     pub(crate) fn versions(&self, name: &Name) -> NameVersions {
@@ -93,6 +123,11 @@ impl StoreEntries {
     /// Returns the private key of the account with an authority, in PEM.
     pub(crate) fn account_key(&self, directory: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.get(&key_of_account(directory))
+    }
+
+    /// Stores the private key of a new account. Returns false if there is a key.
+    pub(crate) fn create_account_key(&self, directory: &str, pem: &str) -> io::Result<bool> {
+        self.0.put_if(&key_of_account(directory), pem.as_bytes(), None)
     }
 
     pub(crate) fn write_account_key(&self, directory: &str, pem: &str) -> io::Result<()> {
@@ -118,9 +153,7 @@ impl StoreEntries {
     }
 
     fn write_json<T: Serialize>(&self, key: &str, value: &T) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(value)?;
-        text.push(b'\n');
-        self.0.put(key, &text)
+        self.0.put(key, &json(value)?)
     }
 }
 
@@ -128,6 +161,12 @@ impl fmt::Debug for StoreEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+fn json<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 fn name_folder(name: &Name) -> String {
@@ -140,6 +179,10 @@ fn certificate_key(name: &Name) -> String {
 
 fn state_key(name: &Name) -> String {
     format!("{CERTIFICATES}/{name}/state.json")
+}
+
+fn order_key(name: &Name) -> String {
+    format!("{CERTIFICATES}/{name}/order.json")
 }
 
 /// Returns the folder of an authority. Its name is the URL, without the characters of paths.

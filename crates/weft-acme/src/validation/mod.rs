@@ -3,3 +3,4 @@
 pub(crate) mod challenge_kind;
 pub(crate) mod challenges; // responses to pending validations
 pub(crate) mod dns_provider; // TXT records
+pub(crate) mod shared_validations; // validations of other servers

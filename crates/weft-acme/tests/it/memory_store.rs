@@ -33,6 +33,15 @@ impl CertificateStore for MemoryStore {
         Ok(())
     }
 
+    fn put_if(&self, key: &str, contents: &[u8], version: Option<Version>) -> io::Result<bool> {
+        let mut entries = self.entries.lock().unwrap();
+        let is_expected = entries.get(key).map(Version::new) == version;
+        if is_expected {
+            entries.insert(key.to_owned(), contents.to_vec());
+        }
+        Ok(is_expected)
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
         let keys = self.keys();
         let below = keys.iter().filter_map(|key| key.strip_prefix(folder)?.strip_prefix('/'));

@@ -17,6 +17,7 @@ pub use self::redis_counters::RedisCounters;
 pub use self::redis_values::RedisValues;
 pub use self::settings::{StoreSettings, StoreUrl};
 use crate::counters::Counters;
+use crate::store::Store;
 use crate::store_error::StoreError;
 
 /// A Valkey or Redis server, and the names of a cluster in it. Version 5 or later, because of its
@@ -64,6 +65,7 @@ impl RedisStore {
         let mut counters = self.counters();
         counters.charge(&[]).await?;
         self.bus().check().await?;
+        self.values().list("certificates/").await?;
         counters.count_processes("").await
     }
 

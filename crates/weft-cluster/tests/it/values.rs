@@ -69,6 +69,7 @@ fn lists_have_pages_and_omit_expired_values() {
     });
     // The values of others at the same keys.
     for name in ["values", "value:a"] {
+        let _: () = redis.call(&["DEL", &redis.named(name)]);
         let _: () = redis.call(&["RPUSH", &redis.named(name), "x"]);
     }
     run(async {

@@ -47,6 +47,8 @@ pub(crate) enum Command {
     },
     Manual(ManualPage),
     Completions(Shell),
+    /// Lists the machines of a cluster.
+    ClusterStatus(Args),
     Serve(Args),
     /// Serves the objects of a Kubernetes cluster.
     Kubernetes {
@@ -181,6 +183,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                     Some("hash-password") => return parse_hash_password(&mut parser),
                     Some("man") => return parse_manual(&mut parser),
                     Some("completions") => return parse_completions(&mut parser),
+                    Some("cluster") => return parse_cluster(&mut parser),
                     Some("check") => mode = Mode::Check,
                     Some("certificates") => mode = Mode::Certificates(CertificateAction::List),
                     name => match name.and_then(ControlRequest::parse) {
@@ -246,6 +249,29 @@ fn directory(word: OsString) -> Result<PathBuf, String> {
             Err(format!("there is no command or folder `{}`; it is {counterpart}", path.display()))
         }
         _ => Ok(path),
+    }
+}
+
+/// Parses the arguments of `weft cluster`.
+fn parse_cluster(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let usage = || "expected `weft cluster status FILE`".into();
+    match parser.next()? {
+        Some(Value(word)) if word == "status" => {}
+        _ => return Err(usage()),
+    }
+    let mut args = Args::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('c') | Long("config") if args.file.is_none() => {
+                args.file = Some(parser.value()?.into());
+            }
+            Value(path) if args.file.is_none() => args.file = Some(path.into()),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match args.file {
+        Some(_) => Ok(Command::ClusterStatus(args)),
+        None => Err(usage()),
     }
 }
 

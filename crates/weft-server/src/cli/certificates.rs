@@ -9,16 +9,35 @@ use weft_acme::{AcmeSettings, CertificateInfo, ChallengeKind, Name};
 use weft_config::show_time;
 
 use crate::sections::acme::{AcmeConfig, OnDemandConfig};
+use crate::sections::cluster::{ClusterConfig, OpenedCluster};
+
+/// Returns the settings of a configuration, with the store of its cluster.
+///
+/// # Errors
+/// If there is no directory for the state, or if a file cannot be used.
+pub(crate) fn settings(
+    plan: &AcmeConfig,
+    cluster: Option<&ClusterConfig>,
+) -> Result<AcmeSettings, String> {
+    let settings = plan.settings()?;
+    let Some(cluster) = cluster else { return Ok(settings) };
+    let cluster = OpenedCluster::open(cluster, None).map_err(|problem| problem.to_string())?;
+    Ok(cluster.share_certificates(settings))
+}
+
+/// Describes the orders in a cluster, for `weft check`.
+pub(crate) const DESCRIBED_CLUSTER: &str =
+    "the machines of the cluster have one account and the same certificates, which its store has; \
+     any of them may be validated";
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the
 /// last success, and the last error.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(crate) fn list(plan: &AcmeConfig) -> Result<String, String> {
+pub(crate) fn list(plan: &AcmeConfig, settings: &AcmeSettings) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("cannot read the certificates: {error}");
-    let settings = plan.settings()?;
-    let names = names(plan, &settings).map_err(failed)?;
+    let names = names(plan, settings).map_err(failed)?;
     let width = names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).max(4);
     let mut out = String::new();
     let mut line = |cells: [&str; 5]| {
@@ -56,12 +75,11 @@ fn names(plan: &AcmeConfig, settings: &AcmeSettings) -> std::io::Result<Vec<Name
 /// # Errors
 /// If there is no certificate, or no authority revokes it.
 pub(crate) fn revoke(
-    plan: &AcmeConfig,
+    settings: &AcmeSettings,
     name: &str,
     reason: Option<&str>,
 ) -> Result<String, String> {
     let name: Name = name.parse().map_err(|error: weft::Error| format!("{name:?}: {error}"))?;
-    let settings = plan.settings()?;
     let directory = run(settings.revoke(&name, reason))?;
     Ok(format!("{directory} has revoked the certificate for {name}\n"))
 }
@@ -70,8 +88,8 @@ pub(crate) fn revoke(
 ///
 /// # Errors
 /// If there is no account, or an authority does not change a key.
-pub(crate) fn roll_over(plan: &AcmeConfig) -> Result<String, String> {
-    let changed = run(plan.settings()?.roll_over())?;
+pub(crate) fn roll_over(settings: &AcmeSettings) -> Result<String, String> {
+    let changed = run(settings.roll_over())?;
     let line = |directory: String| format!("the account with {directory} has a new key\n");
     Ok(changed.into_iter().map(line).collect())
 }

@@ -17,6 +17,7 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft reload FILE|--pid PID      or stop, upgrade: control a server
        weft cache status FILE          or list, or purge: stored responses
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
+       weft cluster status FILE        list the machines of a cluster
        weft fmt FILE... [--check]      format files; `weft schema`: for editors
        weft import nginx|caddy FILE    convert nginx.conf or a Caddyfile
 

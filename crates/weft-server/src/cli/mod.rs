@@ -3,6 +3,7 @@
 pub(crate) mod args; // its arguments
 pub(crate) mod cache; // `weft cache`
 pub(crate) mod certificates; // `weft certificates`
+pub(crate) mod cluster; // `weft cluster`
 pub(crate) mod completions; // `weft completions`
 pub(crate) mod control_request; // `weft reload`, `stop` and `upgrade`
 mod file_reference; // all keys of a file

@@ -2,7 +2,7 @@
 
 pub(crate) mod active_plan; // the plan in effect, with everything that is open for it
 pub(crate) mod application; // the application of a server: routes, or the status endpoint
-mod cluster_purges; // purges by other machines
+mod cluster_events; // messages of other machines, and the entry for them
 mod reloadable_router; // a worker's router, replaced at a reload
 mod route_logs; // the logs of a route
 
@@ -332,7 +332,10 @@ impl Opened {
     /// Starts the exchange with the other machines of the cluster, if there are any.
     pub(crate) fn start_cluster(&self, plans: &PlanReceiver) {
         if let Some(cluster) = &self.cluster {
-            cluster.start(cluster_purges::handler(plans.clone()));
+            cluster.start(
+                cluster_events::handler(plans.clone()),
+                cluster_events::machine_entry(plans.clone()),
+            );
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use futures_util::future::FutureExt;
 use weft::Request;
 use weft::middleware::CleanPath;
 
@@ -51,8 +52,18 @@ impl ReloadableRouter {
         // A connection accepted after a reload may be served before the task that updates the
         // router.
         self.0.update();
+        let current = self.0.current.borrow();
+        if let Some(look_up) = current.look_up_validation(&request) {
+            let current = self.0.current.clone();
+            let response = async move {
+                look_up.await;
+                let routed = current.borrow().handle(request);
+                routed.await
+            };
+            return RoutedResponse::without_route(response.boxed_local());
+        }
         // A request in progress keeps the application with which it began.
-        self.0.current.borrow().handle(request)
+        current.handle(request)
     }
 }
 

@@ -163,6 +163,15 @@ impl Router {
         Router { acme, ..self }
     }
 
+    /// Looks up the validation of a certificate authority that another machine of the cluster has
+    /// begun. Afterwards, [`handle`](Router::handle) knows it. `None` for all other requests.
+    pub(crate) fn look_up_validation(
+        &self,
+        request: &Request,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        self.acme.as_ref()?.look_up(request)
+    }
+
     /// Handles a request with the application of its route.
     pub(crate) fn handle(&self, mut request: Request) -> RoutedResponse {
         if let Some(acme) = &self.acme

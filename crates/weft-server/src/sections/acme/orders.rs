@@ -93,6 +93,7 @@ impl AcmeConfig {
             email: self.email.as_ref().map(text),
             client: Arc::new(AuthorityServers::new(self.ca.clone().map(|path| path.value))),
             store: Arc::new(store),
+            validations: None,
             challenges: self.challenge_kinds(),
             dns,
             profile: self.profile.as_ref().map(text),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use weft::middleware::RateLimit;
 use weft::tls::TicketSecret;
+use weft_acme::AcmeSettings;
 use weft_config::Problem;
 
-use super::{ClusterConfig, ClusterInput, ClusterReport, PublishedPurge};
+use super::{ClusterConfig, ClusterInput, ClusterReport, MachineEntry, PublishedPurge};
 
 /// A machine in its cluster. There is none.
 pub(crate) enum OpenedCluster {}
@@ -37,7 +38,19 @@ impl OpenedCluster {
         match *self {}
     }
 
-    pub(crate) fn start(&self, _: impl Fn(ClusterInput) + Send + Sync + 'static) {
+    pub(crate) fn start(
+        &self,
+        _: impl Fn(ClusterInput) + Send + Sync + 'static,
+        _: impl Fn() -> String + Send + 'static,
+    ) {
+        match *self {}
+    }
+
+    pub(crate) fn share_certificates(&self, _: AcmeSettings) -> AcmeSettings {
+        match *self {}
+    }
+
+    pub(crate) fn machines(&self) -> Result<Vec<MachineEntry>, String> {
         match *self {}
     }
 

@@ -1,14 +1,17 @@
-//! The section `[cluster]`: several machines that share rate limits, session tickets and purges.
+//! The section `[cluster]`: several machines that share rate limits, session tickets, purges and
+//! certificates.
 
 #[cfg(feature = "cluster")]
 mod opened; // the machine in its cluster
+#[cfg(feature = "cluster")]
+mod shared_certificates; // certificates in the store
 #[cfg(not(feature = "cluster"))]
 #[path = "disabled.rs"]
 mod opened; // a program without the feature
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weft_config::{ConfigResult, Key, Located, ValueKind, quoted, quoted_path};
 
 pub(crate) use self::opened::OpenedCluster;
@@ -27,10 +30,31 @@ pub(crate) struct ClusterConfig {
 /// Event of the other machines.
 #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "there are no other machines"))]
 pub(crate) enum ClusterInput {
-    /// A message.
+    /// Another machine has stored a certificate.
+    CertificatesChanged,
+    /// Another message.
     Message(Vec<u8>),
     /// Messages were lost.
     Gap,
+}
+
+/// A machine of the cluster, as it has described itself. All times are in seconds since 1970.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "there are no other machines"))]
+pub(crate) struct MachineEntry {
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) version: String,
+    pub(crate) seen: u64,
+    #[serde(default)]
+    pub(crate) listen: Vec<String>,
+    /// Beginning of the SHA-256 of the configuration, as `weft check --print` prints it.
+    pub(crate) configuration: String,
+    pub(crate) certificates: usize,
+    /// Number of certificates that have not expired.
+    pub(crate) valid: usize,
+    /// End of the first validity.
+    pub(crate) expires: Option<u64>,
 }
 
 /// State and counts of a machine in its cluster.
@@ -75,6 +99,11 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// Returns true if the machines share a store.
+    pub(crate) fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// Validates the section. Returns `None` if this machine belongs to no cluster. A missing value
     /// is an error only if the configuration is complete.
     pub(crate) fn plan(self, is_complete: bool) -> ConfigResult<Option<ClusterConfig>> {

@@ -51,6 +51,10 @@ impl OpenedTls {
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
         let former_acme = former.and_then(|former| former.acme.clone());
         let acme_settings = acme.map(AcmeConfig::settings).transpose()?;
+        let acme_settings = acme_settings.map(|settings| match cluster {
+            Some(cluster) => cluster.share_certificates(settings),
+            None => settings,
+        });
         let automatic = match &acme_settings {
             Some(settings) => Some(former_acme.unwrap_or_else(|| Arc::new(Acme::new(settings)))),
             None => former_acme,

@@ -62,7 +62,7 @@ fn check_files(state: &Path, keys: &mut BTreeMap<PathBuf, String>) {
                     CertificateDer::pem_slice_iter(text.as_bytes()).collect();
                 assert!(!chain.unwrap().is_empty(), "{text}");
             }
-            "account.json" | "state.json" => {
+            "account.json" | "state.json" | "order.json" => {
                 serde_json::from_str::<serde_json::Value>(&text).unwrap();
             }
             "lock" => {}

@@ -78,16 +78,21 @@ impl Handshake {
         let resolver = resolver.clone();
         match acceptor.accept() {
             Ok(None) => Ok(()),
-            Ok(Some(accepted)) if resolver.has_key(&accepted.client_hello()) => {
-                self.connect(accepted)
-            }
             Ok(Some(accepted)) => {
-                let name = accepted.client_hello().server_name().map(str::to_owned);
-                match name.as_deref().and_then(|name| resolver.obtain(name, self.client)) {
+                let hello = accepted.client_hello();
+                let has_key = resolver.has_key(&hello);
+                let obtain = match has_key {
+                    true => resolver.obtain_validation(&hello, self.client),
+                    false => {
+                        hello.server_name().and_then(|name| resolver.obtain(name, self.client))
+                    }
+                };
+                match obtain {
                     Some(obtain) => {
                         self.state = State::Obtaining(Box::new(accepted), obtain, resolver);
                         Ok(())
                     }
+                    None if has_key => self.connect(accepted),
                     None => self.connect_with_fallback(accepted, &resolver),
                 }
             }

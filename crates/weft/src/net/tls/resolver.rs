@@ -79,6 +79,16 @@ impl Resolver {
         self.named.as_ref()?.obtain(name, client)
     }
 
+    /// Starts to obtain the certificate for the validation of a name by a certificate authority.
+    pub(super) fn obtain_validation(
+        &self,
+        hello: &ClientHello<'_>,
+        client: Option<IpAddr>,
+    ) -> Option<ObtainIdentity> {
+        let challenges = self.challenges.as_ref().filter(|_| is_validation(hello))?;
+        challenges.obtain(hello.server_name()?, client)
+    }
+
     fn choose(
         &self,
         name: Option<&str>,
