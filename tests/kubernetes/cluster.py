@@ -119,7 +119,7 @@ class Cluster:
     def weft(self, program, *options, name="weft"):
         command = [
             program, "kubernetes", "--kubeconfig", f"{self.folder}/kubeconfig", "--address", "10.244.0.1",
-            "--status-listen", "127.0.0.1:9901", "--log", "none", *options,
+            "--status-listen", "127.0.0.1:9901", "--log", "none", "--shutdown-delay", "1s", *options,
         ]
         return self.start(name, command)
 

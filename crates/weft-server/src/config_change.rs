@@ -106,9 +106,9 @@ impl UpstreamChange {
 pub(crate) enum ChangeRequest {
     /// The result has the warnings about the new configuration.
     Config { change: ConfigChange, reply: oneshot::Sender<Result<Vec<Problem>, ChangeError>> },
-    /// Read the texts of the configuration again. The result is true if they are in effect.
+    /// Use the text that the process has made itself. The result is true if it is in effect.
     #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "a cluster requests it"))]
-    Reload { reply: oneshot::Sender<bool> },
+    Generated { reply: oneshot::Sender<bool> },
     /// The result is the number of upstreams that were changed, or the reason of a refusal.
     Upstream { change: UpstreamChange, reply: oneshot::Sender<Result<usize, String>> },
 }

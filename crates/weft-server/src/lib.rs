@@ -24,12 +24,12 @@ mod sockets; // listening sockets: configured, inherited, changed at a reload
 mod open; // opens the directories and certificates of a plan
 mod stream_server; // the server of all streams
 mod status; // status endpoint and metrics
-mod lifecycle; // the life of the server process: start, reload, signals, shutdown
 #[cfg(feature = "kubernetes")]
 mod kubernetes; // the configuration of a cluster
 #[cfg(not(feature = "kubernetes"))]
 #[path = "kubernetes/disabled.rs"]
 mod kubernetes;
+mod lifecycle; // the life of the server process: start, reload, signals, shutdown
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 use cli::args::{self, Args, CertificateAction, Command, Failure};
 use cli::control_request::ControlRequest;
+use cli::kubernetes::KubernetesOptions;
 use cli::{cache, certificates, cluster, hash_password, help};
 use config::{Plan, print_plan, schema};
 use lifecycle::control::{self, ControlResult};
@@ -76,7 +77,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
         Ok(Command::Import(source)) => return import(&source),
         Ok(Command::Serve(args)) => serve(&args),
-        Ok(Command::Kubernetes { args, options }) => kubernetes::run(args, &options),
+        Ok(Command::Kubernetes { args, options }) => serve_cluster(args, &options),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Ok(Command::Control { request, args, pid }) => return control(request, &args, pid),
         Ok(Command::Cache { args, action }) => cache(&args, &action),
@@ -107,6 +108,14 @@ fn serve(args: &Args) -> Result<(), Failure> {
     let sources = args.sources();
     let plan = plan(args, &sources)?;
     lifecycle::run(args, sources, plan, drop).map_err(Failure::Other)
+}
+
+/// Serves the objects of a cluster.
+fn serve_cluster(args: Args, options: &KubernetesOptions) -> Result<(), Failure> {
+    let (args, started) = kubernetes::start(args, options)?;
+    let sources = args.sources();
+    let plan = plan(&args, &sources)?;
+    lifecycle::run(&args, sources, plan, started).map_err(Failure::Other)
 }
 
 /// Validates the configuration and opens its resources, as the user of the server, but binds no

@@ -89,7 +89,7 @@ pub trait Target: Send {
     /// Returns the problems of a text.
     fn check(&mut self, text: &str) -> Vec<TextProblem>;
 
-    /// Serves a text without problems, and returns true when it is in effect.
+    /// Serves the text that was checked last, which has no problems, and returns true when it is in effect.
     fn apply(&mut self, text: String) -> impl Future<Output = bool> + Send;
 }
 

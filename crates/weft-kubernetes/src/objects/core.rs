@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Metadata, ObjectName};
+use super::metadata::{Metadata, ObjectName};
 
 /// Label of a slice with the name of its service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use super::endpoints::PoolBackend;
+use super::cluster_plan::POOL_DOMAIN;
+use super::endpoints::{Pool, PoolBackend};
 use super::grants::Referrer;
-use super::{POOL_DOMAIN, Planner, Pool};
+use super::planner::Planner;
 use crate::objects::http_route::BackendReference;
 use crate::objects::{Kind, ObjectName};
 

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::cluster_plan::PemIdentity;
 use super::grants::Referrer;
-use super::{PemIdentity, Planner};
+use super::planner::Planner;
 use crate::objects::gateway::ObjectReference;
 use crate::objects::{Kind, ObjectName};
 

@@ -1,5 +1,6 @@
 //! Filters of a rule → keys of a route.
 
+use super::fields::{check_name, check_value};
 use super::hostnames::is_host_name;
 use super::matches::{PathRule, check_path};
 use super::toml::{Table, literal, quoted, texts};
@@ -222,23 +223,6 @@ fn add_changes(
         remove.push(check_name(name)?.to_owned());
     }
     Ok(())
-}
-
-/// Checks the name of a field.
-pub(super) fn check_name(name: &str) -> Result<&str, String> {
-    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    match !name.is_empty() && name.len() <= 256 && name.bytes().all(is_token) {
-        true if !name.starts_with(['+', '?']) => Ok(name),
-        _ => Err(format!("the name of a field {name:?} is invalid")),
-    }
-}
-
-/// Checks the value of a field.
-pub(super) fn check_value(value: &str) -> Result<&str, String> {
-    match value.len() <= 4_096 && !value.chars().any(char::is_control) {
-        true => Ok(value),
-        false => Err("the value of a field has a control character or over 4 KiB".to_owned()),
-    }
 }
 
 fn cors_options(cors: &CorsFilter) -> Table {

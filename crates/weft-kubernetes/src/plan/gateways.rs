@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Planner;
 use super::certificates::InvalidCertificate;
+use super::cluster_plan::DEFAULT_SERVER_NAME;
 use super::conditions::{Condition, GatewayStatus, ListenerStatus, ObjectStatus};
 use super::grants::Referrer;
+use super::planner::Planner;
 use crate::objects::gateway::{Gateway, Listener};
 use crate::objects::{Kind, Object, ObjectName, ObjectRef};
 
@@ -200,7 +201,7 @@ impl<'a> Planner<'a> {
         for reference in &tls.certificate_refs {
             let identity = self.certificate(from, reference)?;
             let hostname = spec.hostname.as_deref().filter(|name| !name.is_empty());
-            self.serve_certificate([hostname.unwrap_or(super::DEFAULT_SERVER_NAME)], &identity);
+            self.serve_certificate([hostname.unwrap_or(DEFAULT_SERVER_NAME)], &identity);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! References to other namespaces, which a ReferenceGrant has to permit.
 
-use super::Planner;
+use super::planner::Planner;
 use crate::objects::Kind;
 use crate::objects::kind::ApiPlace;
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::backends::Backends;
 use super::conditions::{Condition, ObjectStatus, ParentStatus, parent_json};
 use super::filters::{Filters, RedirectOrigin};
 use super::gateways::{PlannedGateway, PlannedListener};
 use super::grants::Referrer;
 use super::hostnames::{intersection, is_host_pattern};
 use super::matches::{PathRule, RouteMatch};
+use super::planner::Planner;
 use super::sections::PlannedRoute;
 use super::timeouts::milliseconds;
 use super::toml::Table;
-use super::{Backends, Planner};
 use crate::objects::http_route::{HttpMatch, HttpRoute, HttpRule, ParentReference};
 use crate::objects::{Kind, Object, ObjectName, ObjectRef};
 

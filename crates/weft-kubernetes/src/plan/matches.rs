@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use regex::bytes::RegexBuilder;
 
+use super::fields::check_name;
 use super::toml::{Table, quoted};
 use crate::objects::http_route::{HttpMatch, ValueMatch};
 
@@ -100,8 +101,13 @@ impl RouteMatch {
             conditions.set_text("method", method);
         }
         let mut expressions = 0;
-        let headers = tests(&given.headers, str::to_ascii_lowercase, &mut expressions)?;
-        let parameters = tests(&given.query_params, str::to_owned, &mut expressions)?;
+        let field = |name: &str| check_name(name).map(str::to_ascii_lowercase);
+        let headers = tests(&given.headers, field, &mut expressions)?;
+        let parameter = |name: &str| match name.is_empty() || name.chars().any(char::is_control) {
+            true => Err(format!("the name of a parameter {name:?} is invalid")),
+            false => Ok(name.to_owned()),
+        };
+        let parameters = tests(&given.query_params, parameter, &mut expressions)?;
         let precedence = Precedence {
             has_no_method: given.method.is_none(),
             headers: Reverse(headers.lines().count()),
@@ -116,15 +122,12 @@ impl RouteMatch {
 /// Returns the conditions about fields or parameters. The first of a name applies.
 fn tests(
     matches: &[ValueMatch],
-    normalize: impl Fn(&str) -> String,
+    normalize: impl Fn(&str) -> Result<String, String>,
     expressions: &mut usize,
 ) -> Result<Table, String> {
     let mut table = Table::default();
     for given in matches {
-        let name = normalize(&given.name);
-        if name.is_empty() || name.chars().any(char::is_control) {
-            return Err(format!("the name {:?} in a match is invalid", given.name));
-        }
+        let name = normalize(&given.name)?;
         if table.has(&name) {
             continue;
         }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::PlanSettings;
 use super::hostnames::includes;
 use super::matches::{PathRule, Precedence};
+use super::settings::PlanSettings;
 use super::toml::{Table, quoted, texts};
 use crate::objects::ObjectRef;
 
@@ -181,14 +181,9 @@ impl HostRoutes {
             *routes += 1;
             *expressions += route.expressions;
         }
-        if matches!(route.path, PathRule::Regex(_) | PathRule::RegexPrefix(_))
-            && self.patterns.insert(key)
-        {
-            if self.patterns.len() > MAX_PATTERNS_OF_HOST {
-                return Err(format!(
-                    "the host has over {MAX_PATTERNS_OF_HOST} expressions for paths"
-                ));
-            }
+        let is_pattern = matches!(route.path, PathRule::Regex(_) | PathRule::RegexPrefix(_));
+        if is_pattern && self.patterns.insert(key) && self.patterns.len() > MAX_PATTERNS_OF_HOST {
+            return Err(format!("the host has over {MAX_PATTERNS_OF_HOST} expressions for paths"));
         }
         self.routes.push(route);
         Ok(true)

@@ -51,7 +51,7 @@ impl Default for PlanSettings {
 
 impl PlanSettings {
     /// Returns the port on which the process listens for a port of a listener.
-    pub(super) fn bound_port(&self, port: u16) -> Option<u16> {
+    pub(in crate::plan) fn bound_port(&self, port: u16) -> Option<u16> {
         match port {
             0 => None,
             1..1024 => port.checked_add(self.port_offset),
@@ -60,7 +60,7 @@ impl PlanSettings {
     }
 
     /// Returns true if Secrets of this namespace may be used.
-    pub(super) fn permits_secrets_of(&self, namespace: &str) -> bool {
+    pub(in crate::plan) fn permits_secrets_of(&self, namespace: &str) -> bool {
         self.secret_namespaces.as_ref().is_none_or(|permitted| permitted.contains(namespace))
     }
 }

@@ -11,7 +11,6 @@ pub(crate) mod log_target; // destinations of logs
 pub(crate) mod network_set; // networks, and sets of networks in files
 pub(crate) mod verifications; // verifications of credentials
 pub(crate) mod password_file; // users and hashed passwords
-pub(crate) mod provided; // certificates and endpoints of a cluster
 pub(crate) mod rate; // numbers of requests per period
 pub(crate) mod request_notes; // notes about a request for its line in the access log
 pub(crate) mod script_files; // files whose text is never sent

@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lexopt::prelude::*;
 use weft_config::{ConfigLocation, Located, Problem, Sources, suggest};
 
 use crate::apps::{FilesForm, Form};
-use crate::base::provided::ProvidedParts;
 use crate::cli::cache::CacheAction;
 use crate::cli::completions::Shell;
 use crate::cli::control_request::ControlRequest;
@@ -16,8 +15,9 @@ use crate::cli::foreign_commands;
 use crate::cli::help::HelpTopic;
 use crate::cli::kubernetes::KubernetesOptions;
 use crate::cli::manual::ManualPage;
-use crate::config::{Config, RouteConfig, flags, parse_route};
+use crate::config::{Config, Plan, RouteConfig, flags, parse_route};
 use crate::import::{Source, SourceKind};
+use crate::sections::provided::ProvidedParts;
 
 pub(crate) enum Command {
     Help(HelpTopic),
@@ -83,6 +83,14 @@ pub(crate) enum CertificateAction {
     RollOver,
 }
 
+/// A configuration that the process makes itself.
+#[derive(Default)]
+struct GeneratedConfig {
+    text: String,
+    /// The plan of the text that was checked last, until it is used.
+    checked: Option<(Sources, Plan)>,
+}
+
 /// The parsed command line.
 #[derive(Default)]
 pub(crate) struct Args {
@@ -91,8 +99,8 @@ pub(crate) struct Args {
     routes: Vec<String>,
     /// Options that correspond to configuration keys, each with its arguments.
     options: Vec<(&'static str, Vec<OsString>)>,
-    /// Text of a configuration that the process makes itself, besides the file.
-    generated: Option<Arc<Mutex<String>>>,
+    /// Configuration that the process makes itself, besides the file.
+    generated: Option<Mutex<GeneratedConfig>>,
     provided: ProvidedParts,
 }
 
@@ -107,7 +115,7 @@ pub(crate) enum Failure {
 }
 
 /// Options that do not correspond to a configuration key.
-pub(crate) const OTHER_OPTIONS: [&str; 11] = [
+pub(crate) const OTHER_OPTIONS: [&str; 18] = [
     "config",
     "port",
     "route",
@@ -117,6 +125,13 @@ pub(crate) const OTHER_OPTIONS: [&str; 11] = [
     "no-log",
     "tls-key",
     "follow-links",
+    "kubeconfig",
+    "controller",
+    "address",
+    "nginx-class",
+    "port-offset",
+    "lease",
+    "secret-namespace",
     "help",
     "version",
 ];
@@ -397,6 +412,36 @@ fn parse_import(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Import(Source { kind, path: path.into(), users }))
 }
 
+#[cfg(feature = "kubernetes")]
+impl Args {
+    /// Serves a text that the process makes, with these parts, besides the file.
+    pub(crate) fn generate(&mut self, provided: ProvidedParts) {
+        self.generated = Some(Mutex::default());
+        self.provided = provided;
+    }
+
+    /// Replaces the text, and returns the former one.
+    pub(crate) fn replace_generated(&self, text: String) -> String {
+        let generated = self.generated();
+        generated.map(|mut it| std::mem::replace(&mut it.text, text)).unwrap_or_default()
+    }
+
+    /// Returns the problems of a text. Without one, its plan is kept for `take_checked`.
+    pub(crate) fn check_generated(&self, text: &str) -> Vec<Problem> {
+        let sources = self.file.as_deref().map(Sources::read).unwrap_or_default();
+        let sources = sources.with_generated(GENERATED, text.to_owned());
+        let plan = Plan::new(self.config(&sources));
+        match (plan, self.generated()) {
+            (Err(problems), _) => problems,
+            (Ok(plan), Some(mut generated)) => {
+                generated.checked = Some((sources, plan));
+                Vec::new()
+            }
+            (Ok(_), None) => Vec::new(),
+        }
+    }
+}
+
 /// Returns the configuration option with this name. For a switch, also returns the argument that
 /// `--NAME` or `--no-NAME` stands for.
 fn find_flag(name: &str) -> Option<(&'static str, Option<&'static str>)> {
@@ -485,29 +530,21 @@ impl Args {
 
     /// Reads the files of the configuration. A text that the process has made comes behind them.
     pub(crate) fn sources(&self) -> Sources {
-        match &self.generated {
-            Some(text) => {
-                let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                self.sources_with(text)
-            }
-            None => self.file.as_deref().map(Sources::read).unwrap_or_default(),
+        let sources = self.file.as_deref().map(Sources::read).unwrap_or_default();
+        match self.generated() {
+            Some(generated) => sources.with_generated(GENERATED, generated.text.clone()),
+            None => sources,
         }
     }
 
-    /// Reads the files of the configuration, with a text that the process has made behind them.
-    pub(crate) fn sources_with(&self, text: String) -> Sources {
-        let sources = self.file.as_deref().map(Sources::read).unwrap_or_default();
-        sources.with_generated(GENERATED, text)
+    fn generated(&self) -> Option<MutexGuard<'_, GeneratedConfig>> {
+        let generated = self.generated.as_ref();
+        generated.map(|generated| generated.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves a text that the process makes, with these parts, besides the file.
-    #[cfg_attr(
-        not(feature = "kubernetes"),
-        expect(dead_code, reason = "a cluster has such a text")
-    )]
-    pub(crate) fn generate(&mut self, text: Arc<Mutex<String>>, provided: ProvidedParts) {
-        self.generated = Some(text);
-        self.provided = provided;
+    /// Returns the plan of the text that was checked last, once.
+    pub(crate) fn take_checked(&self) -> Option<(Sources, Plan)> {
+        self.generated()?.checked.take()
     }
 
     /// Takes a text in place of the file, whose directory its relative paths have as their base.

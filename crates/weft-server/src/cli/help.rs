@@ -17,7 +17,6 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft reload FILE|--pid PID      or stop, upgrade: control a server
        weft cache status FILE          or list, or purge: stored responses
        weft certificates FILE          list, --revoke NAME, or --roll-over keys
-       weft cluster status FILE        list the machines of a cluster
        weft fmt FILE... [--check]      format files; `weft schema`: for editors
        weft import nginx|caddy FILE    convert nginx.conf or a Caddyfile
 
@@ -45,6 +44,7 @@ pub(super) const COMMANDS: &[(&str, &str)] = &[
         "weft certificates FILE [--revoke NAME [--reason REASON]|--roll-over]",
         "list the certificates that are ordered, revoke one, or change the keys of the accounts",
     ),
+    ("weft cluster status FILE", "list the machines of a cluster"),
     (
         "weft fmt FILE... [--check]",
         "format configuration files, or name those that are not formatted",

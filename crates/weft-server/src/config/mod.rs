@@ -43,7 +43,6 @@ pub(crate) use route_plan::RoutePlan;
 pub(crate) use section::{Section, sections};
 
 use crate::apps::FilesConfig;
-use crate::base::provided::ProvidedParts;
 use crate::options::{RouteOptions, option_keys};
 use crate::route::RouteKey;
 use crate::sections::acme::AcmeConfig;
@@ -51,6 +50,7 @@ use crate::sections::cluster::ClusterConfig;
 use crate::sections::host::{HOST, HostSettings};
 use crate::sections::log::LogSettings;
 use crate::sections::maps::{MapConfig, read_maps};
+use crate::sections::provided::ProvidedParts;
 use crate::sections::response_cache::StoreSettings;
 use crate::sections::status::StatusConfig;
 use crate::sections::streams::{STREAM, StreamConfig, StreamSettings};

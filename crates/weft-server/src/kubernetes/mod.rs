@@ -5,8 +5,8 @@
 
 mod target; // applies plans to this process
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -16,29 +16,31 @@ use weft_kubernetes::{ControllerSettings, POOL_DOMAIN};
 use weft_upstream::LocalServices;
 
 use self::target::ProgramTarget;
-use crate::base::provided::ProvidedParts;
 use crate::cli::args::{Args, Failure};
 use crate::cli::kubernetes::KubernetesOptions;
-use crate::config::Plan;
-use crate::lifecycle;
+use crate::config_change::ChangeSender;
 use crate::logs::print_error;
+use crate::sections::provided::ProvidedParts;
 
-/// Serves the objects of a cluster until the process is to exit.
+/// Waits for the first plan of a cluster. Later plans reload the server, once the returned function was
+/// called with the sender of changes.
 ///
 /// # Errors
-/// If the API server has no address, and if the first plan cannot be served.
-pub(crate) fn run(mut args: Args, options: &KubernetesOptions) -> Result<(), Failure> {
+/// If the API server has no address.
+pub(crate) fn start(
+    mut args: Args,
+    options: &KubernetesOptions,
+) -> Result<(Arc<Args>, impl FnOnce(ChangeSender) + use<>), Failure> {
     let problem = |message| Failure::Other(vec![Problem::without_location(message)]);
     let provided = ProvidedParts {
         identities: Some(NamedIdentities::default()),
         services: LocalServices::new(POOL_DOMAIN),
     };
-    let text = Arc::new(Mutex::new(String::new()));
-    args.generate(text.clone(), provided.clone());
+    args.generate(provided.clone());
     let args = Arc::new(args);
     let (first, first_plan) = sync_channel(1);
     let (started, changes) = watch::channel(None);
-    let target = ProgramTarget::new(args.clone(), text, provided, first.clone(), changes);
+    let target = ProgramTarget::new(args.clone(), provided, first.clone(), changes);
     let settings = settings(options).map_err(problem)?;
     let thread = std::thread::Builder::new().name("weft-kubernetes".to_owned());
     let controller = move || {
@@ -55,10 +57,7 @@ pub(crate) fn run(mut args: Args, options: &KubernetesOptions) -> Result<(), Fai
     thread.spawn(controller).map_err(|error| problem(error.to_string()))?;
     print_error("waiting for the objects of the cluster");
     wait(&first_plan).map_err(problem)?;
-    let sources = args.sources();
-    let plan = Plan::new(args.config(&sources)).map_err(|problems| args.failure(problems))?;
-    let started = |changes| drop(started.send_replace(Some(changes)));
-    lifecycle::run(&args, sources, plan, started).map_err(Failure::Other)
+    Ok((args, move |changes| drop(started.send_replace(Some(changes)))))
 }
 
 /// Waits for the first plan.

@@ -1,7 +1,7 @@
 //! Applies the plans of a cluster to this process.
 
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 use weft::tls::Identity;
@@ -9,10 +9,9 @@ use weft_config::{ConfigLocation, Problem};
 use weft_kubernetes::{DEFAULT_SERVER_NAME, Endpoint, PemIdentity, Target, TextProblem};
 use weft_upstream::LocalServer;
 
-use crate::base::provided::ProvidedParts;
 use crate::cli::args::{Args, GENERATED};
-use crate::config::Plan;
 use crate::config_change::{ChangeRequest, ChangeSender};
+use crate::sections::provided::ProvidedParts;
 
 /// Server name in the collection of certificates for clients that send none.
 const NO_SERVER_NAME: &str = "0.0.0.0";
@@ -20,8 +19,6 @@ const NO_SERVER_NAME: &str = "0.0.0.0";
 /// This process as the target of plans.
 pub(super) struct ProgramTarget {
     args: Arc<Args>,
-    /// Text that the process reads at a reload.
-    text: Arc<Mutex<String>>,
     provided: ProvidedParts,
     /// Starts the server; `None` once it was used.
     first: Option<SyncSender<Result<(), String>>>,
@@ -32,19 +29,14 @@ pub(super) struct ProgramTarget {
 impl ProgramTarget {
     pub(super) fn new(
         args: Arc<Args>,
-        text: Arc<Mutex<String>>,
         provided: ProvidedParts,
         first: SyncSender<Result<(), String>>,
         changes: watch::Receiver<Option<ChangeSender>>,
     ) -> ProgramTarget {
-        ProgramTarget { args, text, provided, first: Some(first), changes }
+        ProgramTarget { args, provided, first: Some(first), changes }
     }
 
-    fn replace_text(&self, text: String) -> String {
-        std::mem::replace(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner), text)
-    }
-
-    /// Reloads the server. Returns false if it does not serve the text.
+    /// Has the server use the text. Returns false if it does not.
     async fn reload(&mut self) -> bool {
         let changes = match self.changes.wait_for(Option::is_some).await {
             Ok(changes) => changes.clone(),
@@ -52,7 +44,7 @@ impl ProgramTarget {
         };
         let Some(changes) = changes else { return false };
         let (reply, result) = oneshot::channel();
-        changes.send(ChangeRequest::Reload { reply }).await.is_ok() && result.await == Ok(true)
+        changes.send(ChangeRequest::Generated { reply }).await.is_ok() && result.await == Ok(true)
     }
 }
 
@@ -80,8 +72,6 @@ impl Target for ProgramTarget {
     }
 
     fn check(&mut self, text: &str) -> Vec<TextProblem> {
-        let sources = self.args.sources_with(text.to_owned());
-        let problems = Plan::new(self.args.config(&sources)).err().unwrap_or_default();
         let problem = |problem: Problem| {
             let line = match &problem.location {
                 ConfigLocation::File { name, line, .. } if **name == *GENERATED => Some(*line),
@@ -89,17 +79,17 @@ impl Target for ProgramTarget {
             };
             TextProblem { line, message: problem.message }
         };
-        problems.into_iter().map(problem).collect()
+        self.args.check_generated(text).into_iter().map(problem).collect()
     }
 
     async fn apply(&mut self, text: String) -> bool {
-        let former = self.replace_text(text);
+        let former = self.args.replace_generated(text);
         let is_applied = match self.first.take() {
             Some(first) => first.send(Ok(())).is_ok(),
             None => self.reload().await,
         };
         if !is_applied {
-            self.replace_text(former);
+            self.args.replace_generated(former);
         }
         is_applied
     }

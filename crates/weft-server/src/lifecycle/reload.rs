@@ -50,9 +50,14 @@ impl ServerProcess<'_> {
     }
 
     fn load_and_log(&mut self, sources: Sources) -> ControlReport {
+        let plan = Plan::new(self.args.config(&sources));
+        self.use_and_log(sources, plan)
+    }
+
+    fn use_and_log(&mut self, sources: Sources, plan: Result<Plan, Vec<Problem>>) -> ControlReport {
         systemd::reloading();
         let was_set_by_client = self.history.is_set_by_client();
-        let result = self.use_sources(&sources);
+        let result = plan.and_then(|plan| self.use_plan(plan));
         if let Some(status) = &self.status {
             status.registry.record_reload(result.is_ok());
         }
@@ -106,9 +111,12 @@ impl ServerProcess<'_> {
             ChangeRequest::Config { change, reply } => {
                 let _ = reply.send(self.change_config(change));
             }
-            ChangeRequest::Reload { reply } => {
-                let report = self.reload_and_log();
-                let _ = reply.send(!matches!(report.result, ReloadResult::Failed));
+            ChangeRequest::Generated { reply } => {
+                let report = match self.args.take_checked() {
+                    Some((sources, plan)) => self.use_and_log(sources, Ok(plan)),
+                    None => self.reload_and_log(),
+                };
+                let _ = reply.send(!matches!(report.result, ControlResult::Failed));
             }
             ChangeRequest::Upstream { change, reply } => {
                 let _ = reply.send(self.active().opened.routing.change_upstreams(&change));

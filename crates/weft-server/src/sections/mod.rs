@@ -7,6 +7,7 @@ pub(crate) mod cluster; // [cluster]: several machines
 pub(crate) mod host; // keys of a host that its routes do not inherit
 pub(crate) mod balance_policy; // names of policies of load balancing
 pub(crate) mod response_cache; // [response_cache]: the store of responses
+pub(crate) mod provided; // certificates and endpoints of a cluster
 pub(crate) mod resolver; // keys about the names of upstreams
 pub(crate) mod limits; // [limits]: the settings of the engine
 pub(crate) mod log; // [log]: access log and error log

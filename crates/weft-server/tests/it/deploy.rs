@@ -52,6 +52,21 @@ fn kubernetes_manifests_are_valid() {
     }
 }
 
+/// All but the GatewayClass, whose definition is no part of Kubernetes.
+#[test]
+fn manifests_of_the_controller_are_valid() {
+    if has_tool("kubernetes-validate") {
+        let text = fs::read_to_string(repository("deploy/kubernetes-controller.yaml")).unwrap();
+        let is_known = |document: &&str| !document.contains("kind: GatewayClass\n");
+        let known: Vec<_> = text.split("\n---\n").filter(is_known).collect();
+        let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+        fs::write(&file, known.join("\n---\n")).unwrap();
+        let mut command = Command::new("kubernetes-validate");
+        let report = validate(command.arg("--strict").arg(file.path()));
+        assert_eq!(report.matches(" passed ").count(), 11, "{report}");
+    }
+}
+
 #[test]
 fn configuration_in_the_manifests_is_valid() {
     let manifests = fs::read_to_string(repository("deploy/kubernetes.yaml")).unwrap();

@@ -25,8 +25,8 @@ const LAYERS: &[&str] = &[
     "open",
     "stream_server",
     "status",
-    "lifecycle",
     "kubernetes",
+    "lifecycle",
 ];
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::sizes::{seconds, size};
-use crate::plan::filters::{check_name, check_value};
+use crate::plan::fields::{check_name, check_value};
 use crate::plan::hostnames::is_host_name;
 use crate::plan::matches::check_path;
 use crate::plan::toml::{Table, literal, quoted, texts};

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::annotations::{Annotations, PREFIX};
 use super::conditions::{ObjectEvent, ObjectStatus};
-use super::endpoints::PoolBackend;
+use super::endpoints::{Pool, PoolBackend};
 use super::filters::url_path;
 use super::grants::Referrer;
 use super::hostnames::is_host_pattern;
 use super::matches::{PathRule, Precedence, check_path, check_regex};
+use super::planner::Planner;
 use super::sections::PlannedRoute;
 use super::toml::Table;
-use super::{Planner, Pool};
 use crate::objects::gateway::ObjectReference;
 use crate::objects::ingress::{Ingress, IngressBackend, IngressPath, IngressService};
 use crate::objects::{Kind, Object, ObjectName, ObjectRef};
