@@ -380,9 +380,8 @@ impl<S: Store> Calls<S> {
     async fn announce(&mut self) {
         let Some((key, value)) = &self.announced else { return };
         let (key, value) = (key.clone(), value());
-        let put = async |it: &mut S| {
-            it.put(&key, &value, Expected::Any, Some(ANNOUNCED_TIME)).await
-        };
+        let put =
+            async |it: &mut S| it.put(&key, &value, Expected::Any, Some(ANNOUNCED_TIME)).await;
         // The next tick repeats it.
         let _ = self.call(put).await;
     }

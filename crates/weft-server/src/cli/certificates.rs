@@ -26,8 +26,7 @@ pub(crate) fn settings(
 }
 
 /// Describes the orders in a cluster, for `weft check`.
-pub(crate) const DESCRIBED_CLUSTER: &str =
-    "the machines of the cluster have one account and the same certificates, which its store has; \
+pub(crate) const DESCRIBED_CLUSTER: &str = "the machines of the cluster have one account and the same certificates, which its store has; \
      any of them may be validated";
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the

@@ -78,11 +78,7 @@ fn imports_files() {
             true,
             "\"/\" = { files = \"/a\", index = [] }\n",
         ),
-        (
-            "location / { root /a; try_files $uri $uri/ =404; }",
-            true,
-            "\"/\" = \"-> /a\"\n",
-        ),
+        ("location / { root /a; try_files $uri $uri/ =404; }", true, "\"/\" = \"-> /a\"\n"),
         (
             "location / { root /a; try_files $uri $uri.html $uri/ @app; }\n\
              location @app { proxy_pass http://127.0.0.1:3000; }",

@@ -52,8 +52,7 @@ pub(super) fn machine_entry(plans: PlanReceiver) -> impl Fn() -> String + Send +
         let ends = certificates.iter().filter_map(|(_, info)| info.not_after).filter(is_valid);
         let valid = ends.clone().count();
         let digest = Sha256::digest(print_plan(&active.plan));
-        let configuration: String =
-            digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        let configuration: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
         let listen: Vec<&String> = active.plan.top.listen.texts().take(MAX_ADDRESSES).collect();
         json!({
             "host": host,

@@ -74,8 +74,7 @@ impl SharedCertificates {
         value: &[u8],
         expected: Expected,
     ) -> io::Result<Option<ValueVersion>> {
-        let new =
-            NewValue { key: key.to_owned(), value: value.to_vec(), expected, lifetime: None };
+        let new = NewValue { key: key.to_owned(), value: value.to_vec(), expected, lifetime: None };
         let put = self.values.put(new).map_err(io::Error::other)?;
         let mut listed = self.listed();
         match (put, &mut *listed) {
@@ -130,17 +129,14 @@ impl SharedCertificates {
     }
 
     /// Lists all versions again if they are not from now, or if other machines have changed some.
-    fn list_versions<'a>(
-        &self,
-        listed: &'a mut Option<Listed>,
-    ) -> Result<&'a Listed, StoreError> {
+    fn list_versions<'a>(&self, listed: &'a mut Option<Listed>) -> Result<&'a Listed, StoreError> {
         let change = self.changes.load(Relaxed);
-        let is_current =
-            |it: &Listed| it.at.elapsed() < LISTED_TIME && it.change == change;
+        let is_current = |it: &Listed| it.at.elapsed() < LISTED_TIME && it.change == change;
         if !listed.as_ref().is_some_and(is_current) {
             let versions = match (self.values.list(CERTIFICATES), listed.take()) {
                 (Ok(found), _) => {
-                    let version = |(key, version): (_, ValueVersion)| (key, Version::new(version.0));
+                    let version =
+                        |(key, version): (_, ValueVersion)| (key, Version::new(version.0));
                     found.into_iter().map(version).collect()
                 }
                 // Nothing has changed while the store is away.

@@ -10,9 +10,10 @@ use super::ask::Answer;
 /// a path.
 pub fn kinds(path: &str, own: &Answer, other: &Answer) -> Vec<String> {
     let are_errors = own.is_closed() && other.is_closed();
-    let has_dot = path.replace("%2e", ".").split('/').any(|name| {
-        name.starts_with('.') && ![".", "..", ".well-known"].contains(&name)
-    });
+    let has_dot = path
+        .replace("%2e", ".")
+        .split('/')
+        .any(|name| name.starts_with('.') && ![".", "..", ".well-known"].contains(&name));
     let is_success = other.status == 200;
     let is_copy = path.contains(".ph") && own.is_closed() && !other.content.starts_with("ran ");
     let is_of_upstream = [own, other].iter().all(|it| it.content.starts_with("GET "));

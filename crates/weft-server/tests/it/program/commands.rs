@@ -50,7 +50,9 @@ fn hash_password_prints_a_line_of_a_password_file() {
     // ann:open sesame, and ann:open.
     for (credentials, status) in [("YW5uOm9wZW4gc2VzYW1l", 200), ("YW5uOm9wZW4=", 401)] {
         let mut client = server.client();
-        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {credentials}\r\n\r\n"));
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {credentials}\r\n\r\n"
+        ));
         assert_eq!(client.response().status, status);
     }
     let longest = "a".repeat(72);

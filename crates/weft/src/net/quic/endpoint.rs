@@ -255,8 +255,7 @@ impl Endpoint {
         output.clear();
         let (now, config) = (Instant::now(), config.0.clone());
         let mut endpoint = self.endpoint.borrow_mut();
-        let accepted =
-            contained(|| Some(endpoint.accept(incoming, now, output, Some(config))))?;
+        let accepted = contained(|| Some(endpoint.accept(incoming, now, output, Some(config))))?;
         drop(endpoint);
         match accepted {
             Ok((handle, connection)) => Some((handle, connection, self.add_inbox(handle))),
