@@ -110,7 +110,8 @@ impl Connection {
     }
 
     /// Processes expired timers. The timer is set anew only for an earlier time: most deadlines
-    /// move to a later one with each datagram. Returns true if a timer of the transport has expired.
+    /// move to a later one with each datagram. Returns true if a timer of the transport has
+    /// expired.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_expired = false;
         loop {
@@ -178,8 +179,8 @@ impl Connection {
     /// Sends output. Ready when there is no more, or the path permits no more. Pending while the
     /// socket accepts nothing, and between turns.
     ///
-    /// Output sets timers of the transport: for its loss, and for the next datagram at the pace of the
-    /// path. Without them, lost output is not repeated until the client sends something.
+    /// Output sets timers of the transport: for its loss, and for the next datagram at the pace of
+    /// the path. Without them, lost output is not repeated until the client sends something.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let sent = self.poll_output(cx);
         if self.poll_timer(cx) {

@@ -165,8 +165,8 @@ impl Endpoint {
         Ok(Poll::Ready(()))
     }
 
-    /// Registers the successor, and receives datagrams from other processes. A datagram is forwarded
-    /// to at most one process: this method never forwards it to another process.
+    /// Registers the successor, and receives datagrams from other processes. A datagram is
+    /// forwarded to at most one process: this method never forwards it to another process.
     fn poll_processes(&self, cx: &mut Context<'_>, attempts: &mut Vec<Attempt>) -> Poll<()> {
         while let Poll::Ready(Some(end)) = self.successors.borrow_mut().poll_recv(cx) {
             self.processes.set_successor(end);

@@ -17,9 +17,9 @@ use crate::net::tls::client_auth::{ClientAuth, LoadedClientAuth};
 use crate::net::tls::crypto::default_provider;
 #[cfg(feature = "http3")]
 use crate::net::tls::crypto::hkdf;
-#[cfg(feature = "http3")]
-use crate::net::tls::early_sessions::EarlySessions;
 use crate::net::tls::identity::{Identity, LoadedIdentity};
+#[cfg(feature = "http3")]
+use crate::net::tls::quic::early_sessions::EarlySessions;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};

@@ -7,8 +7,6 @@ mod cipher_order;
 mod client_auth;
 mod config;
 mod crypto; // cryptography of aws-lc-rs or ring
-#[cfg(feature = "http3")]
-mod early_sessions;
 mod files;
 mod handshake;
 mod identity;

@@ -66,14 +66,15 @@ pub struct TlsSettings {
     /// secret. [`ticket_keys`](TlsSettings::ticket_keys) take precedence.
     ///
     /// A ticket contains the keys of its session. With the secret, recorded connections of TLS 1.2
-    /// that resumed a session can be decrypted. Servers should therefore get a new secret regularly.
+    /// that resumed a session can be decrypted. Servers should therefore get a new secret
+    /// regularly.
     ///
     /// Default empty.
     pub ticket_secrets: Vec<TicketSecret>,
 
     /// Accepts early data (0-RTT) over HTTP/3: a client that returns sends requests in its first
-    /// flight. Another party can repeat that flight. Each session is therefore kept by the server and
-    /// resumed once, so that a server executes no early request twice; servers with the same
+    /// flight. Another party can repeat that flight. Each session is therefore kept by the server
+    /// and resumed once, so that a server executes no early request twice; servers with the same
     /// [`ticket_keys`](TlsSettings::ticket_keys) do not resume each other's sessions over HTTP/3
     /// then. Requests with a safe method have the field `Early-Data: 1`; others get 425 (Too Early)
     /// (RFC 8470). It has no effect with [`client_auth`](TlsSettings::client_auth), and over TCP.

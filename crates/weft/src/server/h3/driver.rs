@@ -399,8 +399,8 @@ where
         .await
     }
 
-    /// Reports the reason of the end, ends the acceptance of requests and resets all streams. Returns
-    /// the code of the close.
+    /// Reports the reason of the end, ends the acceptance of requests and resets all streams.
+    /// Returns the code of the close.
     fn begin_close(&mut self, end: End) -> ErrorCode {
         let code = match &end {
             End::ProtocolError(code) => *code,

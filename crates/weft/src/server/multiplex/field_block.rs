@@ -426,9 +426,9 @@ impl FieldBlock {
         Ok(())
     }
 
-    /// Adds `Early-Data: 1`, so that applications and upstreams can respond with 425. Rejects methods
-    /// that are not safe: they may be repeated (RFC 8470 §5). As in an upgrade, the field is smaller
-    /// than the overhead of the pseudo-header fields.
+    /// Adds `Early-Data: 1`, so that applications and upstreams can respond with 425. Rejects
+    /// methods that are not safe: they may be repeated (RFC 8470 §5). As in an upgrade, the field
+    /// is smaller than the overhead of the pseudo-header fields.
     fn add_early_data(&mut self, is_tunnel: bool) -> Result<(), FieldBlockError> {
         let is_safe = self.pseudo.method.as_ref().is_some_and(Method::is_safe);
         if is_tunnel || !is_safe {

@@ -74,8 +74,8 @@ fn a_shutdown_waits_until_responses_are_delivered() {
     });
 }
 
-/// The request is acknowledged before the response is sent, so that the client has nothing to repeat:
-/// only the server's timer repairs the loss of the response.
+/// The request is acknowledged before the response is sent, so that the client has nothing to
+/// repeat: only the server's timer repairs the loss of the response.
 #[test]
 fn a_response_that_is_lost_is_repeated() {
     run(async {

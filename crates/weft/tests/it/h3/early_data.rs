@@ -1,5 +1,5 @@
-//! Early data (0-RTT, RFC 8470, RFC 9001 §4.6): which requests are served, and that no other party can
-//! repeat one.
+//! Early data (0-RTT, RFC 8470, RFC 9001 §4.6): which requests are served, and that no other party
+//! can repeat one.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -165,8 +165,8 @@ fn early_requests_are_executed_once() {
         endpoint.wait_idle().await;
         let attacker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         attacker.set_nonblocking(true).unwrap();
-        // A flight of the server means that it has processed the repeated flight, as the flight of a
-        // new connection. Before, the datagrams belong to the connection that is being closed.
+        // A flight of the server means that it has processed the repeated flight, as the flight of
+        // a new connection. Before, the datagrams belong to the connection that is being closed.
         let is_processed = || {
             for datagram in &datagrams {
                 attacker.send_to(datagram, address(&server)).unwrap();

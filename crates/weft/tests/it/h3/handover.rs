@@ -141,8 +141,8 @@ impl Upload {
 
 #[test]
 fn connections_stay_with_their_server_over_two_handovers() {
-    run(async {
-        for workers in [[1, 1, 1], [2, 2, 2], [1, 3, 2], [3, 1, 2]] {
+    for workers in [[1, 1, 1], [2, 2, 2], [1, 3, 2], [3, 1, 2]] {
+        run(async {
             let first = start("first", bind(), workers[0]);
             let address = address(&first);
             let mut upload = Upload::start(address).await;
@@ -150,10 +150,15 @@ fn connections_stay_with_their_server_over_two_handovers() {
             let second = start("second", inherit(&first), workers[1]);
             // Before and after the first server has stopped to accept.
             assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
+            let drained = Instant::now();
             let first = drain_and_wait(first, &idle).await;
             upload.echo(&[b'a'; 100_000]).await;
             rebind(&idle_endpoint);
-            assert_eq!(name(&idle).await.unwrap(), "first", "{workers:?}");
+            match name(&idle).await {
+                Ok(name) => assert_eq!(name, "first", "{workers:?}"),
+                // The machine is too slow.
+                Err(error) => assert!(drained.elapsed() >= IDLE_GRACE, "{workers:?}: {error}"),
+            }
             let (_endpoint, connection) = quic_connect(address).await.unwrap();
             assert_eq!(name(&connection).await.unwrap(), "second", "{workers:?}");
             let closed = idle.closed().await;
@@ -172,8 +177,8 @@ fn connections_stay_with_their_server_over_two_handovers() {
             for ended in [first, second, drain(third)] {
                 ended.await.unwrap();
             }
-        }
-    });
+        });
+    }
 }
 
 /// A successor may fail after it has received from the sockets.
@@ -273,8 +278,8 @@ async fn watch_goaway(connection: quinn::Connection, received: Arc<AtomicBool>) 
     last
 }
 
-/// Sends requests until `stop` is set, on another connection after each GOAWAY. Returns the number of
-/// responses.
+/// Sends requests until `stop` is set, on another connection after each GOAWAY. Returns the number
+/// of responses.
 async fn load(address: SocketAddr, stop: &AtomicBool) -> usize {
     let mut responses = 0;
     'connections: while !stop.load(SeqCst) {

@@ -158,8 +158,8 @@ fn transfers_continue_when_the_address_of_the_client_changes() {
     }
 }
 
-/// A client whose handshake stops after its first flight gets at most three times its bytes (RFC 9000
-/// §8.1), however long it waits.
+/// A client whose handshake stops after its first flight gets at most three times its bytes (RFC
+/// 9000 §8.1), however long it waits.
 #[test]
 fn handshakes_are_not_amplified() {
     run(async {

@@ -1,5 +1,5 @@
-//! A relay of datagrams between one client and a server: a path that delays, loses, repeats, reorders
-//! and damages datagrams, whose server and whose addresses can be replaced.
+//! A relay of datagrams between one client and a server: a path that delays, loses, repeats,
+//! reorders and damages datagrams, whose server and whose addresses can be replaced.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};

@@ -21,10 +21,10 @@ const MAX_SESSIONS: usize = 1 << 13;
 
 /// The sessions of all workers.
 #[derive(Clone, Debug)]
-pub(super) struct EarlySessions(Arc<ServerSessionMemoryCache>);
+pub(in crate::net::tls) struct EarlySessions(Arc<ServerSessionMemoryCache>);
 
-/// The sessions that were begun with these limits. A client sends early data within the limits of its
-/// session, and they must not have been reduced (RFC 9000 §7.4.1).
+/// The sessions that were begun with these limits. A client sends early data within the limits of
+/// its session, and they must not have been reduced (RFC 9000 §7.4.1).
 #[derive(Debug)]
 struct LimitedSessions {
     sessions: Arc<ServerSessionMemoryCache>,
@@ -34,13 +34,13 @@ struct LimitedSessions {
 impl EarlySessions {
     /// Returns `None` if the settings permit no early data. Clients with certificates have no
     /// sessions.
-    pub(super) fn new(settings: &TlsSettings) -> Option<EarlySessions> {
+    pub(in crate::net::tls) fn new(settings: &TlsSettings) -> Option<EarlySessions> {
         let is_permitted = settings.early_data && matches!(settings.client_auth, ClientAuth::None);
         is_permitted.then(|| EarlySessions(ServerSessionMemoryCache::new(MAX_SESSIONS)))
     }
 
     /// Uses these sessions, and no tickets.
-    pub(super) fn enable(&self, config: &mut ServerConfig, limits: QuicLimits) {
+    pub(in crate::net::tls) fn enable(&self, config: &mut ServerConfig, limits: QuicLimits) {
         config.session_storage = Arc::new(LimitedSessions { sessions: self.0.clone(), limits });
         config.ticketer = Arc::new(NoTickets);
         // The only value that QUIC permits: its flow control limits early data (RFC 9001 §4.6.1).
