@@ -9,6 +9,11 @@ pub(crate) fn problems(text: &ConfigText, errors: &[toml::de::Error]) -> Vec<Pro
                        docs/migrating-from-nginx.md translates the directives";
         return vec![Problem { location: text.location(at..at), message: message.to_owned() }];
     }
+    if let Some(at) = caddy_site(text.as_str()).filter(|_| !errors.is_empty()) {
+        let message = "this is a Caddyfile; a configuration of weft is TOML, and `weft import \
+                       caddy` converts it";
+        return vec![Problem { location: text.location(at..at), message: message.to_owned() }];
+    }
     let problem = |error: &toml::de::Error| {
         let span = error.span().unwrap_or(0..0);
         let message = match (error.message(), text.as_str().get(span.clone())) {
@@ -40,9 +45,39 @@ fn nginx_directive(text: &str) -> Option<usize> {
     None
 }
 
+/// Returns the position of the first line with code, if it begins a block of a Caddyfile: with the
+/// addresses of a site, or with global options.
+fn caddy_site(text: &str) -> Option<usize> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.trim();
+        if !code.is_empty() && !code.starts_with('#') {
+            let addresses = code.strip_suffix('{')?;
+            let is_site = !addresses.contains(['=', '[', '"', '{', '}']);
+            return is_site.then(|| at + (line.len() - line.trim_start().len()));
+        }
+        at += line.len();
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recognizes_caddyfiles() {
+        for (text, expected) in [
+            ("example.org {\n", Some(0)),
+            ("# a\n\n:80, a.org {\n", Some(5)),
+            ("{\n\temail a@b\n}\n", Some(0)),
+            ("a = {\n", None),
+            ("[a]\nb {\n", None),
+            ("a {}\n", None),
+        ] {
+            assert_eq!(caddy_site(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn recognizes_nginx() {

@@ -56,7 +56,13 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     if unit.is_empty() {
         return Err(invalid("; the unit is missing"));
     }
-    let factor = TIMES.iter().find(|(name, _)| *name == unit).ok_or_else(|| invalid(""))?.1;
+    let hint = || match unit {
+        "y" => number.checked_mul(365).map_or(String::new(), |days| format!("; write {days}d")),
+        "M" => number.checked_mul(30).map_or(String::new(), |days| format!("; write {days}d")),
+        _ => String::new(),
+    };
+    let factor = TIMES.iter().find(|(name, _)| *name == unit);
+    let factor = factor.ok_or_else(|| invalid(&hint()))?.1;
     match number.checked_mul(factor) {
         Some(0) => Err(invalid("; for no limit write never")),
         Some(millis) => Ok(Duration::from_millis(millis)),
@@ -162,6 +168,9 @@ mod tests {
         }
         assert_eq!(parse_time("never"), Ok(Duration::MAX));
         assert_eq!(show_time(Duration::MAX), "never");
+        for (text, hint) in [("1y", "write 365d"), ("2M", "write 60d"), ("1w", "found \"1w\"")] {
+            assert!(parse_time(text).unwrap_err().ends_with(hint), "{text}");
+        }
         for text in ["", "20", "0s", "s", "1.5s", "-1s", "20 sec", "99999999999999999999s"] {
             assert!(parse_time(text).unwrap_err().contains("such as 20s"), "{text}");
         }

@@ -246,6 +246,19 @@ mod tests {
         assert!(!site("/a.txt").contains("a\\\\.txt$\" = { respond"), "{}", site("/a.txt"));
     }
 
+    /// The names of `hide` are names of files.
+    #[test]
+    fn hidden_names_do_not_apply_to_proxies() {
+        for (rule, key) in [("hide secret.txt", "\"~ ^/api/\""), ("index a.html", "\"/api/\"")] {
+            let files = format!("root * /srv\nfile_server {{\n{rule}\n}}\n");
+            let proxy = "reverse_proxy /api/* 127.0.0.1:3000\n";
+            let (text, _) = imported(&format!("http://a.org {{\n{proxy}{files}}}\n")).unwrap();
+            let at = text.find(&format!("{key} = ")).unwrap_or_else(|| panic!("{text}"));
+            let hidden = text.find("secret").filter(|_| rule.starts_with("hide"));
+            assert!(hidden.is_none_or(|hidden| at < hidden), "{text}");
+        }
+    }
+
     /// The address of an application has no scheme.
     #[test]
     fn applications_without_an_address_are_refused() {

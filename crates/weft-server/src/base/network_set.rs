@@ -8,9 +8,13 @@ use weft_config::{ConfigResult, Located};
 /// Parses the networks of a list in the configuration.
 pub(crate) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<IpNetwork>> {
     let network = |text: Located<String>| {
-        text.value
-            .parse()
-            .map_err(|error: weft_proto::Error| text.problem(error.reason().to_owned()))
+        text.value.parse().map_err(|error: weft_proto::Error| {
+            let hint = match &*text.value {
+                "all" => "; all of them are \"0.0.0.0/0\" and \"::/0\"",
+                _ => "",
+            };
+            text.problem(format!("{}{hint}", error.reason()))
+        })
     };
     texts.into_iter().map(network).collect()
 }

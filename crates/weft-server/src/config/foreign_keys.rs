@@ -5,10 +5,16 @@ use weft_config::{Name, Problem};
 
 /// Directives, each with its server, the section of the line in Weft, and the line. A `*` is the
 /// section of a host, and a line without a section stands in several.
-const DIRECTIVES: [(&str, &str, &str, &str); 46] = [
+const DIRECTIVES: [(&str, &str, &str, &str); 47] = [
     ("proxy_pass", "nginx", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
     ("reverse_proxy", "Caddy", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
     ("ProxyPass", "Apache", "*", "\"/\" = \">> http://127.0.0.1:3000\""),
+    (
+        "health_uri",
+        "Caddy",
+        "*",
+        "\"/\" = { proxy = \"http://127.0.0.1:3000\", check = \"/health\" }",
+    ),
     ("upstream", "nginx", "*", "\"/\" = \">> http://10.0.0.1:3000 http://10.0.0.2:3000\""),
     ("root", "nginx and Caddy", "*", "\"/\" = \"-> /srv/www\""),
     ("alias", "nginx", "*", "\"/\" = \"-> /srv/www\""),

@@ -8,6 +8,7 @@ use weft_config::Problem;
 use super::condition_warnings::condition_warnings;
 use super::host_plan::HostPlan;
 use super::plan::Plan;
+use super::precedence_warnings::precedence_warning;
 use super::route_plan::RoutePlan;
 use super::upstream_sockets::unusable_sockets;
 use crate::base::log_target::LogTarget;
@@ -44,6 +45,7 @@ impl Plan {
                 warnings.extend(self.redirect_loop(host, route));
                 warnings.extend(unused_name(host, route));
                 warnings.extend(condition_warnings(host, route));
+                warnings.extend(precedence_warning(host, route));
             }
         }
         warnings

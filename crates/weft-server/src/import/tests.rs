@@ -102,6 +102,50 @@ fn imports_files() {
     ]);
 }
 
+/// The fields of a server are not lost where the import responds in its place.
+#[test]
+fn redirects_and_refusals_have_the_fields_of_their_location() {
+    let fields = "add_header X-A b always;";
+    for (directives, expected) in [
+        ("rewrite ^/old/(.*)$ /new/$1 permanent; root /a;", "<< /new/{re.1}"),
+        ("location / { stub_status; }", "status = 501"),
+        ("location / { root /a; if ($body_bytes_sent) { return 403; } }", "status = 403"),
+    ] {
+        let (with, _) = host(&format!("{fields} {directives}"));
+        let (without, _) = host(directives);
+        let field = "X-A = \"b\"";
+        assert!(with.contains(expected) && with.contains(field), "{with}");
+        assert!(without.contains(expected) && !without.contains(field), "{without}");
+    }
+}
+
+/// `$host` has no port, which clients send if it is not the usual one; `$http_host` has it.
+#[test]
+fn upstreams_get_the_host_without_its_port() {
+    for (listen, host, expected) in [
+        ("8080", "$host", "request_headers = { Host = \"{host}\" }"),
+        ("80", "$host", "\"/\" = \">> http://127.0.0.1:3000/\""),
+        ("8080", "$http_host", "\"/\" = \">> http://127.0.0.1:3000/\""),
+        ("80", "a.org; proxy_set_header X-Host $http_host", "X-Host = \"{header.Host}\""),
+    ] {
+        let location = format!(
+            "location / {{ proxy_pass http://127.0.0.1:3000; proxy_set_header Host {host}; }}"
+        );
+        let server =
+            format!("server {{\nlisten {listen}; server_name a.example;\n{location}\n}}\n");
+        let text = imported(&server).text;
+        assert!(text.contains(expected), "{listen} {host}: {text}");
+    }
+}
+
+/// nginx ignores the case of a parameter's name, but not the value `0`.
+#[test]
+fn conditions_about_parameters_ignore_case() {
+    let (text, is_complete) = host("root /a; location / { if ($arg_debug) { return 403; } }");
+    let condition = "when = { value = { \"{query}\" = \"~ (?i)(?:^|&)debug=(?:[^0&]|0[^&])\" } }";
+    assert!(text.contains(condition) && is_complete, "{text}");
+}
+
 /// The page of a folder and the last path of `try_files` have the options of their own locations.
 #[test]
 fn indexes_and_fallbacks_have_the_rules_of_their_paths() {
@@ -1084,7 +1128,7 @@ fn imports_grpc() {
             "location / { grpc_pass grpcs://a.example; }",
             false,
             "# nginx.conf:3: `grpc_pass grpcs://a.example`: not carried over: the certificate of the \
-             upstream is verified, which nginx does with grpc_ssl_verify only; `ca` names the \
+             upstream is verified, which nginx does with\n#   grpc_ssl_verify only; `ca` names the \
              authority of a private one\n\
              \"/\" = { proxy = \"https://a.example/\", host = \"upstream\", http_version = \"2\" }\n",
         ),

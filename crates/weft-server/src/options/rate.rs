@@ -119,7 +119,14 @@ fn set_rate(options: &mut RateOptions, text: Located<String>) -> ConfigResult {
     options.rate = Some(match &*text.value {
         NONE => Setting::None,
         rate => Setting::Value(rate.parse().map_err(|()| {
-            text.problem(format!("expected a rate such as 10/s, 100/m or none, found {rate:?}"))
+            // As nginx writes it.
+            let own = rate.replace("r/", "/");
+            let hint = match own.parse::<Rate>() {
+                Ok(_) => format!("; write {own}"),
+                Err(()) => String::new(),
+            };
+            let expected = "expected a rate such as 10/s, 100/m or none";
+            text.problem(format!("{expected}, found {rate:?}{hint}"))
         })?),
     });
     Ok(())

@@ -218,6 +218,29 @@ fn check_warns_of_conditions_that_are_probably_not_intended() {
 "#,
             "",
         ),
+        // A pattern precedes a prefix, also if the prefix restricts its clients.
+        (
+            r#"
+"/admin" = { respond = "", deny = "192.0.2.1" }
+"~ \.(html|txt)$" = "-> ."
+"#,
+            r":3:22: warning: `~ \.(html|txt)$` takes precedence over `/admin/`, which restricts its \
+              clients: all clients get /admin/x.html",
+        ),
+        (
+            r#"
+"/admin" = { respond = "", deny = "192.0.2.1" }
+"~ ^/public/.*\.(html|txt)$" = "-> ."
+"#,
+            "",
+        ),
+        (
+            r#"
+"/admin" = { respond = "" }
+"~ \.(html|txt)$" = "-> ."
+"#,
+            "",
+        ),
         (
             r#"
 "/" = { respond = "" }

@@ -29,6 +29,7 @@ mod fastcgi;
 mod faults;
 mod field;
 mod fields;
+mod gateway_matches;
 mod half_closed;
 mod hostile_peers_and_clients;
 mod http2;

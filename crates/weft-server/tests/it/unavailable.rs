@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::common::{
     Client, HAS_CONTROL_SOCKET, Program, ProgramOutput, Signal, Weft, has_tool, until, weft,
@@ -176,7 +177,9 @@ fn broken_certificate_stops_no_other_name() {
     let metric = "weft_certificate_reload_failed{file=\"b.test.crt\"} 1\n";
     let metrics = text_of(&server, "/metrics");
     assert!(metrics.contains(metric), "{metrics}");
-    let expiry = "weft_certificate_expiry_seconds{name=\"c.test\",file=\"c.test.crt\"} ";
+    // The certificate expires at the beginning of the year 4096.
+    let expiry =
+        "weft_certificate_expiry_seconds{name=\"c.test\",file=\"c.test.crt\"} 67090118400\n";
     assert!(metrics.contains(expiry), "{metrics}");
     // It is loaded without a reload, and the first certificate serves unknown names again.
     fs::write(site.path("b.test.crt"), &certificate).unwrap();
@@ -207,21 +210,32 @@ fn broken_certificate_stops_no_other_name() {
 
 #[test]
 fn certificates_that_expire_soon_are_reported() {
-    let site = Site::new();
-    let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
-    params.not_before = date_time_ymd(2000, 1, 1);
-    params.not_after = date_time_ymd(2001, 1, 1);
-    site.write_params("a.test", params);
-    site.write(&format!(
-        "{HEAD}[tls]\nlisten = [\"127.0.0.1:0\"]\n\
-         certificates = [{{ cert = \"a.test.crt\", key = \"a.test.key\" }}]\n"
-    ));
-    let expected = "the certificate a.test.crt has expired: 2001-01-01T00:00:00Z";
-    let checked = site.run(&["check", "w.toml"]);
-    assert_eq!(checked.status, Ok(3));
-    assert!(checked.stderr.contains(expected), "{}", checked.stderr);
-    let server = site.serve();
-    until("the warning is logged", || server.stderr().contains(expected));
+    const DAY: Duration = Duration::from_secs(86_400);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let in_days = |days: u32| date_time_ymd(1970, 1, 1) + since_1970 + days * DAY + DAY / 24;
+    for (not_after, expected) in [
+        (date_time_ymd(2001, 1, 1), Some("a.test.crt has expired: 2001-01-01T00:00:00Z")),
+        (in_days(5), Some("a.test.crt expires in 5 days: ")),
+        (in_days(80), None),
+    ] {
+        let site = Site::new();
+        let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+        params.not_before = not_after - 90 * DAY;
+        params.not_after = not_after;
+        site.write_params("a.test", params);
+        site.write(&format!(
+            "{HEAD}[tls]\nlisten = [\"127.0.0.1:0\"]\n\
+             certificates = [{{ cert = \"a.test.crt\", key = \"a.test.key\" }}]\n"
+        ));
+        let checked = site.run(&["check", "w.toml"]);
+        assert_eq!(checked.status, Ok(if expected.is_some() { 3 } else { 0 }), "{not_after}");
+        assert!(checked.stderr.contains(expected.unwrap_or_default()), "{}", checked.stderr);
+        let server = site.serve();
+        if let Some(expected) = expected {
+            until("the warning is logged", || server.stderr().contains(expected));
+        }
+        server.stop();
+    }
 }
 
 // -- the delay of a stop
