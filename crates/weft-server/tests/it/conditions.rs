@@ -222,22 +222,22 @@ fn check_warns_of_conditions_that_are_probably_not_intended() {
         (
             r#"
 "/admin" = { respond = "", deny = "192.0.2.1" }
-"~ \.(html|txt)$" = "-> ."
+'~ \.(html|txt)$' = "-> ."
 "#,
-            r":3:22: warning: `~ \.(html|txt)$` takes precedence over `/admin/`, which restricts its \
-              clients: all clients get /admin/x.html",
+            ":3:21: warning: `~ \\.(html|txt)$` takes precedence over `/admin/`, which restricts its \
+             clients: all clients get /admin/x.html",
         ),
         (
             r#"
 "/admin" = { respond = "", deny = "192.0.2.1" }
-"~ ^/public/.*\.(html|txt)$" = "-> ."
+'~ ^/public/.*\.(html|txt)$' = "-> ."
 "#,
             "",
         ),
         (
             r#"
 "/admin" = { respond = "" }
-"~ \.(html|txt)$" = "-> ."
+'~ \.(html|txt)$' = "-> ."
 "#,
             "",
         ),
