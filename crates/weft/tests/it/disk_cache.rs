@@ -358,7 +358,7 @@ fn files_that_were_used_last_stay() {
 #[test]
 fn a_scan_keeps_the_limit_of_the_files() {
     const DISK: u64 = 8 << 20;
-    let urls = std::env::var("WEFT_SCAN").map_or(6_000, |count| count.parse().unwrap());
+    let urls = std::env::var("WEFT_SCAN").map_or(2_500, |count| count.parse().unwrap());
     let site = Site::with(|disk| disk.max_bytes(DISK));
     let (mut hot_requests, mut hot_hits) = (0, 0);
     for number in 0..urls {
