@@ -184,7 +184,7 @@ fn routes_of<'a>(
         let (_, own) = routes.iter().find(|(_, route)| route.pattern == key)?;
         files::index_route(location, &own.table).map(|route| (None, route))
     };
-    let of_indexes: Vec<_> = others.iter().filter_map(|it| index_route(it)).collect();
+    let of_indexes: Vec<_> = others.iter().filter_map(index_route).collect();
     routes.extend(of_indexes);
     let mut routes = without_unused_names(routes);
     let siblings = siblings(&routes, &siblings_with_conditions);

@@ -185,6 +185,25 @@ fn fields_of_requests_have_placeholders() {
     }
 }
 
+#[test]
+fn added_values_of_request_fields_follow_the_values_of_the_client() {
+    let upstream = echo();
+    let (_folder, server) = serve(&format!(
+        "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{upstream}\", request_headers = {{ \
+         \"+X-List\" = \"{{query.q}}\" }} }}\n"
+    ));
+    for (target, fields, expected) in [
+        ("/?q=c", "", "x-list: c"),
+        ("/?q=c", "X-List: a\r\nX-List: b\r\n", "x-list: a,b,c"),
+        ("/", "X-List: a\r\n", "x-list: a"),
+    ] {
+        let mut client = server.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let body = String::from_utf8(client.response().body).unwrap().to_lowercase();
+        assert_eq!(body, expected, "{target} {fields:?}");
+    }
+}
+
 /// An application of SCGI whose responses have the received `HTTP_HOST`.
 fn scgi_host() -> SocketAddr {
     raw_upstream(|_, mut stream| {
@@ -246,7 +265,7 @@ fn host_of_request_fields_reaches_upstreams_and_scripts() {
 #[test]
 fn check_refuses_changes_that_cannot_be() {
     for (options, expected) in [
-        ("request_headers = { \"+X-A\" = \"b\" }", "a request field is set, as `x-a`, or only if"),
+        ("request_headers = { \"+Host\" = \"b\" }", "a request has one `host`"),
         ("request_headers = { X-A = { \"404\" = \"b\" } }", "a request has no status"),
         (
             "response_headers = { X-A = { \"6xx\" = \"b\" } }",

@@ -353,7 +353,7 @@ fn apply_proxy(name: &str, value: &str, options: &mut IngressOptions) -> Result<
     match name {
         // No limit of nginx is the largest size of Weft.
         "proxy-body-size" => match size(value)? {
-            0 => options.route.set_text("max_body_bytes", "1TiB"),
+            0 => options.route.set_text("max_body_bytes", "1024GiB"),
             bytes => options.route.set_text("max_body_bytes", &format!("{bytes}B")),
         },
         "proxy-connect-timeout" => {

@@ -107,7 +107,7 @@ fn early_requests_are_safe_and_marked() {
             let (endpoint, config) = (endpoint(), client_config());
             connect_first(&endpoint, &config, address(&server)).await;
             let connecting = endpoint.connect_with(config, address(&server), "a").unwrap();
-            let (connection, accepted) = connecting.into_0rtt().ok().expect("a session");
+            let Ok((connection, accepted)) = connecting.into_0rtt() else { panic!("no session") };
             let early = send(&connection, method).await;
             assert!(accepted.await, "{method}");
             let (received, text) = response(early).await;
@@ -155,7 +155,7 @@ fn early_requests_are_executed_once() {
         };
         let relay = Relay::with_path(address(&server), path).await;
         let connecting = endpoint.connect_with(config, relay.address, "a").unwrap();
-        let (connection, accepted) = connecting.into_0rtt().ok().expect("a session");
+        let Ok((connection, accepted)) = connecting.into_0rtt() else { panic!("no session") };
         let early = send(&connection, "GET").await;
         assert!(accepted.await);
         assert_eq!(response(early).await, (200, "1".to_owned()));
@@ -210,7 +210,7 @@ fn handshakes_after_early_data_have_a_time_out() {
         });
         let relay = Relay::with_path(address(&server), path).await;
         let connecting = endpoint.connect_with(config, relay.address, "a").unwrap();
-        let (connection, _) = connecting.into_0rtt().ok().expect("a session");
+        let Ok((connection, _)) = connecting.into_0rtt() else { panic!("no session") };
         let _early = send(&connection, "GET").await;
         wait_until("the early request is executed", || calls.load(SeqCst) == 2).await;
         let is_slow = |error: &String| error.contains("the QUIC handshake took too long");
