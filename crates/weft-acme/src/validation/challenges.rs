@@ -13,7 +13,8 @@ use weft::{Request, Response};
 
 use super::challenge_kind::ChallengeKind;
 use super::dns_provider::{DnsSettings, PublishedRecord};
-use super::shared_validations::{Changes, LIFETIME, LookUp, RemoteValidations, SharedValidations};
+use super::remote_validations::{Changes, LIFETIME, LookUp, RemoteValidations};
+use super::shared_validations::SharedValidations;
 use crate::name::Name;
 
 /// Path of a token. The authority requests it over HTTP without TLS (RFC 8555 §8.3).

@@ -3,4 +3,5 @@
 pub(crate) mod challenge_kind;
 pub(crate) mod challenges; // responses to pending validations
 pub(crate) mod dns_provider; // TXT records
-pub(crate) mod shared_validations; // validations of other servers
+pub(crate) mod remote_validations; // validations of other servers
+pub(crate) mod shared_validations; // their trait

@@ -40,7 +40,6 @@ pub(crate) enum ClusterInput {
 
 /// A machine of the cluster, as it has described itself. All times are in seconds since 1970.
 #[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "there are no other machines"))]
 pub(crate) struct MachineEntry {
     pub(crate) host: String,
     pub(crate) pid: u32,

@@ -4,6 +4,7 @@ mod accounts;
 mod authority;
 mod dns;
 mod clock;
+mod clustered;
 mod failing;
 mod handshakes;
 mod kills;
