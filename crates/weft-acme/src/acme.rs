@@ -129,8 +129,8 @@ impl Acme {
 
     /// Looks up the validation that a request may belong to among the
     /// [validations of other servers](AcmeSettings::validations). After the end of the future,
-    /// [`respond`](Acme::respond) knows it. Returns `None` if the request is no validation, or if it
-    /// is known already. The future ends within 3 s.
+    /// [`respond`](Acme::respond) knows it. Returns `None` if the request is no validation, or is
+    /// known already. The future ends within 3 s.
     pub fn look_up(&self, request: &Request) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.state.challenges.look_up(request)
     }

@@ -75,8 +75,8 @@ pub struct AcmeSettings {
     /// Default a [`FileStore`] in its default directory.
     pub store: Arc<dyn CertificateStore>,
 
-    /// Pending validations of several servers, so that an authority may reach any of them. The other
-    /// servers share the store as well.
+    /// Pending validations of several servers, so that an authority may reach any of them. The
+    /// other servers share the store as well.
     ///
     /// Default `None`.
     pub validations: Option<Arc<dyn SharedValidations>>,

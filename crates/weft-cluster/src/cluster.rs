@@ -142,7 +142,8 @@ impl Cluster {
         }
     }
 
-    /// Publishes a message to the other processes, without waiting. Returns false if it is not sent.
+    /// Publishes a message to the other processes, without waiting. Returns false if it is
+    /// refused.
     pub fn publish_later(&self, content: &[u8]) -> bool {
         let (done, _) = oneshot::channel();
         content.len() <= MAX_MESSAGE_BYTES - FRAME_BYTES

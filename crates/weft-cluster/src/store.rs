@@ -44,15 +44,15 @@ pub struct LeaseToken(pub [u8; 16]);
 /// A store of small values with versions, and of leases, which all processes of a cluster share.
 /// [`RedisValues`](crate::RedisValues) implements it for Valkey and Redis. Other stores can follow:
 ///
-/// | store | put if absent, if version | lifetime | lease |
-/// | --- | --- | --- | --- |
-/// | etcd | transaction that compares `mod_revision` | lease of the key | key with a lease |
-/// | S3 | `If-None-Match: *`, `If-Match` with the entity tag | time in the value, which the reader checks | the same as a value |
-/// | PostgreSQL | `INSERT … ON CONFLICT DO NOTHING`, `UPDATE … WHERE version =` | column with the time | row with token and time |
+/// | store | put if absent or if version | lifetime and lease |
+/// | --- | --- | --- |
+/// | etcd | transaction that compares `mod_revision` | lease of the key |
+/// | S3 | `If-None-Match: *`, `If-Match` | time in the value, checked by readers |
+/// | PostgreSQL | `ON CONFLICT DO NOTHING`, `WHERE version =` | column with the time |
 ///
 /// A change is atomic, and an answer is never older than a change whose call has ended before. A
-/// lease only saves work: a store that fails over to a copy may give it away twice. Whoever must
-/// be alone changes a value with [`Expected::Absent`] or [`Expected::Version`].
+/// lease only saves work: a store that fails over to a copy may give it away twice. A process
+/// that must be alone changes a value with [`Expected::Absent`] or [`Expected::Version`].
 ///
 /// Keys are paths, such as `certificates/example.org/state.json`. The store may change, hold back
 /// and invent values; [`SealedStore`](crate::SealedStore) encrypts them and finds changes.

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// authority may see.
 pub trait SharedValidations: fmt::Debug + Send + Sync + 'static {
     /// Publishes a validation. When the future has ended, [`pending`](SharedValidations::pending)
-    /// of each server has it, until it is withdrawn or `lifetime` has passed. Errors are the reason.
+    /// of each server has it, until it is withdrawn or `lifetime` has passed. Errors are the
+    /// reason.
     fn publish<'a>(
         &'a self,
         key: &'a str,

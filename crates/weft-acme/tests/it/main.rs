@@ -119,7 +119,7 @@ fn processes_share_the_certificates_of_any_store() {
     let address = second.addresses()[1].address().unwrap();
     let response = get(address, NAME, &pebble.root(), "/").unwrap();
     assert_eq!((&*response.body, pebble.orders()), (&b"second"[..], 1));
-    assert_eq!(store.keys().len(), 4, "{:?}", store.keys());
+    assert_eq!(store.keys().len(), 5, "{:?}", store.keys());
     stop(second);
     stop(first);
     until("the orders end with their servers", || Arc::strong_count(&store) == 1);

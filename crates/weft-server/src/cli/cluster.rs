@@ -1,4 +1,4 @@
-//! `weft cluster status`: the machines of a cluster, as they have described themselves in the store.
+//! `weft cluster status`: the machines of a cluster, as they describe themselves in the store.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};

@@ -157,8 +157,8 @@ fn machines_order_each_name_once_and_answer_for_each_other() {
     }
 }
 
-/// The store refuses the write behind a point of the order, so that the owner stays there until it is
-/// killed.
+/// The store refuses the write behind a point of the order, so that the owner stays there until it
+/// is killed.
 #[test]
 fn killed_owners_are_continued_by_another_machine() {
     const ALLOWED: [&str; 8] = [
