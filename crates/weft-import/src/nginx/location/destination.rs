@@ -1,5 +1,5 @@
-//! The location of a path that a location passes requests on to: by an index, or by the last path of
-//! `try_files`.
+//! The location of a path that a location passes requests on to: by an index, or by the last path
+//! of `try_files`.
 
 use super::{Location, Pattern};
 use crate::nginx::tree::{Directive, named};

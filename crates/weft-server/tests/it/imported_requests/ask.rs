@@ -101,8 +101,8 @@ impl Answer {
                 || (&self.location, &self.content) == (&other.location, &other.content))
     }
 
-    /// Returns the names of fields that differ, if the rest is equal. Pages of errors and of redirects
-    /// have other types.
+    /// Returns the names of fields that differ, if the rest is equal. Pages of errors and of
+    /// redirects have other types.
     pub fn different_fields(&self, other: &Answer) -> Vec<String> {
         if other.is_recorded || !self.is_like(other) {
             return Vec::new();

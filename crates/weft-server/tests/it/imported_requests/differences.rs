@@ -39,8 +39,8 @@ pub fn kinds(path: &str, own: &Answer, other: &Answer) -> Vec<String> {
 }
 
 /// Differences that are known: `NAME | REQUEST | REASON` or `NAME | * KIND | REASON`, and the
-/// reasons of deliberate ones: `= REASON | WHY`. A line `exit status 3: NAME …` names configurations
-/// whose import loses something. The name `*` stands for all configurations.
+/// reasons of deliberate ones: `= REASON | WHY`. A line `exit status 3: NAME …` names
+/// configurations whose import loses something. The name `*` stands for all configurations.
 pub struct KnownDifferences {
     reasons: BTreeMap<String, String>,
     deliberate: BTreeSet<String>,

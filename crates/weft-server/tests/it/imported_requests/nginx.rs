@@ -119,8 +119,8 @@ impl Comparison {
 }
 
 /// Returns true if the response is nginx's response to another path, for one of two reasons. To
-/// Weft, a folder without an index is missing, as a file in it may be. A script gets the path behind
-/// it, which may be a slash.
+/// Weft, a folder without an index is missing, as a file in it may be. A script gets the path
+/// behind it, which may be a slash.
 fn is_as_other_path(
     target: &str,
     own: &Answer,
