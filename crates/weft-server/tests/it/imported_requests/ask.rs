@@ -166,8 +166,8 @@ impl Answer {
             () if other.is_recorded || self.status != other.status || self.is_closed() => None,
             () if self.fields.keys().any(|name| permits_origin(&name)) => Some("an origin"),
             () if self.content.is_empty() => None,
-            () if PROTECTIONS.iter().any(|name| is_missing(name)) => Some("no protection"),
-            () if ["no-store", "private", "no-cache"].iter().any(|it| may_store(it)) => {
+            () if PROTECTIONS.iter().any(is_missing) => Some("no protection"),
+            () if ["no-store", "private", "no-cache"].iter().any(may_store) => {
                 Some("a cached response")
             }
             () => None,
