@@ -203,7 +203,7 @@ fn show_list(json: &Json) -> String {
 }
 
 fn show_files(json: &Json, text: &mut String) {
-    let mut files = json["files"].as_array().into_iter().flatten().peekable();
+    let mut files = json["on_disk_files"].as_array().into_iter().flatten().peekable();
     if files.peek().is_some() {
         text.push_str("on disk:\n       bytes    idle  url\n");
     }
@@ -263,7 +263,7 @@ mod tests {
             json!({ "hits": 2, "bytes": 9, "status": 200, "age": 1, "ttl": -3, "url": "u" });
         let file = json!({ "bytes": 7, "idle": 5, "url": "\u{1b}v" });
         let list = |json: &Json| show(&CacheAction::List { is_hottest: true }, json);
-        let text = list(&json!({ "entries": [entry], "files": [file] }));
+        let text = list(&json!({ "entries": [entry], "on_disk_files": [file] }));
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["2", "9", "200", "1", "-3", "u"]);
@@ -271,7 +271,7 @@ mod tests {
             lines[2..],
             [vec!["on", "disk:"], vec!["bytes", "idle", "url"], vec!["7", "5", "\\u{1b}v"]]
         );
-        assert!(!list(&json!({ "entries": [], "files": [] })).contains("disk"));
+        assert!(!list(&json!({ "entries": [], "on_disk_files": [] })).contains("disk"));
     }
 
     #[test]

@@ -74,7 +74,7 @@ async fn list(store: Store, order: EntryOrder) -> Response {
     match listed {
         Ok((entries, files)) => json_response(&json!({
             "entries": entries.iter().map(entry).collect::<Vec<_>>(),
-            "files": files.iter().map(file).collect::<Vec<_>>(),
+            "on_disk_files": files.iter().map(file).collect::<Vec<_>>(),
         })),
         Err(_) => Response::from(StatusCode::INTERNAL_SERVER_ERROR),
     }
