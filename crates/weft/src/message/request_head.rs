@@ -278,6 +278,7 @@ impl RequestHead {
     }
 
     /// Path and query as received, if middleware has changed them, such as doubled slashes.
+    #[cfg(feature = "cache")]
     pub(crate) fn path_and_query_before_changes(&self) -> Option<&str> {
         let rewritten = self.inner.rewritten.as_deref()?;
         Some(&*self.inner.original).filter(|original| *original != rewritten)
