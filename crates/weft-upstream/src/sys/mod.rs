@@ -1,6 +1,6 @@
-//! Calls of the system. For calls that differ between systems, there is one file per system with the
-//! same functions in each. With `--cfg weft_portable`, `unix.rs` also serves Linux, so that the tests
-//! run over it. No other folder of the crate uses `rustix` or `std::os`.
+//! Calls of the system. For calls that differ between systems, there is one file per system with
+//! the same functions in each. With `--cfg weft_portable`, `unix.rs` also serves Linux, so that the
+//! tests run over it. No other folder of the crate uses `rustix` or `std::os`.
 
 #[cfg_attr(all(target_os = "linux", not(weft_portable)), path = "linux.rs")]
 #[cfg_attr(any(weft_portable, not(target_os = "linux")), path = "unix.rs")]

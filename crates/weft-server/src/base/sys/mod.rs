@@ -1,6 +1,6 @@
-//! Calls of the system. For calls that differ between systems, there is one file per system with the
-//! same functions in each. With `--cfg weft_portable`, `unix.rs` also serves Linux, so that the tests
-//! run over it. No other folder of the crate uses `rustix`, `nix`, `std::os` or `/proc`.
+//! Calls of the system. For calls that differ between systems, there is one file per system with
+//! the same functions in each. With `--cfg weft_portable`, `unix.rs` also serves Linux, so that the
+//! tests run over it. No other folder of the crate uses `rustix`, `nix`, `std::os` or `/proc`.
 
 mod files; // attributes, permissions, paths
 mod handover_socket; // messages with descriptors to a successor

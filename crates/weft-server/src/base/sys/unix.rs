@@ -65,7 +65,8 @@ pub(super) fn is_handover_socket(socket: impl AsFd) -> bool {
         && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
-/// Sends a message: its length in two bytes, and its text. The descriptor belongs to the first byte.
+/// Sends a message: its length in two bytes, and its text. The descriptor belongs to the first
+/// byte.
 pub(super) fn send_message(
     socket: &OwnedFd,
     text: &[u8],
