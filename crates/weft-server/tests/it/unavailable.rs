@@ -122,7 +122,7 @@ fn missing_folder_and_password_file_stop_no_other_route() {
         assert_eq!(site.run(&["reload", "--pid", &server.id().to_string()]).status, Ok(3));
     } else {
         server.signal(Signal::HUP);
-        until("the folder is closed", || statuses()[1] != 200);
+        until("the route is closed", || statuses()[1] == 503);
     }
     assert_eq!(statuses(), [200, 503, 401]);
 }

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, Result, retry_on_intr};
 
 use super::system::{DIRECTORY_FLAGS, READ_FLAGS, refuses_links};
 use super::types::{AsFd, BorrowedFd, Links, OwnedFd};
@@ -33,8 +33,13 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], links: Links) -> Result<Ow
     walk(root, path, links, |directory, name, is_folder| {
         let folder = if is_folder { OFlags::DIRECTORY } else { OFlags::empty() };
         let flags = READ_FLAGS | OFlags::NOFOLLOW | folder;
-        openat(directory, name, flags, Mode::empty())
+        open_entry(directory, name, flags)
     })
+}
+
+/// Opens an entry of a directory. A signal interrupts the call on some file systems.
+fn open_entry(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    retry_on_intr(|| openat(directory, name, flags, Mode::empty()))
 }
 
 /// Returns the attributes of the entry at a path beneath `root`. Does not open the entry: no pipe
@@ -190,7 +195,7 @@ impl<'a> Position<'a> {
             if self.links != Links::Anywhere {
                 return Err(Errno::XDEV);
             }
-            self.leave(openat(CWD, "/", DIRECTORY_FLAGS, Mode::empty())?);
+            self.leave(open_entry(CWD, b"/", DIRECTORY_FLAGS)?);
         }
         Ok(())
     }
@@ -204,7 +209,7 @@ impl<'a> Position<'a> {
 
     fn descend(&mut self, name: &[u8]) -> Result<()> {
         let flags = DIRECTORY_FLAGS | OFlags::NOFOLLOW;
-        let directory = openat(self.directory(), name, flags, Mode::empty())?;
+        let directory = open_entry(self.directory(), name, flags)?;
         if self.path.len() == MAX_PARENTS {
             self.path.pop_front();
             self.released += 1;
@@ -215,7 +220,7 @@ impl<'a> Position<'a> {
 
     fn ascend(&mut self) -> Result<()> {
         // The parent at this time may be another one. It is opened for the permission only.
-        let parent = openat(self.directory(), "..", DIRECTORY_FLAGS, Mode::empty())?;
+        let parent = open_entry(self.directory(), b"..", DIRECTORY_FLAGS)?;
         match self.path.len() {
             _ if self.links == Links::Anywhere => self.leave(parent),
             0 => return Err(Errno::XDEV),
