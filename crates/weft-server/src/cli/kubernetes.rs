@@ -7,7 +7,6 @@ use lexopt::prelude::*;
 
 /// Options of `weft kubernetes`. Those of the server may be given, too.
 #[derive(Default)]
-#[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "used by the feature"))]
 pub(crate) struct KubernetesOptions {
     /// File with the address and the credentials of the API server.
     pub(crate) kubeconfig: Option<PathBuf>,
