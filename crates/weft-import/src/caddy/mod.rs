@@ -249,7 +249,8 @@ mod tests {
     /// The names of `hide` are names of files.
     #[test]
     fn hidden_names_do_not_apply_to_proxies() {
-        for (rule, key) in [("hide secret.txt", "\"~ ^/api/\""), ("index a.html", "\"/api/\"")] {
+        for (rule, key) in [("hide secret.txt", "\"~ (?i)^/api/\""), ("index a.html", "\"/api/\"")]
+        {
             let files = format!("root * /srv\nfile_server {{\n{rule}\n}}\n");
             let proxy = "reverse_proxy /api/* 127.0.0.1:3000\n";
             let (text, _) = imported(&format!("http://a.org {{\n{proxy}{files}}}\n")).unwrap();

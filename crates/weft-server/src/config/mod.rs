@@ -4,8 +4,6 @@
 //! resolved and validated, but nothing is opened yet.
 
 mod foreign_keys; // directives of other servers in place of keys
-mod precedence_warnings; // patterns that precede a prefix with a password
-mod condition_warnings; // routes with conditions that are probably not intended
 mod host_listeners; // listeners of hosts
 mod host_names; // names of the hosts of a section
 mod host_plan; // routes of a host

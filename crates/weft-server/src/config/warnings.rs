@@ -1,14 +1,17 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the
 //! server logs them at a start and at a reload.
 
+mod condition_warnings; // routes with conditions that are probably not intended
+mod precedence_warnings; // patterns that precede a prefix with a password
+
 use std::net::SocketAddr;
 
 use weft_config::Problem;
 
-use super::condition_warnings::condition_warnings;
+use self::condition_warnings::condition_warnings;
+use self::precedence_warnings::precedence_warning;
 use super::host_plan::HostPlan;
 use super::plan::Plan;
-use super::precedence_warnings::precedence_warning;
 use super::route_plan::RoutePlan;
 use super::upstream_sockets::unusable_sockets;
 use crate::base::log_target::LogTarget;

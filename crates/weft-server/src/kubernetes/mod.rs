@@ -16,6 +16,7 @@ use weft_kubernetes::{ControllerSettings, POOL_DOMAIN};
 use weft_upstream::LocalServices;
 
 use self::target::ProgramTarget;
+use crate::base::sys;
 use crate::cli::args::{Args, Failure};
 use crate::cli::kubernetes::KubernetesOptions;
 use crate::config_change::ChangeSender;
@@ -92,6 +93,5 @@ fn settings(options: &KubernetesOptions) -> Result<ControllerSettings, String> {
 /// Returns the name of this process in the lease: of its pod, with the process ID, which differs
 /// after a restart.
 fn identity() -> String {
-    let system = rustix::system::uname();
-    format!("{}-{}", system.nodename().to_string_lossy(), std::process::id())
+    format!("{}-{}", sys::host_name(), std::process::id())
 }

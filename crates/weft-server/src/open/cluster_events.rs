@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use weft::cache::Purge;
 
 use super::active_plan::PlanReceiver;
+use crate::base::sys;
 use crate::config::print_plan;
 use crate::sections::cluster::ClusterInput;
 use crate::sections::response_cache::PurgeRequest;
@@ -42,8 +43,7 @@ pub(super) fn handler(plans: PlanReceiver) -> impl Fn(ClusterInput) + Send + Syn
 
 /// Returns the function that describes this machine for `weft cluster status`, in JSON.
 pub(super) fn machine_entry(plans: PlanReceiver) -> impl Fn() -> String + Send + 'static {
-    let uname = rustix::system::uname();
-    let host = uname.nodename().to_string_lossy().into_owned();
+    let host = sys::host_name();
     move || {
         let active = plans.borrow().clone();
         let certificates = active.opened.acme().map_or_else(Vec::new, |acme| acme.certificates());

@@ -18,12 +18,12 @@ use crate::net::tls::crypto::default_provider;
 #[cfg(feature = "http3")]
 use crate::net::tls::crypto::hkdf;
 use crate::net::tls::identity::{Identity, LoadedIdentity};
-#[cfg(feature = "http3")]
-use crate::net::tls::quic::early_sessions::EarlySessions;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};
 use crate::net::tls::shared_tickets::SharedTickets;
+#[cfg(feature = "http3")]
+use crate::net::tls::tickets::early_sessions::EarlySessions;
 use crate::net::tls::tickets::{NoTickets, TicketKeys};
 use crate::peer::AuthPolicy;
 

@@ -1,7 +1,5 @@
 //! TLS of QUIC connections (RFC 9001). The transport drives the handshakes.
 
-pub(super) mod early_sessions;
-
 use std::sync::Arc;
 
 use rustls::ServerConfig;

@@ -2,8 +2,8 @@
 
 use weft_config::Problem;
 
-use super::host_plan::HostPlan;
-use super::route_plan::RoutePlan;
+use crate::config::host_plan::HostPlan;
+use crate::config::route_plan::RoutePlan;
 use crate::route::PathKey;
 use crate::template::Pattern;
 
