@@ -29,7 +29,7 @@ pub(crate) fn parts_of_file() -> Vec<(String, Vec<ReferenceEntry>)> {
         ("response_cache", reference(&RESPONSE_CACHE, &CacheSettings::default())),
         ("rewrite", reference(&REWRITE, &Default::default())),
         ("split", reference(&SPLIT, &Default::default())),
-        ("when", reference(&WHEN, &Default::default())),
+        ("conditions", reference(&WHEN, &Default::default())),
         ("[maps]", reference(&MAP, &Default::default())),
         ("a host", reference(&HOST, &Default::default())),
         ("[streams]", reference(&STREAM, &Default::default())),

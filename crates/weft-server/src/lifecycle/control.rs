@@ -197,7 +197,12 @@ pub(crate) fn send(
     let mut text = String::new();
     stream
         .set_read_timeout(Some(RESULT_TIMEOUT))
-        .and_then(|()| stream.take(MAX_RESULT_BYTES).read_to_string(&mut text))
+        .and_then(|()| stream.take(MAX_RESULT_BYTES).read_to_string(&mut text).map(drop))
+        // A server that disconnects a client before it has read its request resets the connection.
+        .or_else(|error| match error.kind() {
+            io::ErrorKind::ConnectionReset => Ok(()),
+            _ => Err(error),
+        })
         .map_err(|error| cannot(format!("no result: {error}")))?;
     if text == STOPPING {
         return Err(cannot("it is stopping".to_owned()));

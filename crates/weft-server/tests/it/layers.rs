@@ -94,7 +94,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("upstream_changes", &["status/upstreams.rs"]),
     ("user", &["config/unsupported.rs", "lifecycle/privileges.rs"]),
     ("via", &["options/fields/names.rs"]),
-    ("when", &["cli/file_reference.rs", "options/response_cache/settings.rs"]),
+    ("when", &["options/response_cache/settings.rs"]),
 ];
 
 /// Words that are also the name of a key: sections, commands, fields, values of log lines and of

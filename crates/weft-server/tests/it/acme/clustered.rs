@@ -130,7 +130,7 @@ impl Machines {
 
 /// Names for more orders than one machine has in progress.
 fn names() -> Vec<String> {
-    (0..20).map(|number| format!("n{number}.example")).collect()
+    (0..60).map(|number| format!("n{number}.example")).collect()
 }
 
 /// The authority reaches one machine only, whichever machine orders a name.
@@ -141,16 +141,14 @@ fn machines_order_each_name_once_and_answer_for_each_other() {
     for (number, kind) in [(60, "http-01"), (61, "tls-alpn-01")] {
         let keys = format!("challenges = [\"{kind}\"]");
         let Some(machines) = Machines::new(number, &names.join(" "), &keys) else { return };
-        // The first ones begin to order before the authority can reach any.
-        let servers = [("x", false), ("y", false), ("z", true)]
+        let servers = [("x", true), ("y", false), ("z", false)]
             .map(|(name, is_validated)| machines.start(name, is_validated));
         machines.await_trusted(&servers.each_ref(), &names);
         assert_eq!(machines.orders(), names.len(), "{kind}");
         assert_eq!(machines.authority.logged("There are now 1 accounts"), 1, "{kind}");
         assert_eq!(machines.authority.logged("There are now 2 accounts"), 0, "{kind}");
-        let has_ordered = |server: &&Weft| server.stderr().contains("was issued by");
-        let others = servers[..2].iter().filter(has_ordered).count();
-        assert!(others > 0, "{kind}: the validated machine has ordered all names");
+        let owners = servers.iter().filter(|it| it.stderr().contains("was issued by")).count();
+        assert!(owners > 1, "{kind}: one machine has ordered all names");
         // Nobody reads private keys in the store.
         let value =
             machines.redis(&["GET", &machines.stored("certificates/n0.example/certificate.pem")]);

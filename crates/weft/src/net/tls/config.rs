@@ -1,5 +1,8 @@
 //! Converts settings to a rustls configuration.
 
+#[cfg(feature = "http3")]
+mod early_sessions; // sessions whose clients may send early data
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,6 +12,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
+#[cfg(feature = "http3")]
+use self::early_sessions::EarlySessions;
 use crate::error::{Error, Result};
 use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::certificate_compression;
@@ -22,8 +27,6 @@ use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
 use crate::net::tls::settings::{TlsSettings, Version};
 use crate::net::tls::shared_tickets::SharedTickets;
-#[cfg(feature = "http3")]
-use crate::net::tls::tickets::early_sessions::EarlySessions;
 use crate::net::tls::tickets::{NoTickets, TicketKeys};
 use crate::peer::AuthPolicy;
 

@@ -3,9 +3,6 @@
 //! A ticket consists of the name of its key, a nonce, and the session as serialized by rustls,
 //! encrypted with AES-256-GCM.
 
-#[cfg(feature = "http3")]
-pub(super) mod early_sessions; // sessions whose clients may send early data
-
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
