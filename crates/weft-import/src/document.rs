@@ -149,8 +149,8 @@ impl Table {
         self.0.retain(|(known, _)| known != key);
     }
 
-    /// Removes an entry of the table of a key, an item of its list, or its whole value. Returns false
-    /// if there is none with this value.
+    /// Removes an entry of the table of a key, an item of its list, or its whole value. Returns
+    /// false if there is none with this value.
     pub(super) fn remove_in(&mut self, key: &str, name: Option<&str>, value: &Value) -> bool {
         let rest = match (self.get(key), name) {
             (Some(Value::Table(table)), Some(name)) if table.get(name) == Some(value) => {

@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    /// Each path that begins with the prefix is matched if the expression matches it. Others are not
-    /// matched, except for paths without the slash at the end of the prefix.
+    /// Each path that begins with the prefix is matched if the expression matches it. Others are
+    /// not matched, except for paths without the slash at the end of the prefix.
     #[test]
     fn nested_expressions_match_what_both_match() {
         const PIECES: [&str; 16] = [

@@ -1,5 +1,6 @@
-//! Tables of objects: each `NAME.yaml` in `tests/plans` has objects, and `NAME.toml` the text of the
-//! configuration, with pools, statuses and events as comments. `WEFT_WRITE_PLANS=1` writes the latter.
+//! Tables of objects: each `NAME.yaml` in `tests/plans` has objects, and `NAME.toml` the text of
+//! the configuration, with pools, statuses and events as comments. `WEFT_WRITE_PLANS=1` writes the
+//! latter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

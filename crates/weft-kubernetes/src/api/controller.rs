@@ -20,8 +20,8 @@ use crate::plan::{ClusterPlan, Endpoint, ObjectStatus, PemIdentity, PlanSettings
 /// Number of changes that wait for the controller.
 const QUEUED_CHANGES: usize = 1_024;
 
-/// Minimum time from the end of a plan to the next one. A plan that takes longer delays the next one by
-/// the time that it took, so that at most half of a processor is used.
+/// Minimum time from the end of a plan to the next one. A plan that takes longer delays the next
+/// one by the time that it took, so that at most half of a processor is used.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Interval at which all statuses are compared: a request of the writer may have failed.
@@ -36,8 +36,8 @@ const MAX_REFUSALS: usize = 32;
 pub struct ControllerSettings {
     /// Settings of the translation.
     pub plan: PlanSettings,
-    /// File with the address and the credentials of the API server; by default those of the pod, or
-    /// `~/.kube/config`.
+    /// File with the address and the credentials of the API server; by default the
+    /// service account of the pod, or `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the lease of the writer of statuses. Default `default`.
     pub lease_namespace: String,
@@ -89,7 +89,8 @@ pub trait Target: Send {
     /// Returns the problems of a text.
     fn check(&mut self, text: &str) -> Vec<TextProblem>;
 
-    /// Serves the text that was checked last, which has no problems, and returns true when it is in effect.
+    /// Serves the text that was checked last, which has no problems, and returns true when it is in
+    /// effect.
     fn apply(&mut self, text: String) -> impl Future<Output = bool> + Send;
 }
 
@@ -316,8 +317,8 @@ impl<T: Target> Controller<T> {
         None
     }
 
-    /// Serves the certificates of a plan. A certificate that cannot be used leaves the former one of
-    /// its name in effect.
+    /// Serves the certificates of a plan. A certificate that cannot be used leaves the former one
+    /// of its name in effect.
     fn update_identities(&mut self, plan: &ClusterPlan) {
         let removed: Vec<_> = self.identities.keys().cloned().collect();
         for name in removed.into_iter().filter(|name| !plan.identities.contains_key(name)) {
@@ -353,7 +354,7 @@ impl<T: Target> Controller<T> {
         }
     }
 
-    /// Sends the statuses that differ from those of the API server.
+    /// Sends the statuses that the API server does not have yet.
     fn write_statuses(&mut self) {
         if !self.is_writer || !self.has_plan {
             self.compared.clear();

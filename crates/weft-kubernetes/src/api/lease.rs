@@ -28,8 +28,8 @@ struct Lease {
     api: Api<DynamicObject>,
     name: LeaseName,
     resource: ApiResource,
-    /// Version of the lease of another process, and the time at which it was first seen. The clocks of
-    /// two machines are not compared.
+    /// Version of the lease of another process, and the time at which it was first seen. The clocks
+    /// of two machines are not compared.
     seen: Option<(String, Instant)>,
 }
 

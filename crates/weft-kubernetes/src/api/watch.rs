@@ -32,8 +32,8 @@ pub(super) fn resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, place.plural)
 }
 
-/// Sends all changes of the objects of a kind, until the receiver is dropped. Errors of the API server
-/// are retried: objects that are known stay in effect.
+/// Sends all changes of the objects of a kind, until the receiver is dropped. Errors of the API
+/// server are retried: objects that are known stay in effect.
 pub(super) async fn watch(client: Client, kind: Kind, changes: Sender<Change>) {
     let api: Api<DynamicObject> = Api::all_with(client, &resource(kind));
     let mut config = watcher::Config::default();

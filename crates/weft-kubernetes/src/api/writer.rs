@@ -37,8 +37,8 @@ pub(super) enum Write {
     },
 }
 
-/// Sends requests until the channel closes. A status whose object has changed meanwhile is dropped: the
-/// change leads to another request.
+/// Sends requests until the channel closes. A status whose object has changed meanwhile is dropped:
+/// the change leads to another request.
 pub(super) async fn write(client: Client, writes: Receiver<Vec<Write>>) {
     let all = stream::unfold(writes, |mut writes| async {
         writes.recv().await.map(|batch| (stream::iter(batch), writes))

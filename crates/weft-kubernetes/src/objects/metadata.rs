@@ -67,7 +67,8 @@ impl Metadata {
         ObjectName::new(&self.namespace, &self.name)
     }
 
-    /// Position of an object among others: older objects come first, then those with a smaller name.
+    /// Position of an object among others: older objects come first, then those with a smaller
+    /// name.
     pub(crate) fn age_order(&self) -> (&str, &str, &str) {
         (&self.creation_timestamp, &self.namespace, &self.name)
     }
@@ -79,6 +80,7 @@ impl Metadata {
 pub(crate) struct Object<S> {
     pub(crate) metadata: Metadata,
     pub(crate) spec: S,
-    /// Status that the API server has; the writer of statuses compares it with the status of the plan.
+    /// Status that the API server has; the writer of statuses compares it with the status of the
+    /// plan.
     pub(crate) status: Value,
 }

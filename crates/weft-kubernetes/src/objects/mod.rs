@@ -1,8 +1,8 @@
 //! Objects of the cluster, as far as the plan needs them. Pure.
 //!
-//! An object is read from the JSON of the API server. Fields that are unknown are ignored, and fields
-//! that are missing have their defaults, so that an object of another version of the API is read as far
-//! as possible.
+//! An object is read from the JSON of the API server. Fields that are unknown are ignored, and
+//! fields that are missing have their defaults, so that an object of another version of the API is
+//! read as far as possible.
 
 mod cluster_objects; // all objects in memory
 pub(crate) mod core; // Service, EndpointSlice, Secret, Namespace

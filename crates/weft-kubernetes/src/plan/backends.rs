@@ -28,7 +28,7 @@ struct ResolvedBackend {
 }
 
 impl Planner<'_> {
-    /// Resolves references, and makes a pool of those that are valid.
+    /// Resolves references, and makes a pool of the valid backends.
     pub(super) fn backends(
         &mut self,
         from: Referrer<'_>,

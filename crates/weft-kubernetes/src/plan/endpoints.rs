@@ -77,8 +77,8 @@ impl Pool {
     }
 }
 
-/// Returns the addresses of a service: endpoints that are ready, or else those that still serve while
-/// they terminate.
+/// Returns the addresses of a service: its ready endpoints, or if there are none, the
+/// endpoints that still serve while they terminate.
 fn addresses(objects: &ClusterObjects, backend: &PoolBackend) -> Vec<SocketAddr> {
     let Some(service) = objects.services.get(&backend.service) else { return Vec::new() };
     let Some(port) = service.spec.ports.iter().find(|it| it.port == backend.port) else {

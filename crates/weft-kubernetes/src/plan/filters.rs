@@ -73,8 +73,8 @@ impl<'a> Filters<'a> {
         &self.options
     }
 
-    /// Returns the keys of a redirect, if the rule has one, for each path that the route needs: a prefix
-    /// whose replacement has no slash at its end needs an exact path, too.
+    /// Returns the keys of a redirect, if the rule has one, for each path that the route needs: a
+    /// prefix whose replacement has no slash at its end needs an exact path, too.
     pub(super) fn redirect(
         &self,
         path: &PathRule,
@@ -111,8 +111,8 @@ impl<'a> Filters<'a> {
         }))
     }
 
-    /// Returns the path behind the URL of the upstream, and sets the keys by which it gets another path
-    /// or host.
+    /// Returns the path behind the URL of the upstream, and sets the keys by which it gets another
+    /// path or host.
     pub(super) fn rewrite(&self, path: &PathRule, table: &mut Table) -> Result<String, String> {
         let kept = path.removed_prefix().map(url_path).unwrap_or_default();
         let Some(rewrite) = self.rewrite else { return Ok(kept) };

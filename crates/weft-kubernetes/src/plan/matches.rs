@@ -42,8 +42,8 @@ pub(super) struct RouteMatch {
     pub(super) expressions: usize,
 }
 
-/// Position of a match among the matches of the same path: the smallest comes first. Of equal ones, the
-/// oldest route has precedence.
+/// Position of a match among the matches of the same path: the smallest comes first. Of equal ones,
+/// the oldest route has precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Precedence {
     has_no_method: bool,

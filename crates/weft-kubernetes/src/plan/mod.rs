@@ -1,9 +1,9 @@
 //! Objects of the cluster → the plan: the text of a configuration, the pools of endpoints, the
 //! certificates and the statuses of objects. Pure.
 //!
-//! A part that is invalid is left out, and its owner gets a condition or an event. No object changes
-//! the routes of another one, except for the precedence of the Gateway API: an older route has
-//! precedence over a younger route with the same match.
+//! A part that is invalid is left out, and its owner gets a condition or an event. No object
+//! changes the routes of another one, except for the precedence of the Gateway API: an older route
+//! has precedence over a younger route with the same match.
 
 mod backends; // references to services → pools
 mod certificates; // references to Secrets → certificates
@@ -38,8 +38,8 @@ use self::planner::Planner;
 use crate::objects::{ClusterObjects, ObjectName, ObjectRef};
 
 impl ClusterPlan {
-    /// Makes the plan of all objects. The parts of the objects in `refused` are left out for the given
-    /// reasons.
+    /// Makes the plan of all objects. The parts of the objects in `refused` are left out for the
+    /// given reasons.
     pub fn new(
         objects: &ClusterObjects,
         settings: &PlanSettings,

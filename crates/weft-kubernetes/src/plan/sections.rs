@@ -12,7 +12,8 @@ use crate::objects::ObjectRef;
 /// Maximum number of routes with conditions for one path, as in the configuration.
 const MAX_ROUTES_OF_PATH: usize = 256;
 
-/// Maximum number of expressions in the conditions of the routes for one path, as in the configuration.
+/// Maximum number of expressions in the conditions of the routes for one path, as in the
+/// configuration.
 const MAX_EXPRESSIONS_OF_PATH: usize = 64;
 
 /// Maximum number of expressions for the paths of a host. The configuration permits twice as many.
@@ -106,7 +107,8 @@ impl Sections {
 
     /// Returns the text, and the owner of the routes in each line, counted from 1.
     pub(super) fn into_text(mut self) -> (String, BTreeMap<usize, ObjectRef>) {
-        // A listener without routes responds with 404, rather than the routes of a less specific one.
+        // A listener without routes responds with 404, rather than the routes of a less specific
+        // one.
         for (port, listening) in &self.listeners {
             for hostname in &listening.hostnames {
                 self.hosts.entry((*port, hostname.clone())).or_default();
@@ -189,8 +191,8 @@ impl HostRoutes {
         Ok(true)
     }
 
-    /// Returns the routes in the order of their precedence. The sort is stable, so that older routes
-    /// come first among equals.
+    /// Returns the routes in the order of their precedence. The sort is stable, so that older
+    /// routes come first among equals.
     fn in_order(self) -> Vec<PlannedRoute> {
         let mut routes = self.routes;
         let length = |path: &PathRule| match path {

@@ -16,8 +16,8 @@ pub struct PlanSettings {
     /// Default false: two controllers must not serve the same Ingress.
     pub nginx_class: bool,
 
-    /// Number that is added to the ports of listeners below 1024, which a process without privileges
-    /// cannot bind: a Service maps port 80 to 10080. Default 10000.
+    /// Number that is added to the ports of listeners below 1024, which a process without
+    /// privileges cannot bind: a Service maps port 80 to 10080. Default 10000.
     pub port_offset: u16,
 
     /// Addresses at which clients reach the listeners, for statuses. Default none.
@@ -26,8 +26,8 @@ pub struct PlanSettings {
     /// Namespaces whose Secrets may be used; `None`: all that the objects name. Default `None`.
     pub secret_namespaces: Option<BTreeSet<String>>,
 
-    /// Maximum number of routes in the configuration; more are left out, the youngest first. Default
-    /// 20,000.
+    /// Maximum number of routes in the configuration; more are left out, the youngest first.
+    /// Default 20,000.
     pub max_routes: usize,
 
     /// Maximum number of routes in the configuration that one namespace has. Default 10,000.

@@ -1,5 +1,5 @@
-//! Decisions about requests and responses with any fields, and the stored form of the decisions, which
-//! caches read from files.
+//! Decisions about requests and responses with any fields, and the stored form of the decisions,
+//! which caches read from files.
 #![no_main]
 
 use http::{Method, StatusCode};
@@ -39,7 +39,7 @@ fn headers(lines: &[u8]) -> Option<Headers> {
     Headers::parse([lines, b"\r\n\r\n"].concat()).ok()
 }
 
-/// The stored form is that of the same values.
+/// Checks that the stored form leads to the same values.
 fn check(policy: &Policy, selector: &Selector) {
     let mut bytes = Vec::new();
     policy.store(&mut bytes);

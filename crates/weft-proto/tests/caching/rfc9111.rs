@@ -82,8 +82,8 @@ fn directives(fields: &HeaderMap) -> Directives {
     list(fields, "cache-control").into_iter().map(pair).collect()
 }
 
-/// Parses the values of `CDN-Cache-Control` that the generator knows (RFC 9213 §2.1); `None` without
-/// a valid one.
+/// Parses the values of `CDN-Cache-Control` that the generator knows (RFC 9213 §2.1); `None`
+/// without a valid one.
 fn targeted(fields: &HeaderMap) -> Option<Directives> {
     let mut directives = Directives::new();
     for member in list(fields, "cdn-cache-control") {
@@ -318,7 +318,7 @@ impl Messages {
                 response.append(name, value.clone());
             }
         }
-        // Of another request than the one that is confirmed, the new selecting fields are unknown.
+        // The new selecting fields of the request that led to the stored response are unknown.
         let names = |fields: &HeaderMap| {
             list(fields, "vary").iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>()
         };

@@ -322,7 +322,8 @@ mod tests {
             assert!(root.find("", "/a.cgi", other).await.is_ok());
             drop(lookups);
             assert!(root.find("", "/a.cgi", one).await.is_ok());
-            // A request that leaves does not free the thread of its lookup, which is behind another.
+            // A request that leaves does not free the thread of its lookup, which is behind
+            // another.
             let (end, has_ended) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || has_ended.recv());
             let mut lookup = Box::pin(root.find("", "/a.cgi", one));

@@ -1,4 +1,5 @@
-//! `weft completions`: scripts that complete command lines in a shell, made of the commands and keys.
+//! `weft completions`: scripts that complete command lines in a shell, made of the commands and
+//! keys.
 
 use super::help::{COMMANDS, FIRST, option_entries};
 

@@ -1,7 +1,7 @@
 //! `weft kubernetes`: the objects of a cluster are the configuration of this process.
 //!
-//! A thread watches the cluster. Its first plan starts the server, so that a process is ready with all
-//! routes. Later plans reload it; endpoints and certificates change without a reload.
+//! A thread watches the cluster. Its first plan starts the server, so that a process is ready with
+//! all routes. Later plans reload it; endpoints and certificates change without a reload.
 
 mod target; // applies plans to this process
 
@@ -23,8 +23,8 @@ use crate::config_change::ChangeSender;
 use crate::logs::print_error;
 use crate::sections::provided::ProvidedParts;
 
-/// Waits for the first plan of a cluster. Later plans reload the server, once the returned function was
-/// called with the sender of changes.
+/// Waits for the first plan of a cluster. Later plans reload the server, once the returned function
+/// was called with the sender of changes.
 ///
 /// # Errors
 /// If the API server has no address.

@@ -1,4 +1,5 @@
-//! The control socket: `weft reload`, `weft stop` and `weft upgrade` connect to it, and get the result.
+//! The control socket: `weft reload`, `weft stop` and `weft upgrade` connect to it, and get the
+//! result.
 //!
 //! A signal has no result. The socket has a name in the abstract namespace of Linux, so that it
 //! needs no file and no setting: the PID of the server, with the namespace of the PID, because
@@ -25,7 +26,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum size of a request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 16;
 
-/// Maximum number of clients whose requests are awaited. The others wait in the queue of the socket.
+/// Maximum number of clients whose requests are awaited. The others wait in the queue of the
+/// socket.
 const MAX_CLIENTS: usize = 64;
 
 /// Maximum time for a client to read the result.

@@ -1,5 +1,5 @@
-//! Parts of the server that the program sets while it runs, rather than a configuration: certificates and
-//! endpoints of a cluster.
+//! Parts of the server that the program sets while it runs, rather than a configuration:
+//! certificates and endpoints of a cluster.
 
 use weft::tls::NamedIdentities;
 use weft_upstream::LocalServices;

@@ -1,4 +1,5 @@
-//! `weft reload`, `stop` and `upgrade`, which wait for the result, and `watch`, which reloads changed files.
+//! `weft reload`, `stop` and `upgrade`, which wait for the result, and `watch`, which reloads
+//! changed files.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -181,8 +181,8 @@ fn unkeyed_parts_of_requests_poison_nothing() {
     }
 }
 
-/// Different spellings of a host have one response. Other spellings of a path, which an upstream may
-/// see, have their own.
+/// Different spellings of a host have one response. Other spellings of a path, which an upstream
+/// may see, have their own.
 #[test]
 fn spellings_of_a_resource_share_its_response() {
     let site = Site::start("true");
@@ -203,8 +203,8 @@ fn spellings_of_a_resource_share_its_response() {
     }
 }
 
-/// Spellings of paths, of which a proxy and its upstream might disagree. A response is shared only by
-/// requests that the upstream receives with the same target.
+/// Spellings of paths, of which a proxy and its upstream might disagree. A response is shared only
+/// by requests that the upstream receives with the same target.
 #[test]
 fn the_key_has_the_path_that_the_upstream_receives() {
     let site = Site::start("true");
@@ -302,8 +302,8 @@ fn errors_and_truncated_responses_are_not_stored() {
     let site = Site::start("true");
     let mut stream = TcpStream::connect(site.server.address()).unwrap();
     stream.write_all(b"GET /cut HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // Up to its end: a request before that gets the same response, which is cut, too. The end may be a
-    // reset.
+    // Up to its end: a request before that gets the same response, which is cut, too. The end may
+    // be a reset.
     _ = stream.read_to_end(&mut Vec::new());
     assert_eq!(site.origin.requests.load(Relaxed), 1);
     let second = site.send("GET /cut");

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use super::message::SrvRecord;
 use crate::base::sync::{Arc, Mutex, PoisonError};
 
-/// Services that the process itself sets, such as those of a cluster. Their names end with a domain,
-/// and are not looked up in the DNS: `srv+http://80.app.kubernetes` with the domain `kubernetes`.
+/// Services that the process itself sets, such as those of a cluster. Their names end with a
+/// domain, and are not looked up in the DNS: `srv+http://80.app.kubernetes` with the domain
+/// `kubernetes`.
 ///
-/// Clones share their services. A change takes effect for the next request, keeps the connections to
-/// servers that stay, and needs no other configuration.
+/// Clones share their services. A change takes effect for the next request, keeps the connections
+/// to servers that stay, and needs no other configuration.
 #[derive(Clone, Default)]
 pub struct LocalServices(Option<Arc<Inner>>);
 

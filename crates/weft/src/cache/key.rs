@@ -97,8 +97,8 @@ impl Key {
     }
 }
 
-/// Composes a URL: the host in lowercase, without a default port. The path has a mount, the rest and
-/// the length of the query with its question mark.
+/// Composes a URL: the host in lowercase, without a default port. The path has a mount, the rest
+/// and the length of the query with its question mark.
 fn url(
     scheme: &str,
     authority: &str,

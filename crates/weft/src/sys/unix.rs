@@ -133,8 +133,8 @@ pub(crate) fn send_file(
     Ok(sent)
 }
 
-/// Sends bytes of a file by the `sendfile` of macOS and FreeBSD. `None` if the kernel cannot do so for
-/// this file and this socket, such as a Unix socket.
+/// Sends bytes of a file by the `sendfile` of macOS and FreeBSD. `None` if the kernel cannot do so
+/// for this file and this socket, such as a Unix socket.
 #[cfg(any(target_os = "freebsd", target_vendor = "apple"))]
 fn send_within_kernel(
     socket: BorrowedFd<'_>,

@@ -1,7 +1,7 @@
 //! Annotations of ingress-nginx → keys of routes.
 //!
-//! An annotation is carried over, or it is reported as lost. If it protects a route, such as a password
-//! that cannot be carried over, the route is not served: without it, it would be open.
+//! An annotation is carried over, or it is reported as lost. If it protects a route, such as a
+//! password that cannot be carried over, the route is not served: without it, it would be open.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const PROTECTIONS: &[&str] = &[
     "server-snippet",
 ];
 
-/// Annotations that other annotations read, and those that are as Weft behaves anyway.
+/// Annotations that other annotations read, or that ask for the behavior that Weft always has.
 const READ_ELSEWHERE: &[&str] = &[
     "canary-by-header",
     "canary-by-header-value",

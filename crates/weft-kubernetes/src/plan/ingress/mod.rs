@@ -1,7 +1,7 @@
 //! Ingresses → routes of the ports 80 and 443.
 //!
-//! For the class `nginx`, the annotations of ingress-nginx apply. It serves all Ingresses of a host as
-//! one server, so that some annotations of one Ingress apply to the whole host.
+//! For the class `nginx`, the annotations of ingress-nginx apply. It serves all Ingresses of a host
+//! as one server, so that some annotations of one Ingress apply to the whole host.
 
 mod annotations; // annotations of ingress-nginx → keys of routes
 mod sizes; // sizes and times of nginx
@@ -260,8 +260,8 @@ impl<'a> Planner<'a> {
         Ok(format!("srv+{scheme}://{pool}"))
     }
 
-    /// Adds routes to a host on both ports. On port 80, a host with a certificate redirects to HTTPS,
-    /// unless an annotation says otherwise.
+    /// Adds routes to a host on both ports. On port 80, a host with a certificate redirects to
+    /// HTTPS, unless an annotation says otherwise.
     fn add_ingress_routes(
         &mut self,
         object: &ObjectRef,

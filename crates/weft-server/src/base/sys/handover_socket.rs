@@ -19,8 +19,8 @@ use super::system::{
 pub(crate) struct HandoverSocket(OwnedFd);
 
 impl HandoverSocket {
-    /// Creates a pair of sockets, one of which becomes the standard input of the successor. The
-    /// command holds it until the command is dropped.
+    /// Creates a pair of sockets. The other end becomes the standard input of the successor, and
+    /// stays open until the command is dropped.
     pub(crate) fn create(successor: &mut Command, timeout: Duration) -> io::Result<HandoverSocket> {
         let (ours, theirs) = handover_pair()?;
         mark_successor(successor).stdin(theirs);

@@ -151,7 +151,8 @@ impl Value {
     }
 }
 
-/// Returns the values of a field that the client has sent, and another one behind them (RFC 9110 §5.3).
+/// Returns the values of a field that the client has sent, and another one behind them (RFC 9110
+/// §5.3).
 fn with_received(request: &Request, name: &HeaderName, added: &HeaderValue) -> HeaderValue {
     let received = request.headers().get_all(name.as_str());
     let all: Vec<&[u8]> = received.chain([added.as_bytes()]).collect();

@@ -26,8 +26,8 @@ const LISTED_TIME: Duration = Duration::from_secs(2);
 ///
 /// Entries are values of the store. Accounts, certificates and their states have a copy in the
 /// files of this machine, which is used while the store is away. Then there are no leases, so that
-/// nothing is ordered. Accounts and certificates that only the files have are put into the store: they are
-/// older than the cluster, or the store has lost its values.
+/// nothing is ordered. Accounts and certificates that only the files have are put into the store:
+/// they are older than the cluster, or the store has lost its values.
 pub(super) struct SharedCertificates {
     values: Arc<SharedValues>,
     copy: Arc<dyn CertificateStore>,

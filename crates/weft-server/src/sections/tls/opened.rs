@@ -38,8 +38,8 @@ pub(crate) struct OpenedTls {
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl OpenedTls {
-    /// Reads the certificates of a plan. `provided` are set by the process itself. The self-signed certificate of `former` is kept, because
-    /// clients may have stored an exception for it.
+    /// Reads the certificates of a plan. `provided` are set by the process itself. The self-signed
+    /// certificate of `former` is kept, because clients may have stored an exception for it.
     pub(crate) fn open(
         tls_config: &TlsConfig,
         acme: Option<&AcmeConfig>,
