@@ -1,16 +1,4 @@
--- Deletes a value. KEYS: the value, and the sorted set of all names. ARGV: the name of the value; the condition:
--- any, absent or version; the expected version. Returns 1 if the condition is true.
-local known = redis.pcall('GET', KEYS[1])
-if type(known) == 'table' and known.err then
-  redis.call('DEL', KEYS[1])
-  known = false
-end
-if ARGV[2] == 'absent' and known then
-  return 0
-end
-if ARGV[2] == 'version' and (not known or string.sub(known, 1, 16) ~= ARGV[3]) then
-  return 0
-end
+-- Deletes a value, behind condition.lua. KEYS: the value, and the sorted set of all names. Returns 1.
 redis.call('DEL', KEYS[1])
 redis.pcall('ZREM', KEYS[2], ARGV[1])
 return 1

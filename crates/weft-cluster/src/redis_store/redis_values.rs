@@ -34,8 +34,11 @@ struct Scripts {
 impl RedisValues {
     pub(super) fn new(connection: Connection, names: Names) -> RedisValues {
         let scripts = Scripts {
-            put: Script::new(include_str!("put_value.lua")),
-            delete: Script::new(include_str!("delete_value.lua")),
+            put: Script::new(concat!(include_str!("condition.lua"), include_str!("put_value.lua"))),
+            delete: Script::new(concat!(
+                include_str!("condition.lua"),
+                include_str!("delete_value.lua")
+            )),
             list: Script::new(include_str!("list_values.lua")),
             lease: Script::new(include_str!("lease.lua")),
             release: Script::new(include_str!("release.lua")),

@@ -176,7 +176,8 @@ pub(crate) fn set_ids(uid: Uid, gid: Gid) -> nix::Result<()> {
 pub(crate) fn control_address(_pid: u32) -> io::Result<SocketAddr> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "this system has no control socket: send SIGHUP to the server instead",
+        "this system has no control socket: send SIGHUP (reload), SIGTERM (stop) or SIGUSR2 (upgrade) to \
+         the server instead",
     ))
 }
 
