@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
 
-use super::client::tls_settings;
 use crate::common::external::{pattern, words};
+use crate::common::tls_client::tls_settings;
 use crate::common::{LONG_PATIENCE, PATIENCE, Weft, raw_upstream, read_head, weft};
 
 /// Timeouts short enough for a test, and long enough for a heavily loaded machine. Connections are

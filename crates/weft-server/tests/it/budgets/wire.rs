@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::ClientConnection;
 
-use super::client::tls_settings;
+use crate::common::tls_client::tls_settings;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

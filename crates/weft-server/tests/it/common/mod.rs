@@ -4,6 +4,7 @@ pub mod external;
 pub mod http3;
 pub mod proxy;
 pub mod random;
+pub mod tls_client;
 pub mod traced;
 
 use std::env;

@@ -5,11 +5,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 
+use crate::common::tls_client::tls_settings;
 use crate::common::{PATIENCE, take_front};
 
 trait Stream: Read + Write {}
@@ -140,50 +139,8 @@ impl Connection {
     }
 }
 
+/// Accepts each certificate: the tests compare responses, and their certificates have other names.
 fn tls_client(host: &str) -> ClientConnection {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone());
-    let config = config.with_safe_default_protocol_versions().unwrap().dangerous();
-    let config = config.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
     let name = ServerName::try_from(host.to_owned()).expect("a host");
-    ClientConnection::new(Arc::new(config.with_no_client_auth()), name).unwrap()
-}
-
-/// Accepts each certificate. The tests compare responses, and their certificates have other names.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    ClientConnection::new(Arc::new(tls_settings(&[])), name).unwrap()
 }

@@ -17,8 +17,9 @@ use tokio::time::{sleep, timeout};
 
 use super::wire::{HEADERS, error_name, status};
 use crate::budgets::attack::{Attack, Ends, Http3Streams, Reads};
-use crate::budgets::client::{Progress, SERVED_TIMEOUT, WRITE_BYTES, tls_settings};
+use crate::budgets::client::{Progress, SERVED_TIMEOUT, WRITE_BYTES};
 use crate::common::http3::Http3Response;
+use crate::common::tls_client::tls_settings;
 
 /// Window of a client that reads nothing.
 const SMALL_WINDOW: u32 = 16 << 10;
