@@ -139,22 +139,37 @@ fn machines_order_each_name_once_and_answer_for_each_other() {
     let names = names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (number, kind) in [(60, "http-01"), (61, "tls-alpn-01")] {
-        let keys = format!("challenges = [\"{kind}\"]");
-        let Some(machines) = Machines::new(number, &names.join(" "), &keys) else { return };
-        let servers = [("x", true), ("y", false), ("z", false)]
-            .map(|(name, is_validated)| machines.start(name, is_validated));
-        machines.await_trusted(&servers.each_ref(), &names);
-        assert_eq!(machines.orders(), names.len(), "{kind}");
-        assert_eq!(machines.authority.logged("There are now 1 accounts"), 1, "{kind}");
-        assert_eq!(machines.authority.logged("There are now 2 accounts"), 0, "{kind}");
-        let owners = servers.iter().filter(|it| it.stderr().contains("was issued by")).count();
+        // One machine may order all names before the others have started.
+        let mut owners = 0;
+        for _ in 0..10 {
+            let Some(count) = order_once(number, kind, &names) else { return };
+            owners = count;
+            if owners > 1 {
+                break;
+            }
+        }
         assert!(owners > 1, "{kind}: one machine has ordered all names");
-        // Nobody reads private keys in the store.
-        let value =
-            machines.redis(&["GET", &machines.stored("certificates/n0.example/certificate.pem")]);
-        assert!(value.len() > 100 && !value.contains("PRIVATE KEY"), "{value}");
-        servers.into_iter().for_each(|server| drop(server.stop()));
     }
+}
+
+/// Has three machines order all names, and returns how many of them have ordered one; `None`
+/// without the tools.
+fn order_once(number: u8, kind: &str, names: &[&str]) -> Option<usize> {
+    let keys = format!("challenges = [\"{kind}\"]");
+    let machines = Machines::new(number, &names.join(" "), &keys)?;
+    let servers = [("x", true), ("y", false), ("z", false)]
+        .map(|(name, is_validated)| machines.start(name, is_validated));
+    machines.await_trusted(&servers.each_ref(), names);
+    assert_eq!(machines.orders(), names.len(), "{kind}");
+    assert_eq!(machines.authority.logged("There are now 1 accounts"), 1, "{kind}");
+    assert_eq!(machines.authority.logged("There are now 2 accounts"), 0, "{kind}");
+    // Nobody reads private keys in the store.
+    let value =
+        machines.redis(&["GET", &machines.stored("certificates/n0.example/certificate.pem")]);
+    assert!(value.len() > 100 && !value.contains("PRIVATE KEY"), "{value}");
+    let owners = servers.iter().filter(|it| it.stderr().contains("was issued by")).count();
+    servers.into_iter().for_each(|server| drop(server.stop()));
+    Some(owners)
 }
 
 /// The store refuses the write behind a point of the order, so that the owner stays there until it
