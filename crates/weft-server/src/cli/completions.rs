@@ -1,7 +1,7 @@
 //! `weft completions`: scripts that complete command lines in a shell, made of the commands and
 //! keys.
 
-use super::help::{COMMANDS, FIRST, option_entries};
+use super::help::{COMMANDS, FIRST, option_groups};
 
 /// A shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ fn commands() -> Vec<(&'static str, &'static str)> {
 
 /// Returns the long options.
 fn options() -> Vec<Completion> {
-    let groups = option_entries().into_iter().flat_map(|(_, entries)| entries);
+    let groups = option_groups().into_iter().flat_map(|group| group.entries);
     let first = FIRST.iter().map(|(head, meaning)| ((*head).to_owned(), (*meaning).to_owned()));
     let mut options = Vec::<Completion>::new();
     for (head, meaning) in first.chain(groups) {

@@ -91,11 +91,12 @@ pub(crate) enum HelpTopic {
     All,
 }
 
-/// Names of the groups: commands, checks, and sections.
-fn groups() -> impl Iterator<Item = &'static str> + Clone {
-    let of_sections = sections().iter().map(|section| section.help_group);
-    let fixed = ["commands", "check", KUBERNETES];
-    fixed.into_iter().chain(of_sections).filter(|group| !group.is_empty())
+/// A group of options, or the commands.
+pub(super) struct HelpGroup {
+    name: &'static str,
+    pub(super) title: &'static str,
+    /// Heads, such as an option with its argument, and their meanings.
+    pub(super) entries: Vec<(String, String)>,
 }
 
 impl HelpTopic {
@@ -103,55 +104,59 @@ impl HelpTopic {
         if word == "all" {
             return Ok(HelpTopic::All);
         }
-        groups().find(|group| word == *group).map(HelpTopic::Group).ok_or_else(|| {
-            let hint = suggest(&word.to_string_lossy(), groups().chain(["all"]));
-            let hint = hint.map_or_else(
-                || format!("expected {} or all", groups().collect::<Vec<_>>().join(", ")),
-                |suggestion| format!("did you mean {suggestion}?"),
-            );
-            format!("there is no group {word:?} of options; {hint}").into()
-        })
+        let groups: Vec<&str> = groups().iter().map(|group| group.name).collect();
+        groups.iter().find(|group| word == **group).map(|it| HelpTopic::Group(it)).ok_or_else(
+            || {
+                let hint = suggest(&word.to_string_lossy(), groups.iter().copied().chain(["all"]));
+                let hint = hint.map_or_else(
+                    || format!("expected {} or all", groups.join(", ")),
+                    |suggestion| format!("did you mean {suggestion}?"),
+                );
+                format!("there is no group {word:?} of options; {hint}").into()
+            },
+        )
+    }
+
+    fn has(self, group: &HelpGroup) -> bool {
+        self == HelpTopic::All || self == HelpTopic::Group(group.name)
     }
 }
 
 pub(crate) fn help(topic: HelpTopic) -> String {
-    let mut help = String::new();
+    let (mut help, groups) = (String::new(), groups());
     if let HelpTopic::Overview | HelpTopic::All = topic {
         help.push_str(OVERVIEW);
         FIRST.iter().for_each(|(head, text)| push_option(&mut help, head, text));
     }
     if topic == HelpTopic::Overview {
-        let groups = groups().filter(|group| *group != KUBERNETES);
-        let groups = groups.collect::<Vec<_>>().join(", ");
-        help.push_str(&format!("\nGroups: {groups}\n"));
+        let names = groups.iter().map(|group| group.name).filter(|name| *name != KUBERNETES);
+        help.push_str(&format!("\nGroups: {}\n", names.collect::<Vec<_>>().join(", ")));
     }
-    let has_group = |group: &str| {
-        topic == HelpTopic::All || matches!(topic, HelpTopic::Group(it) if it == group)
-    };
-    if has_group("commands") {
-        push_title(&mut help, "Commands:");
-        COMMANDS.iter().for_each(|(usage, meaning)| push_option(&mut help, usage, meaning));
-    }
-    if has_group("check") {
-        push_title(&mut help, CHECKS);
-        CHECK_OPTIONS.iter().for_each(|(head, text)| push_option(&mut help, head, text));
-    }
-    if has_group(KUBERNETES) {
-        push_title(&mut help, "Kubernetes, with the options of all other groups:");
-        KUBERNETES_OPTIONS.iter().for_each(|(head, text)| push_option(&mut help, head, text));
-    }
-    let defaults = Config::shown_defaults();
-    for section in sections().iter().filter(|section| has_group(section.help_group)) {
-        if !section.help_group.is_empty() {
-            push_title(&mut help, section.title);
-            let entries = section_entries(section, &defaults);
-            entries.iter().for_each(|(head, text)| push_option(&mut help, head, text));
-        }
+    for group in groups.iter().filter(|group| topic.has(group)) {
+        let separator = if help.is_empty() { "" } else { "\n" };
+        help.push_str(&format!("{separator}{}\n", group.title));
+        group.entries.iter().for_each(|(head, text)| push_option(&mut help, head, text));
     }
     help
 }
 
-const CHECKS: &str = "Checks:";
+/// Returns the commands, and then the groups of options.
+fn groups() -> Vec<HelpGroup> {
+    let commands = HelpGroup::new("commands", "Commands:", COMMANDS);
+    [commands].into_iter().chain(option_groups()).collect()
+}
+
+/// Returns the groups of options.
+pub(super) fn option_groups() -> Vec<HelpGroup> {
+    let title = "Kubernetes, with the options of all other groups:";
+    let fixed = [
+        HelpGroup::new("check", "Checks:", &CHECK_OPTIONS),
+        HelpGroup::new(KUBERNETES, title, &KUBERNETES_OPTIONS),
+    ];
+    let defaults = Config::shown_defaults();
+    let sections = sections().iter().filter(|section| !section.help_group.is_empty());
+    fixed.into_iter().chain(sections.map(|it| HelpGroup::of_section(it, &defaults))).collect()
+}
 
 const CHECK_OPTIONS: [(&str, &str); 3] = [
     ("--print", "print the configuration with all defaults"),
@@ -159,32 +164,23 @@ const CHECK_OPTIONS: [(&str, &str); 3] = [
     ("--pid PID", "with reload, stop and upgrade: the running server, in place of FILE"),
 ];
 
-/// Returns the options of the groups, each with its meaning, by the titles of the groups.
-pub(super) fn option_entries() -> Vec<(&'static str, Vec<(String, String)>)> {
-    let owned = |(head, text): (&str, &str)| (head.to_owned(), text.to_owned());
-    let defaults = Config::shown_defaults();
-    let groups = sections().iter().filter(|section| !section.help_group.is_empty());
-    let groups = groups.map(|section| (section.title, section_entries(section, &defaults)));
-    let checks = (CHECKS, CHECK_OPTIONS.map(owned).to_vec());
-    [checks].into_iter().chain(groups).collect()
-}
-
-fn push_title(help: &mut String, title: &str) {
-    let separator = if help.is_empty() { "" } else { "\n" };
-    help.push_str(&format!("{separator}{title}\n"));
-}
-
-fn section_entries(section: &Section, defaults: &Config) -> Vec<(String, String)> {
-    let mut entries = Vec::new();
-    for key in &section.keys {
-        entries.extend(option_entry(key, defaults));
-        // The private key of a certificate has a separate option.
-        if key.spec().flag == "tls-cert" {
-            let text = "the private key of the certificate, in PEM";
-            entries.push(("--tls-key FILE".to_owned(), text.to_owned()));
-        }
+impl HelpGroup {
+    fn new(name: &'static str, title: &'static str, entries: &[(&str, &str)]) -> HelpGroup {
+        let owned = |(head, text): &(&str, &str)| ((*head).to_owned(), (*text).to_owned());
+        HelpGroup { name, title, entries: entries.iter().map(owned).collect() }
     }
-    let others = section.other_options.iter();
-    entries.extend(others.map(|(head, text)| ((*head).to_owned(), (*text).to_owned())));
-    entries
+
+    fn of_section(section: &Section, defaults: &Config) -> HelpGroup {
+        let mut group = HelpGroup::new(section.help_group, section.title, &[]);
+        for key in &section.keys {
+            group.entries.extend(option_entry(key, defaults));
+            // The private key of a certificate has a separate option.
+            if key.spec().flag == "tls-cert" {
+                let text = "the private key of the certificate, in PEM";
+                group.entries.push(("--tls-key FILE".to_owned(), text.to_owned()));
+            }
+        }
+        group.entries.extend(HelpGroup::new("", "", section.other_options).entries);
+        group
+    }
 }

@@ -3,7 +3,7 @@
 use weft_config::ReferenceEntry;
 
 use super::file_reference::parts_of_file;
-use super::help::{COMMANDS, FIRST, option_entries};
+use super::help::{COMMANDS, FIRST, option_groups};
 
 /// A manual page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ fn program() -> String {
     COMMANDS.iter().for_each(|(usage, meaning)| page.item(usage, meaning));
     page.section("OPTIONS");
     FIRST.iter().for_each(|(head, meaning)| page.item(head, meaning));
-    for (title, entries) in option_entries() {
-        page.line(&format!(".SS {}", escaped(title)));
-        entries.iter().for_each(|(head, meaning)| page.item(head, meaning));
+    for group in option_groups() {
+        page.line(&format!(".SS {}", escaped(group.title)));
+        group.entries.iter().for_each(|(head, meaning)| page.item(head, meaning));
     }
     page.section("SIGNALS");
     SIGNALS.iter().for_each(|(head, meaning)| page.item(head, meaning));
